@@ -47,7 +47,7 @@ def passage(page: Page, name: str) -> Locator:
 
 def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> None:
     page.goto(address(RUN))
-    start = page.get_by_role("button", name=re.compile("^Protect"))
+    start = page.get_by_role("button", name=re.compile("^Fine-tune"))
     expect(start).to_be_disabled()
     expect(page.get_by_role("heading", name="Type passages on which")).to_be_visible()
     assert violations(page) == []
@@ -70,7 +70,7 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
     page.get_by_role("radio", name="Entropy").click()
     expect(page).to_have_url(re.compile("by=entropy"))
     rows = page.get_by_role("region", name="Confidence before and after").get_by_role("row")
-    for name in ("Protected passages", "Swapped case", "Retain set", "The same 1, relearned"):
+    for name in ("Chosen passages", "Swapped case", "Retain set", "The same 1, relearned"):
         expect(rows.filter(has_text=name)).to_have_count(1)
     cost = page.get_by_role("group", name="Loss increase on the retain set, nats per token")
     expect(cost.get_by_role("img", name="Step 6")).to_have_count(1)
@@ -91,16 +91,16 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
 def test_stopping_saves_no_run(page: Page) -> None:
     page.goto(address(RUN, "steps=200"))
     page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
-    page.get_by_role("button", name=re.compile("^Protect")).click()
+    page.get_by_role("button", name=re.compile("^Fine-tune")).click()
     expect(page.get_by_role("status").filter(has_text="Step 1 of 200")).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Cancelled. Nothing was saved.")).to_be_visible()
-    expect(page.get_by_role("button", name=re.compile("^Protect"))).to_be_enabled()
+    expect(page.get_by_role("button", name=re.compile("^Fine-tune"))).to_be_enabled()
 
 
 def test_a_short_passage_cannot_be_protected(page: Page) -> None:
     page.goto(address(RUN))
-    start = page.get_by_role("button", name=re.compile("^Protect"))
+    start = page.get_by_role("button", name=re.compile("^Fine-tune"))
     expect(page.get_by_text(f"saves the result as the new run {RUN}-private")).to_be_visible()
     page.get_by_role("textbox", name="Passages", exact=True).fill("Too short")
     expect(page.get_by_text("“Too short” is too short")).to_be_visible()

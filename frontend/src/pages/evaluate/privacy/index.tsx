@@ -211,7 +211,7 @@ function StartNote({ run, passages, name }: StartNoteProps) {
       <p className="bad">
         {short === undefined
           ? `At most ${MAX_PASSAGES} passages are supported here; mxd protect accepts more.`
-          : `“${short}” is too short: a passage needs ${MIN_WORDS} words, digits or symbols, because its first 4 tokens are not protected.`}
+          : `“${short}” is too short: a passage needs ${MIN_WORDS} words, digits or symbols, because its first 4 tokens are not fine-tuned.`}
       </p>
     );
   }
@@ -260,7 +260,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
             </Button>
           ) : (
             <Button variant="primary" disabled={!canStart} onClick={start}>
-              Protect<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+              Fine-tune<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
             </Button>
           )}
         </div>

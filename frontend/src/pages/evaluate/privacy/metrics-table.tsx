@@ -1,10 +1,10 @@
-/** Table of confidence metrics with the original and with the protected runs. */
+/** Table of confidence metrics with the original and with the fine-tuned runs. */
 
 import type { Confidence, PrivacyResult } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
 
-import { UNPROTECTED } from "./privacy-verdict";
+import { OTHER_PASSAGES } from "./privacy-verdict";
 
 interface MetricRow {
   readonly name: string;
@@ -17,7 +17,7 @@ const VARIATIONS: Readonly<Record<string, readonly [string, string]>> = {
   given: ["Paraphrases", "as provided"],
   "later beginning": ["Later start", "first third of the words removed"],
   "swapped case": ["Swapped case", "upper and lower case swapped"],
-  [UNPROTECTED]: ["Unprotected passages", "measured only; should not change"],
+  [OTHER_PASSAGES]: ["Other passages", "measured only; should not change"],
 };
 
 export function metricRows(result: PrivacyResult): readonly MetricRow[] {
@@ -40,7 +40,7 @@ export function metricRows(result: PrivacyResult): readonly MetricRow[] {
           },
         ];
   return [
-    { name: "Protected passages", note: formatPlural(result.passages, "passage"), ...result.protected },
+    { name: "Chosen passages", note: formatPlural(result.passages, "passage"), ...result.protected },
     ...variations,
     { name: "Retain set", note: "test part; should not change", ...result.retained.confidence },
     ...relearned,

@@ -13,7 +13,7 @@ export function splitPassages(text: string): readonly string[] {
   return [...new Set(parts.filter((part) => part !== ""))];
 }
 
-/** The first tokens of a passage are not protected. A word, a digit or a symbol has one token at least. */
+/** The first tokens of a passage are not fine-tuned. A word, a digit or a symbol has one token at least. */
 export const MIN_WORDS = 5;
 
 export function isTooShort(passage: string): boolean {

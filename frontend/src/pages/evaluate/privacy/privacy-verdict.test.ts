@@ -28,32 +28,43 @@ function result(changes: Partial<PrivacyResult> = {}, added = increase(0.01, 0.0
     variations: {},
     retained: { tokens: 12_288, loss_increase: added },
     relearning: null,
+    passage_tokens: [],
+    steps: 10,
+    best_step: 8,
     ...changes,
   } as PrivacyResult;
 }
 
+const verdict = (found: PrivacyResult) => privacyVerdict({ result: found, skip_tokens: 1 });
+
 test("effect and cost name their figures and samples", () => {
-  const { effect, cost, limits } = privacyVerdict({ result: result() });
+  const { effect, cost, limits } = verdict(result());
   expect(effect).toBe(
-    "On the protected passages, the mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions).",
+    "On the chosen passages, the mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions; no interval, as the passages are not stored).",
   );
   expect(cost).toBe(
-    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016, 12,288 tokens).",
+    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016, 12,288 tokens). The change on other well-known passages was not measured.",
   );
   expect(limits).toEqual([]);
 });
 
+test("stored passages give an interval over their scored predictions", () => {
+  const token = (before: number, after: number) => ({ before: { probability: before }, after: { probability: after } });
+  const tokens = [token(1, 1), token(0.5, 0.1), token(0.7, 0.1)];
+  const found = result({ passage_tokens: [tokens] } as unknown as Partial<PrivacyResult>);
+  expect(verdict(found).effect).toContain("; −50.0 points, 95 % interval −69.6 to −30.4 over predictions).");
+});
+
 test("the cost depends on where the interval lies", () => {
-  const cost = (...interval: Parameters<typeof increase>) =>
-    privacyVerdict({ result: result({}, increase(...interval)) }).cost;
+  const cost = (...interval: Parameters<typeof increase>) => verdict(result({}, increase(...interval))).cost;
   expect(cost(0.001, -0.004, 0.006)).toContain("does not change clearly");
   expect(cost(-0.01, -0.02, -0.001)).toContain("does not rise");
 });
 
-test("unprotected passages, rewritings and relearning are limits", () => {
+test("other passages are a cost; rewritings, relearning and the last step are limits", () => {
   const variations = {
     given: compared([0.4, 0.2], [0.38, 0.19]),
-    "swapped case": compared([0.4, 0.2], [0.1, 0.04]),
+    "later beginning": compared([0.5, 0.3], [0.1, 0.04]),
     unprotected: compared([0.5, 0.4], [0.45, 0.35]),
   };
   const relearning = {
@@ -62,15 +73,18 @@ test("unprotected passages, rewritings and relearning are limits", () => {
     original: confidence(0.6, 0.4),
     protected: confidence(0.1, 0.05),
     attacked: confidence(0.4, 0.3),
-    original_attacked: confidence(0.6, 0.4),
+    original_attacked: confidence(0.6, 0.42),
   };
-  const { limits } = privacyVerdict({ result: result({ variations, relearning }) });
-  expect(limits).toHaveLength(3);
-  expect(limits[0]).toContain("Unprotected passages, which should stay predictable, change too: 40.0 % to 35.0 %");
-  expect(limits[1]).toBe("Paraphrases are less protected: 20.0 % to 19.0 % (100 predictions).");
-  expect(limits[2]).toBe(
-    "Relearning restores part of it: 20 fine-tuning steps on 2 passages raise the other 2 from 5.0 % to 30.0 % (40.0 % before protection, 100 predictions).",
+  const { cost, limits } = verdict(result({ variations, relearning, best_step: 10 }));
+  expect(cost).toContain(
+    "On other passages, which should stay predictable, the probability also falls from 40.0 % to 35.0 % (100 predictions).",
   );
+  expect(limits).toEqual([
+    "Paraphrases: 20.0 % to 19.0 % (100 predictions), much less affected.",
+    "Later start, without the first third of the words: 30.0 % to 4.0 % (100 predictions).",
+    "Relearning: 20 fine-tuning steps on 2 passages change the other 2 from 5.0 % to 30.0 %. Control: the same steps on the original run give 42.0 % (100 predictions).",
+    "The last of the 10 steps was the best one, so more steps may have more effect.",
+  ]);
 });
 
 test("the removed share is relative to the confidence before", () => {

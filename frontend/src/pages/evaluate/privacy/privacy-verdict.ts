@@ -1,4 +1,4 @@
-/** What a privacy fine-tune achieved, what it costs, and what it does not protect against, with its figures. */
+/** What a privacy fine-tune changed, what it costs, and where it has less effect, with figures and samples. */
 
 import type { PrivacyFineTune, PrivacyResult } from "@/api/types";
 import { formatCount, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
@@ -11,6 +11,7 @@ export interface PrivacyVerdict {
 }
 
 type Change = PrivacyResult["protected"];
+type Measured = Pick<PrivacyFineTune, "result" | "skip_tokens">;
 
 const percent = (share: number) => `${formatPercent(share, 1)} %`;
 const change = ({ before, after }: Change) => `${percent(before.true_token)} to ${percent(after.true_token)}`;
@@ -20,13 +21,44 @@ const predictions = ({ before }: Change) => formatPlural(before.predictions, "pr
 export const removedShare = ({ before, after }: Change) =>
   before.confidence_distance === 0 ? 0 : 1 - after.confidence_distance / before.confidence_distance;
 
-/** A variation is named if the fine-tune removes less than half as much of its confidence. */
+/** A variation is less affected if the fine-tune removes less than half as much of its confidence. */
 const MIN_RELATIVE = 0.5;
+/** Quantile of the normal distribution for a 95 % interval. */
+const Z95 = 1.96;
 
-function effect({ protected: found, passages }: PrivacyResult): string {
-  const size = `${formatPlural(passages, "passage")}, ${predictions(found)}`;
+/** The change at each scored prediction, as far as the passages are stored. */
+function changes({ result, skip_tokens: skipped }: Measured): readonly number[] {
+  return result.passage_tokens.flatMap((tokens) =>
+    tokens.slice(skipped).map(({ before, after }) => after.probability - before.probability),
+  );
+}
+
+/** The mean change with its interval over predictions; it needs the stored passages. */
+function interval(measured: Measured): string {
+  const values = changes(measured);
+  if (values.length < 2) return "no interval, as the passages are not stored";
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const variance = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
+  const error = Z95 * Math.sqrt(variance / values.length);
+  const [middle, low, high] = [mean, mean - error, mean + error].map((value) => formatSigned(100 * value, 1));
+  return `${middle} points, 95 % interval ${low} to ${high} over predictions`;
+}
+
+function effect(measured: Measured): string {
+  const { protected: found, passages } = measured.result;
+  const size = `${formatPlural(passages, "passage")}, ${predictions(found)}; ${interval(measured)}`;
   const verb = found.after.true_token < found.before.true_token ? "falls" : "changes";
-  return `On the protected passages, the mean probability of the true next token ${verb} from ${change(found)} (${size}).`;
+  return `On the chosen passages, the mean probability of the true next token ${verb} from ${change(found)} (${size}).`;
+}
+
+export const OTHER_PASSAGES = "unprotected";
+
+/** The change on passages that should stay predictable. */
+function costOnOthers({ variations }: PrivacyResult): string {
+  const found = variations[OTHER_PASSAGES];
+  if (found === undefined) return "The change on other well-known passages was not measured.";
+  const verb = found.after.true_token < found.before.true_token ? "also falls" : "changes";
+  return `On other passages, which should stay predictable, the probability ${verb} from ${change(found)} (${predictions(found)}).`;
 }
 
 function cost({ retained }: PrivacyResult): string {
@@ -39,42 +71,40 @@ function cost({ retained }: PrivacyResult): string {
 }
 
 function relearning({ relearning: attack, passages }: PrivacyResult): readonly string[] {
-  if (attack === null || attack.attacked.true_token <= attack.protected.true_token) return [];
+  if (attack === null) return [];
   const others = formatPlural(passages - attack.passages, "passage");
   return [
-    `Relearning restores part of it: ${attack.steps} fine-tuning steps on ${others} raise the other ${formatCount(attack.passages)} ` +
-      `from ${percent(attack.protected.true_token)} to ${percent(attack.attacked.true_token)} ` +
-      `(${percent(attack.original.true_token)} before protection, ${formatPlural(attack.original.predictions, "prediction")}).`,
+    `Relearning: ${attack.steps} fine-tuning steps on ${others} change the other ${formatCount(attack.passages)} ` +
+      `from ${percent(attack.protected.true_token)} to ${percent(attack.attacked.true_token)}. ` +
+      `Control: the same steps on the original run give ${percent(attack.original_attacked.true_token)} ` +
+      `(${formatPlural(attack.original.predictions, "prediction")}).`,
   ];
 }
 
 const REWRITINGS: readonly (readonly [string, string])[] = [
   ["given", "Paraphrases"],
-  ["swapped case", "Passages in swapped case"],
+  ["later beginning", "Later start, without the first third of the words"],
+  ["swapped case", "Swapped case"],
 ];
-
-export const UNPROTECTED = "unprotected";
 
 function rewritings({ variations, protected: found }: PrivacyResult): readonly string[] {
   return REWRITINGS.flatMap(([kind, name]) => {
     const measured = variations[kind];
-    if (measured === undefined || removedShare(measured) >= MIN_RELATIVE * removedShare(found)) return [];
-    return [`${name} are less protected: ${change(measured)} (${predictions(measured)}).`];
+    if (measured === undefined) return [];
+    const isLess = removedShare(measured) < MIN_RELATIVE * removedShare(found);
+    return [`${name}: ${change(measured)} (${predictions(measured)})${isLess ? ", much less affected" : ""}.`];
   });
 }
 
-function unprotected({ variations }: PrivacyResult): readonly string[] {
-  const measured = variations[UNPROTECTED];
-  if (measured === undefined) return [];
-  return [
-    `Unprotected passages, which should stay predictable, change too: ${change(measured)} (${predictions(measured)}).`,
-  ];
+function lastStep({ best_step: best, steps }: PrivacyResult): readonly string[] {
+  return best === steps ? [`The last of the ${steps} steps was the best one, so more steps may have more effect.`] : [];
 }
 
-export function privacyVerdict({ result }: Pick<PrivacyFineTune, "result">): PrivacyVerdict {
+export function privacyVerdict(measured: Measured): PrivacyVerdict {
+  const { result } = measured;
   return {
-    effect: effect(result),
-    cost: cost(result),
-    limits: [...unprotected(result), ...rewritings(result), ...relearning(result)],
+    effect: effect(measured),
+    cost: `${cost(result)} ${costOnOthers(result)}`,
+    limits: [...rewritings(result), ...relearning(result), ...lastStep(result)],
   };
 }

@@ -23,11 +23,11 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
   return (
     <div className="privacy-verdict">
       <p className="verdict">
-        <b>{effect}</b> {cost}
+        {effect} {cost}
       </p>
       {limits.length > 0 && (
         <>
-          <p>Limits, as the mean probability of the true next token:</p>
+          <p>Limits, as the mean probability of the true next token before and after:</p>
           <ul aria-label="Limits">
             {limits.map((limit) => (
               <li key={limit}>{limit}</li>
@@ -44,12 +44,15 @@ function Guarantees({ result }: { readonly result: PrivacyResult }) {
   return (
     <ul className="privacy-notes ink2" aria-label="What is not guaranteed">
       <li>
-        Only the new run is protected. The original model and the runs before fine-tuning still contain the passages.
+        Only the new run is changed. The original model and the runs before fine-tuning still contain the passages.
       </li>
       <li>There is no formal guarantee: no noise was added to the weights.</li>
-      <li>The means on passages have no interval: the passages are chosen, not a random sample.</li>
       <li>
-        Divergence from uniform on the protected passages: {formatFixed(bound.measured)} nats. Weights that can predict
+        Intervals over predictions treat these as independent and are about these passages only: passages are chosen,
+        not a random sample.
+      </li>
+      <li>
+        Divergence from uniform on the chosen passages: {formatFixed(bound.measured)} nats. Weights that can predict
         uniformly would reach at most {formatFixed(bound.bound)} nats at weight {bound.theta}. The gate and the output
         scaling alone may not be able to, so this is a reference value.
       </li>
@@ -151,7 +154,7 @@ function Tokens({ shown, passages, by, onBy }: Omit<ResultViewProps, "onPassages
           ]}
         />
         <span className="note">
-          the first {shown.skip_tokens} tokens are shown, but neither protected nor counted in the means
+          the first {shown.skip_tokens} tokens are shown, but neither fine-tuned nor counted in the means
         </span>
         <span className="grow" />
         <RampLegend
@@ -187,8 +190,8 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
         <div className="pane-h">
           <h2>Confidence and cost</h2>
           <span className="note">
-            before → after, means over n predictions. Better on protected passages: lower true token, distance and top
-            5, higher entropy.
+            before → after, means over n predictions. Intended on the chosen passages: lower true token, distance and
+            top 5, higher entropy.
           </span>
         </div>
         <div className="privacy-columns">

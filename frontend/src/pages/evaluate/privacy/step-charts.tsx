@@ -111,7 +111,7 @@ export function StepCharts({ shown }: { readonly shown: PrivacyFineTune }) {
   return (
     <div className="privacy-charts">
       <StepChart
-        title="True token on the protected passages, %"
+        title="True token on the chosen passages, %"
         shown={shown}
         value={(point) => 100 * point.protected.true_token}
         format={(value) => formatFixed(value, value >= 10 || value === 0 ? 0 : 1)}
