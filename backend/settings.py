@@ -102,7 +102,7 @@ class Settings(BaseSettings):
     body_seconds: Rate = 30.0
     """Time in which the body of a request must arrive, in seconds."""
     send_seconds: Rate = 30.0
-    """Time in which a client must read what it was sent, in seconds. After that its connection is closed."""
+    """Time in which a client must read a response, in seconds. After that its connection is closed."""
     max_connections: Positive = 1000
     """Maximum number of open connections. Further ones are rejected with status 503."""
     max_connections_per_address: Positive = 64

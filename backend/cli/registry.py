@@ -65,7 +65,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
             "evaluate_steering", "EvaluateSteeringCommand", "evaluate steering against random baselines"
         ),
         "recurrence": Entry("recurrence", "RecurrenceCommand", "measure which experts other seeds find again"),
-        "contrast": Entry("contrast", "ContrastCommand", "find the experts that tell two texts apart"),
+        "contrast": Entry("contrast", "ContrastCommand", "find the experts that are more active in one of two texts"),
         "probe": Entry("probe", "ProbeCommand", "run single-expert probes on labelled texts"),
         "benchmark": Entry("benchmark", "BenchmarkCommand", "run the sparse probes of sae-probes, a public benchmark"),
         "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),

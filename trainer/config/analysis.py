@@ -104,7 +104,7 @@ class EvaluateConfig(Config):
     jacobian_tokens: Annotated[int, Field(ge=0, le=65_536)] = 256
     """Number of tokens at which the Jacobians of layer and MLP are compared, 0 for none. Default: 256."""
     always_on: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Density from which an expert counts as always on. Default: 0.9."""
+    """Minimum density of an expert that counts as always on. Default: 0.9."""
     k: Size | None = None
     """Number of active experts per token, at most the run's K. Default: the run's K."""
 
@@ -117,9 +117,9 @@ class RecurrenceConfig(Config):
     tokens: Count
     """Number of tokens to read, such as 100k."""
     min_tokens: Annotated[int, Field(ge=2)] = 20
-    """Active tokens below which an expert is not measured. Default: 20."""
+    """Minimum number of active tokens of an expert to measure it. Default: 20."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Random seed of the shifts and of the bootstrap. Default: 0."""
+    """Random seed of the chance level and of the bootstrap. Default: 0."""
     resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
     """Number of bootstrap resamples. Default: 1,000."""
 
@@ -130,9 +130,9 @@ class ContrastConfig(Config):
     tokens: Count = 100_000
     """Maximum number of tokens per text, from random documents. Default: 100k."""
     min_tokens: Annotated[int, Field(ge=1)] = 20
-    """Active tokens in both texts together below which an expert is not tested. Default: 20."""
+    """Minimum number of active tokens, in both texts together, to test an expert. Default: 20."""
     min_units: Annotated[int, Field(ge=2)] = 10
-    """Documents with an active token, in both texts together, below which an expert is not tested. Default: 10."""
+    """Minimum number of documents with an active token, in both texts together, to test an expert. Default: 10."""
     examples: Annotated[int, Field(ge=0, le=20)] = 3
     """Number of examples per expert and text. Default: 3."""
     shown: Annotated[int, Field(ge=0, le=1000)] = 20
@@ -191,7 +191,7 @@ class BenchmarkConfig(Config):
     texts: Annotated[int, BeforeValidator(parse_count), Field(ge=200)] | None = None
     """Number of texts per data set, half of each class, at least 200. Default: all texts, up to 5,000."""
     tokens: Annotated[int, Field(ge=2, le=65_536)] = 1024
-    """Number of tokens to read at the end of each text. Default: 1,024, as sae-probes reads."""
+    """Number of tokens to read at the end of each text. Default: 1,024, as in sae-probes."""
     units: Annotated[tuple[Annotated[int, Field(ge=1, le=512)], ...], Field(min_length=1)] = (1, 5, 16)
     """Numbers of experts, features or neurons per probe. Default: 1, 5 and 16."""
     seeds: Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(min_length=1)] = (42, 43, 44)

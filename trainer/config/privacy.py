@@ -44,7 +44,7 @@ class ProtectConfig(Config):
     """Steps of the relearning attack, which fine-tunes on half of the passages and measures the other half; 0 skips it.
     Default: 20."""
     store_passages: bool = False
-    """Store the passages with the result, and the prediction at each of their tokens before and after. For passages
-    that are no secret. Default: off."""
+    """Store the passages with the result, and the prediction at each of their tokens before and after. Use it only for
+    passages that are not secret. Default: off."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the retain set's order and of the bootstrap. Default: 0."""

@@ -38,8 +38,8 @@ class TextConfig(Config):
     on_short_text: OnShortText = "fail"
     """Behaviour if the dataset has too few tokens: fail with an error, or repeat the dataset. Default: fail."""
     start_token: str | None = None
-    """Token before each document and prompt, such as <s>. Default: the one that documents began with in the language
-    model's pretraining, as far as its tokenizer tells. The run stores it."""
+    """Token before each document and prompt, such as <s>. Default: that of the run; for a new run, the token that the
+    tokenizer adds itself, else <|endoftext|>, else its end-of-text token."""
 
     @model_validator(mode="before")
     @classmethod
@@ -54,8 +54,8 @@ class OptimizerConfig(Config):
     """Optimiser, learning-rate schedule and batches."""
 
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """Peak learning rate of AdamW. Default: by the number of tokens, 3e-3 up to 4M, 1e-3 at 20M and the paper's 1e-4 at
-    480M. The run stores it. Fine-tuning: 3e-4."""
+    """Peak learning rate of AdamW. Default: 3e-3 for up to 4M tokens, 1e-3 for 20M, and the paper's 1e-4 for 480M;
+    3e-4 for fine-tuning. The run stores it."""
     warmup_ratio: Annotated[float, Field(ge=0, lt=1)] = 0.05
     """Learning-rate warm-up, as a fraction of all steps. Default: 0.05."""
     decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
@@ -142,15 +142,15 @@ class TrainConfig(Config):
     text: TextConfig
     """Dataset to train on."""
     tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0, lt=2**53)]
-    """Number of training tokens, such as 20M. 0 if the source of an imported run does not state it."""
+    """Number of training tokens, such as 20M. 0 means unknown, for imported runs."""
     method: Method = "mxd"
     """Kind of layer to train. Default: mxd."""
     num_experts: Count | None = None
     """Number of experts N. Default: as many as match the parameters of a transcoder with 32 features per input
     value."""
     k: Size = 32
-    """Largest number of active experts per token, K. Default: 32. A batch-topk-mxd or jumprelu-mxd meets it on average;
-    a relu-mxd has no limit."""
+    """Maximum number of active experts per token, K. Default: 32. For batch-topk-mxd and jumprelu-mxd it is an
+    average; relu-mxd has no limit."""
     rank: Size | None = None
     """Rank of low-rank experts; for a molt, the largest rank. Default for a molt: half the MLP's output width."""
     min_k: Size | None = None
@@ -158,7 +158,7 @@ class TrainConfig(Config):
     off."""
     mixing: Literal["auto", "paper", "centred"] = "auto"
     """Mixing of an MxD. centred: the median of aC over the training tokens is subtracted, so that no constant mixing
-    can replace the MLP. paper: aC as in the paper, with which the routing can lose its effect. Default: auto, which is
+    can replace the MLP. paper: aC as in the paper; training may then make the routing useless. Default: auto, which is
     centred if the method supports it."""
     gate: GateConfig = GateConfig()
     """Kind of gate."""

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class BenchmarkCommand(ModelCommand):
-    """Run sae-probes, a benchmark made by others: sparse probes on 113 binary data sets.
+    """Run the public benchmark sae-probes: sparse probes on 113 binary data sets.
 
     The runs are compared with the MLP's neurons and a random gate, on the same texts. The first run is compared with
     each of the others. The Benchmark page of the dashboard shows the results. They are also written in SAEBench's

@@ -40,7 +40,7 @@ class ContrastCommand(ModelCommand):
     """Text A: a .txt, .jsonl, .csv or .parquet file, a folder of them, or a Hub dataset. One line or row is one
     document."""
     b: str | None = None
-    """Text B. Default: the file of text A, for two of its kinds."""
+    """Text B. Default: the file of text A, of which --kind-a and --kind-b choose two kinds."""
     kind_a: str | None = None
     """Kind of the documents of text A, for a file with labels. Default: all documents."""
     kind_b: str | None = None

@@ -42,7 +42,7 @@ class CheckDatabase(Command):
 
 
 class RescueDatabase(Command):
-    """Save what users wrote from a damaged SQLite file: labels, notes, tags, lists, sessions and access tokens.
+    """Save user data from a damaged SQLite file: labels, notes, tags, lists, sessions and access tokens.
 
     The damaged file is only read. Afterwards replace it with the new one and index the runs again.
     """

@@ -28,7 +28,7 @@ WINDOW = 12
 
 
 class ExpertsCommand(Command):
-    """List the experts of an indexed run, sorted or searched. Their ids are what 'mxd steer --edit' expects."""
+    """List the experts of an indexed run, sorted or searched. 'mxd steer --edit' uses the same ids."""
 
     examples: ClassVar = (
         "mxd experts gpt2-l8-k32",

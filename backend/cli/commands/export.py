@@ -31,7 +31,7 @@ class ExportCommand(ModelCommand):
     names: Positional[list[str]]
     """Names or folders of runs. Several are allowed for layers, such as a transcoder set."""
     format: ExportFormat = "json"
-    """json, csv, parquet: tables of experts and top examples. neuronpedia: batches as SAEDashboard writes, and labels.
+    """json, csv, parquet: tables of experts and top examples. neuronpedia: SAEDashboard's batches, and labels.
     saelens, sparsify, circuit-tracer: layers. gguf, vectors: steering vectors, as GGUF or .safetensors."""
     out: Path
     """Folder to write. It must be new or empty."""

@@ -12,7 +12,7 @@ from mxd.trainer.config import RunName
 class ImportFeaturesCommand(Command):
     """Import a Neuronpedia export or SAEDashboard's batches as a run without weights.
 
-    Its examples and labels can be browsed and searched. Routing and steering need weights, which an export has not.
+    Its examples and labels can be browsed and searched. Routing and steering are not available.
     """
 
     examples: ClassVar = (

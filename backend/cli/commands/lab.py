@@ -23,9 +23,9 @@ CONCEPT_HEADER = ("", "AUROC", "95 %", "gain of score", "95 %", "loss increase",
 
 
 class LabTrainCommand(TrainCommand):
-    """Train with experimental methods and penalties, next to all options of 'mxd train'.
+    """Train with experimental methods and penalties. Accepts all options of 'mxd train'.
 
-    None of them improved on the core methods so far. See the page on experimental features in the documentation.
+    None of them improved on the core methods so far. The documentation, page "Beyond the paper", has the findings.
     """
 
     examples: ClassVar = (
@@ -60,9 +60,9 @@ class LabTrainCommand(TrainCommand):
 class LabSteerConceptsCommand(ModelCommand):
     """Steer towards the concepts of labelled texts, scored without a judge.
 
-    An expert is chosen for each concept by how well it detects the concept. A frozen classifier of words scores the
-    steered texts, and the unedited model gives their perplexity. Controls are a random expert, a random direction, the
-    difference of means and a transcoder feature.
+    For each concept, the expert that detects it best is chosen. A word classifier scores the steered texts, and the
+    original model gives their perplexity. Baselines are a random expert, a random direction, the difference of means
+    and a transcoder feature.
     """
 
     examples: ClassVar = (

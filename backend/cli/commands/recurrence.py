@@ -19,9 +19,9 @@ HEADER = ("other run", "found again", "95 %", "by chance", "firing cosine", "by 
 class RecurrenceCommand(ModelCommand):
     """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
 
-    An expert is found again if it fires and writes like an expert of the other run, above the chance level of shuffled
-    experts, and if the match is mutual. If the first run is indexed, the result is stored and shown with its experts,
-    instead of an earlier one.
+    An expert is found again if its activations and its mean output are similar to those of an expert of the other run,
+    above chance, and if the match is mutual. If the first run is indexed, the result is stored and replaces an earlier
+    one.
     """
 
     examples: ClassVar = (
@@ -31,7 +31,7 @@ class RecurrenceCommand(ModelCommand):
     )
 
     names: Positional[list[str]]
-    """Names or folders of the runs: first the one to describe, then the others."""
+    """Names or folders of the runs. The experts of the first run are compared with those of each other run."""
     config: RecurrenceConfig
 
     def run(self) -> int:
