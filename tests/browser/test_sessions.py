@@ -90,7 +90,7 @@ def test_experts_of_two_layers_are_edited_together(page: Page) -> None:
     page.goto(f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&tokens=12")
     texts(page)
     edits = page.get_by_role("region", name="Edits")
-    edits.get_by_role("radio", name="second, layer 1").click()
+    edits.get_by_role("combobox", name="Experts of").select_option("second")
     edits.get_by_role("combobox", name="Add an expert").fill("3")
     page.get_by_role("option").first.click()
     expect(card(page, 3)).to_contain_text("second")

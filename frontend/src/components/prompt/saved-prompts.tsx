@@ -1,30 +1,92 @@
-/** Saved sessions to start from, shown while a page has no prompt. */
+/** Saved sessions to start from, shown while a page has no prompt: what each of them edits. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { sessionsQuery } from "@/api/queries";
+import { expertsQuery, sessionsQuery } from "@/api/queries";
+import type { RunSummary, SessionSummary } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl } from "@/components/runs/page-links";
+import { layerLabel } from "@/components/runs/run-labels";
+import { formatFixed, formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-const MAX_SESSIONS = 12;
+/** Of the run, and of each other one; the Sessions menu lists all. */
+const MAX_SESSIONS = 6;
+const MAX_OTHER_SESSIONS = 3;
+const MAX_RUNS = 8;
 
-export function SavedPrompts({ run }: { readonly run: string }) {
-  const { data } = useQuery(sessionsQuery(run));
-  const sessions = data?.sessions.slice(0, MAX_SESSIONS) ?? [];
-  if (sessions.length === 0) return null;
+interface RunSessions {
+  readonly run: RunSummary;
+  readonly sessions: readonly SessionSummary[];
+}
+
+/** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
+function useSavedSessions(run: RunSummary): readonly RunSessions[] | undefined {
+  const { runs } = useCurrentRun();
+  const others = runs
+    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
+    .toSorted((a, b) => a.layer - b.layer);
+  const all = [run, ...others].slice(0, MAX_RUNS);
+  const results = useQueries({ queries: all.map(({ name }) => sessionsQuery(name)) });
+  if (results.some(({ isPending }) => isPending)) return undefined;
+  return all.flatMap((each, i) => {
+    const sessions = results[i]?.data?.sessions.slice(0, i === 0 ? MAX_SESSIONS : MAX_OTHER_SESSIONS) ?? [];
+    return sessions.length === 0 ? [] : [{ run: each, sessions }];
+  });
+}
+
+/** The experts that sessions amplify, by number. */
+function useExperts({ run, sessions }: RunSessions) {
+  const among = sessions.flatMap(({ expert }) => expert ?? []).join(",");
+  const { data } = useInfiniteQuery({
+    ...expertsQuery(run.name, { sort: "expert", order: "asc", among }, MAX_SESSIONS),
+    enabled: among !== "" && run.indexed_tokens !== null,
+  });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+}
+
+function RunGroup(props: RunSessions) {
+  const { runs } = useCurrentRun();
+  const experts = useExperts(props);
+  const { run, sessions } = props;
   return (
-    <div className="example-prompts saved">
-      <span className="dim">Open a saved session:</span>
+    <>
+      <h3>
+        Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
+      </h3>
       <ul>
-        {sessions.map((session) => (
-          <li key={session.id}>
-            <Link className="btn" to={sessionUrl(session.id)} title={toOneLine(session.prompt, true)}>
-              {session.name}
-            </Link>
-          </li>
-        ))}
+        {sessions.map(({ id, name, expert, strength, edits, prompt }) => {
+          const row = experts.get(expert ?? -1);
+          return (
+            <li key={id}>
+              <Link to={sessionUrl(id)} title={`Prompt: ${toOneLine(prompt, true)}`}>
+                <b>{name}</b>
+                <span>
+                  {expert === null || strength === null
+                    ? formatPlural(edits, "edit")
+                    : `${expert} + ${formatFixed(strength, 1)}. `}
+                  {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+                </span>
+              </Link>
+            </li>
+          );
+        })}
       </ul>
-    </div>
+    </>
+  );
+}
+
+export function SavedPrompts({ run }: { readonly run: RunSummary }) {
+  const groups = useSavedSessions(run) ?? [];
+  if (groups.length === 0) return null;
+  return (
+    <section className="saved-prompts" aria-labelledby="saved-sessions">
+      <h2 id="saved-sessions">Saved sessions</h2>
+      {groups.map((group) => (
+        <RunGroup key={group.run.name} {...group} />
+      ))}
+    </section>
   );
 }

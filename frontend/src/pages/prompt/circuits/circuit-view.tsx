@@ -96,11 +96,10 @@ function CircuitView(props: CircuitViewProps) {
   return (
     <div className="circuit-columns" aria-busy={opened === null && request === null}>
       <section className="circuit-main" aria-label="Graph">
-        <div className="circuit-head">
-          <VerdictLine response={response} check={check} isFromFile={opened !== null} />
+        <VerdictLine response={response} check={check} isFromFile={opened !== null} />
+        <Toolbar response={response} shown={shown} params={params} setParams={setParams} isTraced={opened === null}>
           <SaveGraph toFile={toFile} />
-        </div>
-        <Toolbar response={response} shown={shown} params={params} setParams={setParams} isTraced={opened === null} />
+        </Toolbar>
         <GraphView
           response={response}
           shown={shown}

@@ -1,5 +1,7 @@
 /** Controls of the graph: pruning, edge threshold, size, error nodes, subgraph and zoom. */
 
+import type { ReactNode } from "react";
+
 import type { CircuitResponse } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
@@ -21,6 +23,8 @@ interface ToolbarProps {
   readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
   /** False for a graph from a file, which cannot be traced again. */
   readonly isTraced: boolean;
+  /** Further actions. */
+  readonly children: ReactNode;
 }
 
 interface ShareSliderProps {
@@ -97,7 +101,7 @@ function expertEdges({ nodes, edges }: ShownGraph): string {
   return `${number} of the ${formatCount(edges.length)} shown edges ${joined > 1 ? "join" : "joins"} two experts.`;
 }
 
-export function Toolbar({ response, shown, params, setParams, isTraced }: ToolbarProps) {
+export function Toolbar({ response, shown, params, setParams, isTraced, children }: ToolbarProps) {
   return (
     <div className="circuit-toolbar">
       <ShareSlider
@@ -139,6 +143,7 @@ export function Toolbar({ response, shown, params, setParams, isTraced }: Toolba
         </>
       )}
       <span className="grow" />
+      {children}
       <Zoom params={params} setParams={setParams} />
       <p className="dim">
         The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} nodes with{" "}

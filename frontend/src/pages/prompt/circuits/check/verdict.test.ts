@@ -29,7 +29,7 @@ test("a graph whose influence is mostly unexplained has no good verdict, and say
   expect(found?.level).toBe("weak");
   expect(found?.headline).toBe("The graph’s predictions hold on this prompt, but 94 % of the influence is unexplained");
   expect(verdict(agreement(0.1, 0.4, 0), 20, 20, { mlp: 0.9 })?.headline).toMatch(/^Do not rely.*, and 90 % of/);
-  expect(verdict(agreement(0.9, 1, 0.9), 20, 20, {})?.level).toBe("good");
+  expect(verdict(agreement(0.9, 1, 0.9), 20, 20, {})?.level).toBe("weak");
 });
 
 const notes = (found: ReturnType<typeof verdict>) => found?.figures.map(({ value, note }) => `${value}: ${note}`);
@@ -39,7 +39,7 @@ test("it names its sample and the interval", () => {
   expect(notes(found)).toEqual([
     "39 % right: of its 31 experts, ablated one at a time. 95 % interval 24 % to 56 %; 50 % is chance",
     "r = 0.09: 95 % interval −0.27 to 0.43",
-    "−0.01: measured change per predicted change. 1 is exact",
+    "−0.01: measured per predicted change. 1 is exact",
   ]);
   expect(notes(check(agreement(0.9, 1, 1), 64, 80))?.[0]).toContain("the 64 most influential of its 80 experts");
   expect(notes(check(agreement(null, 1, 1), 3, 3))?.[1]).toBe("–: needs at least 5 experts");

@@ -75,8 +75,9 @@ function unexplainedShare(origins: Origins): number | null {
   return Object.keys(origins).length === 0 ? null : (origins.mlp ?? 0) + (origins.error ?? 0);
 }
 
-function headlineOf(level: Level, isMaybeChance: boolean, share: number): string {
+function headlineOf(level: Level, isMaybeChance: boolean, share: number | null): string {
   const headline = level === "weak" && isMaybeChance ? MAYBE_CHANCE : HEADLINES[level];
+  if (share === null) return `${headline}, the unexplained share is unknown`;
   if (share <= MAX_UNEXPLAINED) return headline;
   return `${headline}, ${level === "good" ? "but" : "and"} ${formatPercent(share, 0)} % of the influence is unexplained`;
 }
@@ -89,7 +90,7 @@ export function verdict(agreement: Agreement, checked: number, experts: number, 
   const { correlation, correlation_without_largest: withoutLargest, same_sign, slope } = agreement;
   if (checked === 0 || same_sign === null) return null;
   const level = levelOf(agreement);
-  const share = unexplainedShare(origins) ?? 0;
+  const share = unexplainedShare(origins);
   const some =
     checked < experts ? `the ${checked} most influential of its ${experts} experts` : `its ${experts} experts`;
   const [low, high] = correlation === null ? [0, 0] : correlationInterval(correlation, checked);
@@ -100,7 +101,7 @@ export function verdict(agreement: Agreement, checked: number, experts: number, 
   const percent = (share: number) => `${formatPercent(share, 0)} %`;
   const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
-    level: level === "good" && share > MAX_UNEXPLAINED ? "weak" : level,
+    level: level === "good" && (share ?? 1) > MAX_UNEXPLAINED ? "weak" : level,
     headline: headlineOf(level, lowShare <= 0.5, share),
     reliability: lowShare,
     figures: [
@@ -117,7 +118,7 @@ export function verdict(agreement: Agreement, checked: number, experts: number, 
       {
         name: "Slope",
         value: slope === null ? "–" : formatFixed(slope),
-        note: slope === null ? tooFew : "measured change per predicted change. 1 is exact",
+        note: slope === null ? tooFew : "measured per predicted change. 1 is exact",
       },
     ],
   };

@@ -118,7 +118,7 @@ function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableP
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
   return (
     <>
-      <p className="dose-verdict" role="status">
+      <div className="dose-verdict" role="status">
         <span>
           {result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}
         </span>
@@ -137,7 +137,7 @@ function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableP
             { value: "control", label: "Control" },
           ]}
         />
-      </p>
+      </div>
       <DoseTable
         rows={rows}
         suggested={suggested}

@@ -10,11 +10,10 @@ import type { LayerRun, RunSummary, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useSearchHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { layerLabel } from "@/components/runs/run-labels";
+import { methodName } from "@/components/runs/run-labels";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
 import { Icon } from "@/components/ui/icon";
-import { SegmentedControl } from "@/components/ui/segmented-control";
 import { newEdit } from "@/lib/edits/edits";
 
 interface Choice {
@@ -72,19 +71,16 @@ interface LayerChoiceProps {
 function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
   const all = [run, ...layers].toSorted((a, b) => a.layer - b.layer);
   return (
-    <div className="layer-choice">
-      <span className="dim">Layer</span>
-      <SegmentedControl
-        label="Layer of the expert"
-        value={chosen}
-        onChange={onChoose}
-        segments={all.map((one) => ({
-          value: one.name,
-          label: layerLabel(one, all),
-          name: `${one.name}, layer ${one.layer}`,
-        }))}
-      />
-    </div>
+    <label className="layer-choice dim">
+      Experts of
+      <select value={chosen} onChange={(event) => onChoose(event.target.value)}>
+        {all.map((one) => (
+          <option key={one.name} value={one.name}>
+            Layer {one.layer}, {methodName(one.method)}, {one.name}
+          </option>
+        ))}
+      </select>
+    </label>
   );
 }
 

@@ -26,6 +26,7 @@ export function useSharedEdits(): SharedEdits {
     if (urlText === trayText) {
       ownChanges.clear();
     } else if (urlText !== before && !ownChanges.has(urlText)) {
+      ownChanges.add(trayText); // outdated until the next render, and not to be written to the URL
       tray.replaceAll(urlEdits); // a link or the Back button changed the URL
     } else if (!ownChanges.has(trayText)) {
       ownChanges.add(trayText);

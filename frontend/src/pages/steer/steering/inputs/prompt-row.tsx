@@ -81,7 +81,7 @@ export function EmptyPrompt({
       <EmptyState title="Type a prompt to continue">
         It is continued twice with the same random numbers: as baseline, and with the edits on the left.
       </EmptyState>
-      <SavedPrompts run={run.name} />
+      <SavedPrompts run={run} />
       {run.indexed_tokens !== null && !isPending && (
         <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
       )}

@@ -1,6 +1,7 @@
 /** State of a generation: baseline and steered texts, updated from a stream of events. */
 
 import type { Variant, DoneEvent, SteeringEvent, TokenEvent } from "@/api/types";
+import { formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
 export interface Continuation {
@@ -148,7 +149,7 @@ export function describeProgress(state: Generation, variant: Variant): string {
   if (state.status === "failed") return `interrupted after ${tokens}`;
   if (state.done !== null) return `done, ${tokens}${REASONS[state.done[`${variant}_reason`]]}`;
   const rate = tokensPerSecond(state[variant]);
-  return `${count} of ${state.maxTokens} tokens${rate === null ? "" : `, ${Math.round(rate)} tokens/s`}`;
+  return `${count} of ${state.maxTokens} tokens${rate === null ? "" : `, ${formatFixed(rate, rate < 10 ? 1 : 0)} tokens/s`}`;
 }
 
 /** Mean KL divergence per token between the variants over the steered texts, in nats; null if there are no tokens. */
