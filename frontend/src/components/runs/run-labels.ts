@@ -77,6 +77,9 @@ export function hasTokenCount(run: Pick<RunSummary, "target_tokens">): boolean {
   return run.target_tokens > 0;
 }
 
+/** What a run's units are called: features of a transcoder, experts of any other layer. */
+export const unitName = (run: Pick<RunSummary, "method">) => (hasHiddenLayer(run) ? "experts" : "features");
+
 /** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
 export function hasHiddenLayer(run: Pick<RunSummary, "method">): boolean {
   return !/transcoder|autoencoder/.test(run.method);

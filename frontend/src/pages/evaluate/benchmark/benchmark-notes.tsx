@@ -1,9 +1,9 @@
 /** What the benchmark measures, on how much text, and what its intervals cover. */
 
-import type { BenchmarkSummary } from "@/api/types";
+import type { BenchmarkSummary, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
-import { shortSource } from "@/components/runs/run-labels";
+import { shortSource, unitName } from "@/components/runs/run-labels";
 import { formatCount } from "@/lib/text/format";
 
 const SAE_PROBES_URL = "https://github.com/sae-probes/sae-probes";
@@ -22,9 +22,20 @@ export function sampleSizes({ settings, datasets, training_texts: train, test_te
   return `${each} ${formatRange(train)} training and ${formatRange(test)} test texts; ${seeds}; last token of at most ${formatCount(settings.tokens)} tokens`;
 }
 
+/** Numbers of units among which a probe selects, e.g. `8,192 experts of a`; empty if no run is in this database. */
+export function poolSizes({ subjects }: BenchmarkSummary, runs: readonly RunSummary[]): string {
+  const measured = subjects.flatMap(({ name }) => runs.find((run) => run.name === name) ?? []);
+  const [first] = measured;
+  if (first === undefined) return "";
+  const units = measured.map((run) => `${formatCount(run.num_experts)} ${unitName(run)} of ${run.name}`);
+  const neurons = first.origin === null ? [`${formatCount(first.hidden_width)} neurons`] : [];
+  return [...units, ...neurons, `${formatCount(first.num_experts)} of the random gate`].join(", ");
+}
+
 export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary }) {
   const { settings, datasets } = summary;
   const { runs } = useCurrentRun();
+  const pools = poolSizes(summary, runs);
   const run = runs.find(({ language_model: source }) => source === settings.language_model);
   return (
     <section className="pane settings benchmark-notes">
@@ -47,6 +58,7 @@ export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary
       <p>
         Language model: {run?.language_model_name ?? shortSource(settings.language_model)}. Sample:{" "}
         {sampleSizes(summary)} (seeds {settings.seeds.join(", ")}). Scores are means over seeds and data sets.
+        {pools !== "" && ` Units are selected among ${pools}. A larger pool has an advantage at equal quality.`}
       </p>
       <p>
         Intervals are bootstrapped over data sets. Those of scores are wide because data sets differ in difficulty.

@@ -23,6 +23,9 @@ export function signOf({ low, high }: BenchmarkDifference, datasets: number): "u
   return low > 0 ? "up" : high < 0 ? "down" : "no";
 }
 
+/** Ends of a comparison at another size, if there is no clear difference at the verdict's size. */
+const ENDS = { up: "the first is better", down: "the other is better" } as const;
+
 /** Runs have names; baselines are described. */
 const withArticle = ({ name, kind }: BenchmarkSubject) => (kind === "run" ? name : `the ${name}`);
 
@@ -38,15 +41,39 @@ function compared(first: BenchmarkSubject, other: BenchmarkSubject, sign: "up" |
   return `No clear difference between ${first.name} and ${withArticle(other)}`;
 }
 
+/** How the same comparison ends with the other probe sizes, e.g. `the same at 1 unit; none at 16 units`. */
+function otherSizes(found: BenchmarkDifference, others: readonly BenchmarkDifference[], datasets: number): string {
+  const sign = signOf(found, datasets);
+  const texts = others.map((one) => {
+    const other = signOf(one, datasets);
+    const kind =
+      other === sign
+        ? "the same"
+        : other === "no"
+          ? "no clear difference"
+          : sign === "no"
+            ? ENDS[other]
+            : "the reverse";
+    return `${kind} at ${unitsLabel(one.units)}: ${formatDifference(one)}`;
+  });
+  return texts.length === 0 ? "" : ` Other sizes: ${texts.join("; ")}.`;
+}
+
 /** What is compared, then one sentence per other subject. */
 export function benchmarkVerdict({ settings, subjects, differences, datasets }: BenchmarkSummary): readonly string[] {
   const [first, ...others] = subjects;
   const units = settings.units.includes(VERDICT_UNITS) ? VERDICT_UNITS : Math.min(...settings.units);
   if (first === undefined) return [];
   const sentences = others.flatMap((other) => {
-    const difference = differences.find((one) => one.subject === other.name && one.units === units);
+    const found = differences.filter((one) => one.subject === other.name);
+    const difference = found.find((one) => one.units === units);
     if (difference === undefined) return [];
-    return [`${compared(first, other, signOf(difference, datasets.length))}: ${formatDifference(difference)}.`];
+    const sizes = otherSizes(
+      difference,
+      found.filter((one) => one !== difference),
+      datasets.length,
+    );
+    return [`${compared(first, other, signOf(difference, datasets.length))}: ${formatDifference(difference)}.${sizes}`];
   });
   const [data, probes] = [datasets.length === 1 ? "data set" : "data sets", unitsLabel(units)];
   const meaning = `ROC-AUC of ${first.name} minus the other’s, mean and 95 % interval over ${datasets.length} ${data}, ${probes} per probe.`;

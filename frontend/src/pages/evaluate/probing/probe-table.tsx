@@ -3,7 +3,9 @@
 import { Link } from "react-router";
 
 import type { ProbeSummary } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
+import { unitName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
@@ -45,6 +47,21 @@ function Row({ run, probeClass }: RowProps) {
   );
 }
 
+/** Numbers of experts and neurons among which the best one was selected. */
+function Pools({ run }: { readonly run: string }) {
+  const summary = useCurrentRun().runs.find(({ name }) => name === run);
+  if (summary === undefined) return null;
+  const units = `${formatCount(summary.num_experts)} ${unitName(summary)}`;
+  const neurons = summary.origin === null ? `, ${formatCount(summary.hidden_width)} MLP neurons` : "";
+  return (
+    <p className="ink2 probe-pools">
+      Each best one is selected among {units}
+      {neurons} and {formatCount(summary.num_experts)} units of the random gate. A larger pool has an advantage, so the
+      random gate is the control of equal size.
+    </p>
+  );
+}
+
 export function ProbeTable({ run, probe }: { readonly run: string; readonly probe: ProbeSummary }) {
   const file = probe.labels.split("/").at(-1) ?? probe.labels;
   const of = probe.level === "text" ? "texts, with activations averaged over each text" : "single tokens";
@@ -58,6 +75,7 @@ export function ProbeTable({ run, probe }: { readonly run: string; readonly prob
         </span>
       </div>
       <p className="verdict">{probeVerdict(probe.classes)}</p>
+      <Pools run={run} />
       {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus*/}
       <div className="facts-table" tabIndex={0} role="region" aria-label={`Probes on ${file}`}>
         <table className="grid plain">
