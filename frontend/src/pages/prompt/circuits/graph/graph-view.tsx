@@ -133,10 +133,9 @@ function NodeButton(props: NodeButtonProps) {
     >
       {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
       <span aria-hidden="true">{boxName(response, shown)}</span>
+      {/* Generated content, because the button’s name says it in words. */}
       {contradiction !== null && (
-        <em aria-hidden="true" className={contradiction === "≠" ? "opposite" : undefined}>
-          {contradiction}
-        </em>
+        <em aria-hidden="true" data-mark={contradiction} className={contradiction === "≠" ? "opposite" : undefined} />
       )}
     </button>
   );

@@ -166,7 +166,8 @@ export function DifferenceView({ first, second, params, setParams }: DifferenceV
       <div className="pane-h">
         <h2>Second text vs first</h2>
         <span className="note">
-          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
+          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}, by{" "}
+          {isAligned ? "summed size of the differences" : "size of the change"}
         </span>
         <span className="grow" />
         <SegmentedControl

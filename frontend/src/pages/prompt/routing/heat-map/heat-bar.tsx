@@ -33,7 +33,8 @@ interface HeatBarProps {
 const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
   specific: (
     <>
-      by <Term id="specificity">summed activation × rarity</Term>
+      by score: <Term id="specificity">summed activation × log₂(1 / density)</Term>, so experts active on most texts
+      come last
     </>
   ),
   summed: "by summed activation",
