@@ -24,3 +24,13 @@ export function lossDifferenceQuery(run: string, other: string) {
       unwrap(client.GET("/api/runs/{run}/loss-difference/{other}", { params: { path: { run, other } }, signal })),
   });
 }
+
+/** Label scores and token entropy of a run's experts; null if it is not indexed. */
+export function interpretabilityQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "interpretability"],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/interpretability", { params: { path: { run } }, signal })),
+    staleTime: STALE_MS,
+  });
+}

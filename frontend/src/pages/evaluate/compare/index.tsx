@@ -6,6 +6,7 @@ import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
 
+import { interpretabilityQuery, lossDifferenceQuery } from "@/api/comparison";
 import { evaluationsQuery, runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -62,7 +63,12 @@ function Pair({ run, other, params, setParams }: PairProps) {
   const queries = [useQuery(runQuery(run)), useQuery(runQuery(other))] as const;
   // The verdict is above the rest, so nothing is shown before it.
   const evaluations = [useQuery(evaluationsQuery(run)), useQuery(evaluationsQuery(other))] as const;
-  const isEvaluating = evaluations.some(({ isPending }) => isPending);
+  const measures = [
+    useQuery(lossDifferenceQuery(run, other)),
+    useQuery(interpretabilityQuery(run)),
+    useQuery(interpretabilityQuery(other)),
+  ] as const;
+  const isEvaluating = [...evaluations, ...measures].some(({ isPending }) => isPending);
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
   const [one, two] = queries;

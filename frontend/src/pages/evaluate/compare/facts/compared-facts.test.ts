@@ -72,9 +72,17 @@ describe("properties of two runs", () => {
   });
 
   it("show whole numbers where rounded ones look the same", () => {
-    expect(differing(other({ parameters: 1_500_100 }))).toEqual([
-      { name: "Parameters", one: "1,500,000", other: "1,500,100", differs: true },
-    ]);
+    expect(comparedFacts(DETAIL, other({ parameters: 1_500_100 }))).toContainEqual({
+      name: "Parameters",
+      one: "1,500,000",
+      other: "1,500,100",
+      differs: false,
+    });
+  });
+
+  it("differ in size beyond 1 %", () => {
+    expect(differing(other({ parameters: 1_510_000 }))).toEqual([]);
+    expect(differing(other({ parameters: 1_600_000 })).map(({ name }) => name)).toEqual(["Parameters"]);
   });
 
   it("are compared by full name, though only its end is shown", () => {

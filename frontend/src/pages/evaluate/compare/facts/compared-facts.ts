@@ -4,6 +4,8 @@ import type { RunDetail } from "@/api/types";
 import { activeK, gateName, methodName, shortSource, statusName } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
+import { isClose } from "./verdict";
+
 export interface ComparedFact {
   readonly name: string;
   readonly one: string;
@@ -21,6 +23,11 @@ interface FactKind {
 }
 
 const NONE = "none";
+
+/** Measured values and sizes within the tolerance do not count as different. */
+function isSameSize(one: string | number | null, other: string | number | null): boolean {
+  return typeof one === "number" && typeof other === "number" ? isClose(one, other) : one === other;
+}
 
 /** The same folder may be given as a full path or relative to the data folder. */
 function isSameSource(one: string | number | null, other: string | number | null): boolean {
@@ -42,17 +49,24 @@ const FACTS: readonly FactKind[] = [
   { name: "Active K", value: ({ run }) => activeK(run) },
   { name: "Gate", value: ({ run }) => gateName(run.gate) },
   { name: "Hidden width H", value: ({ run }) => run.hidden_width, text: ({ run }) => formatCount(run.hidden_width) },
-  { name: "Parameters", value: ({ run }) => run.parameters, text: ({ run }) => formatCompact(run.parameters) },
+  {
+    name: "Parameters",
+    isSame: isSameSize,
+    value: ({ run }) => run.parameters,
+    text: ({ run }) => formatCompact(run.parameters),
+  },
   { name: "Seed", value: ({ run }) => run.seed },
   { name: "Dataset", value: ({ run }) => run.text, text: ({ run }) => shortSource(run.text), isSame: isSameSource },
   { name: "Status", value: ({ run }) => statusName(run.status) },
   {
     name: "Tokens trained",
+    isSame: isSameSize,
     value: ({ run }) => run.trained_tokens,
     text: ({ run }) => formatCompact(run.trained_tokens),
   },
   {
     name: "Normalised MSE",
+    isSame: isSameSize,
     value: ({ run }) => run.last_metric?.normalized_mse ?? null,
     text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
   },
@@ -63,6 +77,7 @@ const FACTS: readonly FactKind[] = [
   },
   {
     name: "Tokens indexed",
+    isSame: isSameSize,
     value: ({ run }) => run.indexed_tokens,
     text: ({ run }) => (run.indexed_tokens === null ? "not indexed" : formatCompact(run.indexed_tokens)),
   },

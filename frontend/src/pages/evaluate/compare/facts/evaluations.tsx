@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { Fragment } from "react";
 import { Link } from "react-router";
 
-import { lossDifferenceQuery } from "@/api/comparison";
+import { interpretabilityQuery, lossDifferenceQuery } from "@/api/comparison";
 import { evaluationsQuery } from "@/api/queries";
 import type { Fact, RunDetail } from "@/api/types";
 import { formatFact } from "@/components/runs/facts";
@@ -16,6 +16,7 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
 import { commonEvaluation, factPairs, type CommonEvaluation } from "./common-evaluation";
+import { inactiveVerdict, interpretabilityVerdict, metricsVerdict } from "./other-measures";
 import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
 
 interface EvaluationsProps {
@@ -23,17 +24,40 @@ interface EvaluationsProps {
   readonly other: string;
 }
 
-/** The verdict on both runs; empty while loading. */
+const OTHER_MLP = "Not comparable: the runs replace different MLPs, which are worth different amounts.";
+
+/** The verdict on both runs, one row per kind of measure. */
 export function Verdict({ one, other }: { readonly one: RunDetail; readonly other: RunDetail }) {
-  const [first, second] = [useQuery(evaluationsQuery(one.run.name)), useQuery(evaluationsQuery(other.run.name))];
+  const [name, otherName] = [one.run.name, other.run.name];
+  const evaluations = [useQuery(evaluationsQuery(name)), useQuery(evaluationsQuery(otherName))] as const;
+  const loss = useQuery(lossDifferenceQuery(name, otherName));
+  const experts = [useQuery(interpretabilityQuery(name)), useQuery(interpretabilityQuery(otherName))] as const;
+  const [first, second] = evaluations;
   const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);
-  const { data } = useQuery(lossDifferenceQuery(one.run.name, other.run.name));
-  const difference = data?.difference ?? null;
+  const difference = loss.data?.difference ?? null;
+  const isSameMlp = one.run.language_model === other.run.language_model && one.run.layer === other.run.layer;
   const isFair = unfairDifferences(one.run, other.run).length === 0;
+  const isMeasured = experts.every(({ data }) => data !== undefined);
+  const rows: readonly (readonly [string, string | null])[] = [
+    ["Loss", isSameMlp ? common && difference && evaluationVerdict(common, difference) : OTHER_MLP],
+    ["Other metrics", isSameMlp ? common && metricsVerdict(common) : OTHER_MLP],
+    ["Inactive experts", common && inactiveVerdict(common)],
+    [
+      "Interpretability",
+      isMeasured ? interpretabilityVerdict(experts[0].data?.measured ?? null, experts[1].data?.measured ?? null) : null,
+    ],
+  ];
   return (
     <section className="compare-verdict" aria-label="Verdict">
       <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
-      <p>{common === null || difference === null ? "" : evaluationVerdict(common, difference)}</p>
+      <dl>
+        {rows.map(([kind, text]) => (
+          <div key={kind}>
+            <dt>{kind}</dt>
+            <dd>{text ?? (common === null ? "Not evaluated on the same text." : "")}</dd>
+          </div>
+        ))}
+      </dl>
     </section>
   );
 }

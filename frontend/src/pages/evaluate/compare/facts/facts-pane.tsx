@@ -3,6 +3,7 @@
 import type { RunDetail } from "@/api/types";
 
 import { comparedFacts } from "./compared-facts";
+import { TOLERANCE } from "./verdict";
 
 interface FactsPaneProps {
   readonly one: RunDetail;
@@ -16,7 +17,11 @@ export function FactsPane({ one, other }: FactsPaneProps) {
     <section className="pane">
       <div className="pane-h">
         <h2>Properties</h2>
-        <span className="note">{count === 0 ? "no differences" : `${count} differences, marked ≠`}</span>
+        <span className="note">
+          {count === 0
+            ? "no differences"
+            : `${count} differences, marked ≠; sizes and errors count from ${100 * TOLERANCE} %`}
+        </span>
       </div>
       <table className="grid plain compare-facts" aria-label="Properties of both runs">
         <thead>

@@ -12,10 +12,10 @@ function evaluation(run: string, value: number, low: number, high: number): Eval
 }
 
 describe("the conditions of two runs", () => {
-  it("are equal within 2 %", () => {
+  it("are equal within 1 %", () => {
     expect(unfairDifferences(RUN, { ...RUN, parameters: 2_610_000 })).toEqual([]);
     expect(fairness(RUN, RUN)).toBe(
-      "Equal conditions: layer 3, 5 M training tokens, 2,600,000 parameters, K 16, each within 2 %.",
+      "Equal conditions: layer 3, 5 M training tokens, 2,600,000 parameters, K 16, each within 1 %.",
     );
   });
 

@@ -9,8 +9,8 @@ import type { CommonEvaluation } from "./common-evaluation";
 type Run = RunDetail["run"];
 
 /** Parameters and tokens within this ratio count as equal. */
-const TOLERANCE = 0.02;
-const isClose = (one: number, other: number) => Math.abs(one - other) <= TOLERANCE * Math.max(one, other);
+export const TOLERANCE = 0.01;
+export const isClose = (one: number, other: number) => Math.abs(one - other) <= TOLERANCE * Math.max(one, other);
 
 interface Condition {
   readonly name: string;
