@@ -171,11 +171,11 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
     )
     query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
-    found: dict[str, _Evaluated] = {}
+    newest: dict[str, _Evaluated] = {}
     for name, subject, text, tokens, seen_text, k, share, error, *ends in rows:
         if share is None:
             continue
-        before = found.get(name, UNKNOWN)
+        before = newest.get(name, UNKNOWN)
         evaluated = before._replace(ks=tuple(sorted({*before.ks, k})))
         if subject == name:
             recovered, increase = (
@@ -190,8 +190,8 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
                 loss_increase=increase,
             )
             evaluated = evaluated._replace(held_out=held_out, routing_share=share)
-        found[name] = evaluated
-    return found
+        newest[name] = evaluated
+    return newest
 
 
 def mixing_of(run: RunRecord) -> Mixing | None:

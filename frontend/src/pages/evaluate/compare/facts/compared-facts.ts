@@ -65,7 +65,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => formatCompact(run.trained_tokens),
   },
   {
-    name: "Normalised MSE",
+    name: "Normalised MSE in training",
     isSame: isSameSize,
     value: ({ run }) => run.last_metric?.normalized_mse ?? null,
     text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
