@@ -140,7 +140,7 @@ def flatten(config: Mapping[str, object], prefix: str = "") -> dict[str, Scalar]
 
 
 class _Evaluated(NamedTuple):
-    """What the newest evaluation of a run says, and the K at which it was evaluated."""
+    """Results of a run's newest evaluation, and the K at which it was evaluated."""
 
     held_out: HeldOut | None = None
     routing_share: float | None = None
