@@ -143,8 +143,10 @@ export function Toolbar({ response, shown, params, setParams, isTraced, children
         </>
       )}
       <span className="grow" />
-      {children}
-      <Zoom params={params} setParams={setParams} />
+      <span className="graph-actions">
+        {children}
+        <Zoom params={params} setParams={setParams} />
+      </span>
       <p className="dim">
         The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} nodes with{" "}
         {formatPercent(response.graph.retained_influence, 0)} % of all <Term id="influence">influence</Term>, out of{" "}
