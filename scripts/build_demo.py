@@ -25,7 +25,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Engine, delete, select
+from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.commands.demo import DATABASE_FILE
@@ -42,6 +42,7 @@ from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
     ExampleRecord,
+    IndexRecord,
     MetricRecord,
     RoutedRecord,
     RunRecord,
@@ -127,6 +128,8 @@ def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
                 SequenceRecord.run_id == run_id, *(SequenceRecord.sequence.not_in(query) for query in used)
             )
         )
+        left = select(func.count()).where(ExampleRecord.run_id == run_id).scalar_subquery()
+        session.execute(update(IndexRecord).where(IndexRecord.run_id == run_id).values(examples=left))
         delete_search(session, run_id)
         index_search(session, run_id, run.tokenizer)
 

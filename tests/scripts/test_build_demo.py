@@ -24,6 +24,7 @@ from mxd.trainer.storage.database.tables import (
     EvaluationRecord,
     ExampleRecord,
     ExpertRecord,
+    IndexRecord,
     MetricRecord,
     RoutedRecord,
     RunRecord,
@@ -107,6 +108,8 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
         assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14
         examples = session.execute(select(ExampleRecord.bin, func.max(ExampleRecord.rank)).group_by(ExampleRecord.bin))
         assert dict(examples.all())[0] == 1
+        stored = session.scalar(select(func.count()).select_from(ExampleRecord))
+        assert session.scalar(select(func.sum(IndexRecord.examples))) == stored
         used = select(ExampleRecord.sequence).union(select(RoutedRecord.sequence))
         assert set(session.scalars(select(SequenceRecord.sequence))) == set(session.scalars(used))
         assert count_documents(session, 1) > 20

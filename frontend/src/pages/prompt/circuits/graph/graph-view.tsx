@@ -133,7 +133,7 @@ function NodeButton(props: NodeButtonProps) {
     >
       {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
       <span aria-hidden="true">{boxName(response, shown)}</span>
-      {/* Generated content, because the button’s name says it in words. */}
+      {/* Generated content, because the button’s name says it as text. */}
       {contradiction !== null && (
         <em aria-hidden="true" data-mark={contradiction} className={contradiction === "≠" ? "opposite" : undefined} />
       )}
