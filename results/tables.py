@@ -42,35 +42,6 @@ def shipped(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
         yield [model, result["run"], *cells, result["routing_share"], 100 * result["dead_share"]]
 
 
-def demo_runs(_model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
-    """One row per run of the demo."""
-    for result in raw["runs"]:
-        shares = [measured(result["intervals"][name]) for name in ("routing_share", "strict_routing_share")]
-        ranks = result["health"]["expert_ranks"]
-        yield [
-            result["run"],
-            result["num_experts"],
-            result["trained_tokens"] / 1e6,
-            result["ce_mean_ablated"] - result["ce_original"],
-            measured(result["loss_increase"]),
-            *shares,
-            result["normalized_mse"],
-            100 * result["dead_share"],
-            ranks and ranks["stable_rank"],
-        ]
-
-
-def jacobians(_model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
-    """One row per run of the demo: agreement of its Jacobian with the MLP's."""
-    kinds = ("random", "random_control", "data", "data_control")
-    for result in raw["runs"]:
-        yield [
-            result["run"],
-            measured(result["loss_increase"]),
-            *(measured(result["jacobian"][kind]) for kind in kinds),
-        ]
-
-
 def joint(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
     """One row per evaluation of all layers, layer by layer."""
     names = {False: "trained one by one", True: "fine-tuned jointly"}
@@ -280,31 +251,6 @@ TABLES: dict[str, dict[str, Any]] = {
         ],
         "rows": privacy,
     },
-    "centred-mixing/demo": {
-        "measured": "one run in place of its MLP",
-        "tokens": "8,192 held-out tokens in 64 sequences",
-        "date": "2026-11-26",
-        "columns": [
-            "run",
-            "experts",
-            "million tokens",
-            "mean-ablated MLP, nats",
-            "loss increase, nats",
-            "routing share",
-            "strict routing share",
-            "normalised MSE",
-            "dead, %",
-            "stable rank",
-        ],
-        "rows": demo_runs,
-    },
-    "jacobians/runs": {
-        "measured": "mean cosine of the Jacobian-vector products of layer and MLP",
-        "tokens": "8,192 held-out tokens in 64 sequences; Jacobians at 256 of them, 8 directions of each kind",
-        "date": "2026-11-26",
-        "columns": ["run", "loss increase, nats", "random directions", "control", "data directions", "control, data"],
-        "rows": jacobians,
-    },
     "shipped-runs/runs": {
         "measured": "one run in place of its MLP",
         "tokens": "10,240 held-out tokens in 80 sequences",
@@ -405,8 +351,6 @@ RAW_OUTPUT = {
     "benchmark": "benchmark.json",
     "performance": "peers.json",
     "privacy": "privacy.json",
-    "centred-mixing": "demo.json",
-    "jacobians": "demo.json",
 }
 """Folder of tables -> its raw output, if that is not ``evaluations.json``."""
 

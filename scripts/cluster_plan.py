@@ -151,12 +151,12 @@ def lines() -> list[str]:
     language_model_flops = LANGUAGE_MODEL.flops_per_token(LAYER_INDEX, CONTEXT)
     return [
         f"| language model | {LANGUAGE_MODEL.parameters / 1e9:.1f} B | {2 * LANGUAGE_MODEL.parameters / 1e9:.0f} GB |",
-        f"all that is read | {used / 1e9:.1f} B | {2 * used / 1e9:.0f} GB |",
+        f"the only parts that are used | {used / 1e9:.1f} B | {2 * used / 1e9:.0f} GB |",
         f"| layer | {LAYER.parameters / 1e9:.2f} B | {ADAMW_BYTES * LAYER.parameters / 1e9:.0f} GB with",
         f"can be sharded | {table / 1e9:.2f} B | {ADAMW_BYTES * table / 1e9:.0f} GB |",
         f"on every GPU | {dense / 1e9:.2f} B | {ADAMW_BYTES * dense / 1e9:.0f} GB |",
-        f"{language_model_flops / 1e9:.1f} GFLOP for the language model",
-        f"{LAYER.step_flops_per_token / 1e9:.1f} GFLOP for the sparse step, of which {LAYER.gate_flops / 1e9:.1f} for",
+        f"{language_model_flops / 1e9:.1f} GFLOP. The step",
+        f"{LAYER.step_flops_per_token / 1e9:.1f} GFLOP, of which {LAYER.gate_flops / 1e9:.1f} score all experts",
         "| **memory per GPU** | " + " | ".join(f"**{plan.bytes / 1e9:.0f} GB**" for plan in plans) + " |",
         _row("compute per step", [f"{plan.seconds_per_step:.2f} s" for plan in plans]),
         _row("weights, within the machine", [f"{plan.language_model_link_seconds:.2f} s" for plan in plans]),
