@@ -6,7 +6,7 @@ import { benchmarkVerdict } from "./benchmark-verdict";
 
 const MEANING = "ROC-AUC of ours minus the other’s, mean and 95 % interval over 16 data sets, 5 units per probe.";
 
-const SAME = "Other sizes: the same at 1 unit: +0.500 (+0.400 to +0.600).";
+const SAME = "Other sizes: ours is better at 1 unit: +0.500 (+0.400 to +0.600).";
 
 /** Differences at 5 units to a transcoder, the neurons and a random gate, and others at 1 unit. */
 function measured(ends: readonly (readonly [number, number, number])[], datasets = 16): BenchmarkSummary {
@@ -36,9 +36,9 @@ describe("the verdict of a benchmark", () => {
     ]);
     expect(benchmarkVerdict(summary).join(" ")).toBe(
       `${MEANING} No clear difference between ours and transcoder: −0.004 (−0.021 to +0.014). ` +
-        "Other sizes: the first is better at 1 unit: +0.500 (+0.400 to +0.600). " +
+        "Other sizes: ours is better at 1 unit: +0.500 (+0.400 to +0.600). " +
         "The neurons of layer 3 separate the classes better than ours: −0.022 (−0.043 to −0.0003). " +
-        "Other sizes: the reverse at 1 unit: +0.500 (+0.400 to +0.600).",
+        "Other sizes: ours is better at 1 unit: +0.500 (+0.400 to +0.600).",
     );
   });
 
@@ -52,7 +52,7 @@ describe("the verdict of a benchmark", () => {
       `${MEANING} ours separates the classes better than transcoder: +0.030 (+0.010 to +0.050). ` +
         `${SAME} ` +
         "No clear difference between ours and the neurons of layer 3: +0.020 (0.000 to +0.040). " +
-        "Other sizes: the first is better at 1 unit: +0.500 (+0.400 to +0.600). " +
+        "Other sizes: ours is better at 1 unit: +0.500 (+0.400 to +0.600). " +
         "ours separates the classes better than the random gate of layer 3: +0.200 (+0.100 to +0.300). " +
         SAME,
     );

@@ -23,9 +23,6 @@ export function signOf({ low, high }: BenchmarkDifference, datasets: number): "u
   return low > 0 ? "up" : high < 0 ? "down" : "no";
 }
 
-/** Ends of a comparison at another size, if there is no clear difference at the verdict's size. */
-const ENDS = { up: "the first is better", down: "the other is better" } as const;
-
 /** Runs have names; baselines are described. */
 const withArticle = ({ name, kind }: BenchmarkSubject) => (kind === "run" ? name : `the ${name}`);
 
@@ -41,20 +38,15 @@ function compared(first: BenchmarkSubject, other: BenchmarkSubject, sign: "up" |
   return `No clear difference between ${first.name} and ${withArticle(other)}`;
 }
 
-/** How the same comparison ends with the other probe sizes, e.g. `the same at 1 unit; none at 16 units`. */
-function otherSizes(found: BenchmarkDifference, others: readonly BenchmarkDifference[], datasets: number): string {
-  const sign = signOf(found, datasets);
+/** How a comparison ends with the other probe sizes, e.g. `no clear difference at 1 unit`. */
+function otherSizes(
+  names: readonly [string, string],
+  others: readonly BenchmarkDifference[],
+  datasets: number,
+): string {
+  const ends = { up: `${names[0]} is better`, down: `${names[1]} is better`, no: "no clear difference" } as const;
   const texts = others.map((one) => {
-    const other = signOf(one, datasets);
-    const kind =
-      other === sign
-        ? "the same"
-        : other === "no"
-          ? "no clear difference"
-          : sign === "no"
-            ? ENDS[other]
-            : "the reverse";
-    return `${kind} at ${unitsLabel(one.units)}: ${formatDifference(one)}`;
+    return `${ends[signOf(one, datasets)]} at ${unitsLabel(one.units)}: ${formatDifference(one)}`;
   });
   return texts.length === 0 ? "" : ` Other sizes: ${texts.join("; ")}.`;
 }
@@ -69,7 +61,7 @@ export function benchmarkVerdict({ settings, subjects, differences, datasets }: 
     const difference = found.find((one) => one.units === units);
     if (difference === undefined) return [];
     const sizes = otherSizes(
-      difference,
+      [first.name, withArticle(other)],
       found.filter((one) => one !== difference),
       datasets.length,
     );

@@ -104,7 +104,7 @@ function densest(share: number, evaluated: Evaluated): Finding {
 function load(effective: number, evaluated: Evaluated): Finding {
   const title = `The load is spread as evenly as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.run.num_experts)}`;
   if (effective >= MIN_EFFECTIVE * evaluated.run.num_experts) {
-    return { level: "good", title, advice: "At least a quarter of the experts share the activations." };
+    return { level: "good", title, advice: `Above the limit of ${limit(MIN_EFFECTIVE)} of the experts.` };
   }
   const advice = `Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
   return { level: "act", title, advice, command: balanced(evaluated) };

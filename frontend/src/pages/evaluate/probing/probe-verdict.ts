@@ -35,9 +35,9 @@ function differenceOf(values: readonly number[]): Difference {
 }
 
 const AGAINST_NEURONS = {
-  up: "Single experts detect the classes better than single MLP neurons",
-  down: "Single MLP neurons detect the classes better than single experts",
-  no: "No clear difference between single experts and single MLP neurons",
+  up: "By F1, single experts detect the classes better than single MLP neurons",
+  down: "By F1, single MLP neurons detect the classes better than single experts",
+  no: "By F1, there is no clear difference between single experts and single MLP neurons",
 } as const;
 
 const AGAINST_CHANCE = {
@@ -45,6 +45,17 @@ const AGAINST_CHANCE = {
   down: "An untrained gate detects them better than the experts",
   no: "The experts do not clearly detect them better than an untrained gate",
 } as const;
+
+/** Differences in ROC-AUC, which can disagree with those in F1; empty if it was not measured. */
+function byRocAuc(classes: readonly ProbedClass[]): string {
+  const against = (other: "neuron" | "random_gate") =>
+    classes.flatMap(({ top1, [other]: { roc_auc: theirs } }) =>
+      top1.roc_auc == null || theirs == null ? [] : [top1.roc_auc - theirs],
+    );
+  const [neurons, chance] = [against("neuron"), against("random_gate")];
+  if (neurons.length === 0 || chance.length === 0) return "";
+  return ` In ROC-AUC, which needs no threshold, it is ${differenceOf(neurons).text} to the neurons and ${differenceOf(chance).text} to the gate.`;
+}
 
 export function probeVerdict(classes: readonly ProbedClass[]): string {
   const neurons = differenceOf(classes.map(expertAdvantage));
@@ -58,6 +69,6 @@ export function probeVerdict(classes: readonly ProbedClass[]): string {
   return (
     `${AGAINST_NEURONS[neurons.sign]}: F1 of the expert minus F1 of the neuron is ${neurons.text} (mean over ${classes.length} classes, 2 standard errors). ` +
     `The best neuron beats the best expert in ${lost.length} of ${classes.length} classes${largest}. ` +
-    `${AGAINST_CHANCE[chance.sign]}: the difference in F1 is ${chance.text}.`
+    `${AGAINST_CHANCE[chance.sign]}: the difference in F1 is ${chance.text}.${byRocAuc(classes)}`
   );
 }

@@ -76,7 +76,12 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
         <h2>Experts by token</h2>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        <LayerButtons run={run} chosen={params.layers} onChoose={(layers) => setParams({ layers })} />
+        <LayerButtons
+          run={run}
+          chosen={params.layers}
+          caption="Also show:"
+          onChoose={(layers) => setParams({ layers })}
+        />
         <SegmentedControl
           label="Rank experts by"
           value={params.rank}

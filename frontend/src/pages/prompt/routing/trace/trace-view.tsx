@@ -62,7 +62,12 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           </span>
           <span className="grow" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-          <LayerButtons run={run} chosen={params.layers} onChoose={(names) => setParams({ layers: names })} />
+          <LayerButtons
+            run={run}
+            chosen={params.layers}
+            caption="Also show:"
+            onChoose={(names) => setParams({ layers: names })}
+          />
         </div>
         <TraceTable
           columns={columns}
@@ -79,7 +84,12 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         </div>
       </section>
       {column !== undefined && (
-        <PathPanel column={column} layers={layers} predicted={predicted} method={methodName(run.method)} />
+        <PathPanel
+          column={column}
+          layers={layers}
+          predicted={predicted}
+          method={`${methodName(run.method)}, layer ${run.layer} only,`}
+        />
       )}
     </div>
   );
