@@ -230,7 +230,7 @@ def _name(line: Line, alike: Sequence[Line]) -> str:
     differ = sorted(
         {name for one in settings for name in one if any(setting.get(name) != one[name] for setting in settings)}
     )
-    words = [f"{line.run}, one layer" if line.run else f"{own['method']}, layer {own['layer']}"]
+    words = [f"{line.run} at several K" if line.run else f"{own['method']}, layer {own['layer']}"]
     words += [f"{name.replace('_', ' ')} {_value(own[name])}" for name in differ if name in own]
     return ", ".join(words)
 

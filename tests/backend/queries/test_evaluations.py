@@ -287,8 +287,8 @@ def test_evaluations_at_several_k_are_a_separate_line(
         lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
         rows = figure(client, "faithfulness")["data"][0]["y"]
         (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
-    assert sorted(lines) == ["batch-topk-mxd, layer 1", "first, one layer", "mxd, layer 1"]
-    assert lines["first, one layer"]["x"] == [2, 4]
+    assert sorted(lines) == ["batch-topk-mxd, layer 1", "first at several K", "mxd, layer 1"]
+    assert lines["first at several K"]["x"] == [2, 4]
     assert lines["mxd, layer 1"]["customdata"][0][0] == "second"
     assert sorted(rows) == ["batch", "first", "first at K 2", "second"]
     assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { PrivacyResult } from "@/api/types";
 
-import { privacyVerdict, removedShare } from "./privacy-verdict";
+import { privacyVerdict, lostShare } from "./privacy-verdict";
 
 const confidence = (distance: number, trueToken: number, predictions = 100) => ({
   predictions,
@@ -80,14 +80,14 @@ test("other passages are a cost; rewritings, relearning and the last step are li
     "On other passages, which should stay predictable, the probability also falls from 40.0 % to 35.0 % (100 predictions).",
   );
   expect(limits).toEqual([
-    "Paraphrases: 20.0 % to 19.0 % (100 predictions), much less affected.",
+    "Paraphrases: 20.0 % to 19.0 % (100 predictions), less affected.",
     "Later start, without the first third of the words: 30.0 % to 4.0 % (100 predictions).",
     "Relearning: 20 fine-tuning steps on 2 passages change the other 2 from 5.0 % to 30.0 %. Control: the same steps on the original run give 42.0 % (100 predictions).",
     "The last of the 10 steps was the best one, so more steps may have more effect.",
   ]);
 });
 
-test("the removed share is relative to the confidence before", () => {
-  expect(removedShare(compared([0.6, 0.4], [0.15, 0.1]))).toBeCloseTo(0.75);
-  expect(removedShare(compared([0, 0], [0, 0]))).toBe(0);
+test("the lost share is relative to the probability before", () => {
+  expect(lostShare(compared([0.6, 0.4], [0.15, 0.1]))).toBeCloseTo(0.75);
+  expect(lostShare(compared([0, 0], [0, 0]))).toBe(0);
 });

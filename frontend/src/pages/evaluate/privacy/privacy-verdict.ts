@@ -17,11 +17,11 @@ const percent = (share: number) => `${formatPercent(share, 1)} %`;
 const change = ({ before, after }: Change) => `${percent(before.true_token)} to ${percent(after.true_token)}`;
 const predictions = ({ before }: Change) => formatPlural(before.predictions, "prediction");
 
-/** Share of the confidence that the fine-tune removes: 1 is complete uncertainty, 0 no effect. */
-export const removedShare = ({ before, after }: Change) =>
-  before.confidence_distance === 0 ? 0 : 1 - after.confidence_distance / before.confidence_distance;
+/** Share of the probability of the true token that is lost. */
+export const lostShare = ({ before, after }: Change) =>
+  before.true_token === 0 ? 0 : 1 - after.true_token / before.true_token;
 
-/** A variation is less affected if the fine-tune removes less than half as much of its confidence. */
+/** A variation is less affected if it loses less than half as large a share of the true token’s probability. */
 const MIN_RELATIVE = 0.5;
 /** Quantile of the normal distribution for a 95 % interval. */
 const Z95 = 1.96;
@@ -91,8 +91,8 @@ function rewritings({ variations, protected: found }: PrivacyResult): readonly s
   return REWRITINGS.flatMap(([kind, name]) => {
     const measured = variations[kind];
     if (measured === undefined) return [];
-    const isLess = removedShare(measured) < MIN_RELATIVE * removedShare(found);
-    return [`${name}: ${change(measured)} (${predictions(measured)})${isLess ? ", much less affected" : ""}.`];
+    const isLess = lostShare(measured) < MIN_RELATIVE * lostShare(found);
+    return [`${name}: ${change(measured)} (${predictions(measured)})${isLess ? ", less affected" : ""}.`];
   });
 }
 

@@ -14,7 +14,11 @@ import { unexplained, verdict } from "./verdict";
 function WeakLayers({ response, check }: { readonly response: CircuitResponse; readonly check: Check }) {
   const weak = checkLayers(response, check.measured).filter(isWeak);
   if (weak.length === 0) return null;
-  return <p className="dim">Faded, by what ablating all its experts changed: {weak.map(describeLayer).join("; ")}.</p>;
+  return (
+    <p className="dim">
+      Faded layers, with what ablating all their experts changed: {weak.map(describeLayer).join("; ")}.
+    </p>
+  );
 }
 
 interface VerdictLineProps {
