@@ -191,7 +191,10 @@ function useArrowKeys(layout: Layout) {
     const next = neighbour(layout.nodes, from, event.key as Direction);
     if (next === undefined) return;
     setStop(next.index);
-    event.currentTarget.parentElement?.querySelector<HTMLElement>(`[data-node="${next.index}"]`)?.focus();
+    const node = event.currentTarget.parentElement?.querySelector<HTMLElement>(`[data-node="${next.index}"]`);
+    node?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    // After the scroll event, which closes tooltips.
+    requestAnimationFrame(() => node?.focus({ preventScroll: true }));
   };
   return { stop: stop < layout.nodes.length ? stop : 0, onArrow };
 }
