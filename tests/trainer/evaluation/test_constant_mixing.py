@@ -58,7 +58,7 @@ def test_no_other_constant_has_a_lower_error(method: Method, seed: int) -> None:
 
 @torch.no_grad()
 def test_it_finds_a_dense_path_that_the_median_mixing_hides() -> None:
-    """The mixing is +m or -m with equal frequency: its median is near 0, but |m| times the dense path is the target."""
+    """The target is a scaled dense path and a constant. A mixing of 0, such as the median of +m and -m, misses it."""
     layer = layer_of("mxd")
     dense_TM = layer.dense_output(torch.randn(400, 6))
     scale_O = torch.rand(6) + 0.5
