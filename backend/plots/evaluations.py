@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure
-from mxd.backend.queries.evaluations import added, evaluated, newest
+from mxd.backend.queries.evaluations import added, evaluated, is_at_its_own_k, newest
 from mxd.backend.schemas import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
 
@@ -153,11 +153,6 @@ def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: 
             hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
         ),
     ]
-
-
-def is_at_its_own_k(result: Result) -> bool:
-    """True if the run was evaluated at its own K."""
-    return bool(result.get("trained_k", result["k"]) == result["k"])
 
 
 def _named(result: Result) -> str:

@@ -69,7 +69,7 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     Raises:
         NoEvaluationsError: the run has none.
     """
-    records = _of(session, run)
+    records = evaluations_of_run(session, run)
     if not records:
         raise NoEvaluationsError(
             f"Run '{run.name}' has not been evaluated yet. Run 'mxd evaluate {run.name} --dataset DATASET'."
@@ -79,14 +79,14 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
 
 def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
     """Return all evaluations of a run, newest first."""
-    return EvaluationList(evaluations=tuple(_summary(record) for record in _of(session, run)))
+    return EvaluationList(evaluations=tuple(_summary(record) for record in evaluations_of_run(session, run)))
 
 
 def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossDifference | None:
     """Return the paired difference of two runs' loss increases, or None without evaluations on the same sequences."""
-    others = {_sample(record): record for record in _of(session, other)}
-    for record in _of(session, one):
-        if twin := others.get(_sample(record)):
+    others = {sample_of(record): record for record in evaluations_of_run(session, other)}
+    for record in evaluations_of_run(session, one):
+        if twin := others.get(sample_of(record)):
             one_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
             settings = record.settings
             interval = Bootstrap(len(one_S), settings["resamples"], settings["seed"]).mean(one_S - other_S)
@@ -94,12 +94,18 @@ def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossD
     return None
 
 
-def _sample(record: EvaluationRecord) -> tuple[str, int, int]:
-    """The values that determine the evaluated sequences."""
+def is_at_its_own_k(result: Result) -> bool:
+    """True if the run was evaluated at its own K."""
+    return bool(result.get("trained_k", result["k"]) == result["k"])
+
+
+def sample_of(record: EvaluationRecord) -> tuple[str, int, int]:
+    """Return the values that determine the evaluated sequences."""
     return record.fingerprint, record.result["tokens"], record.settings["seed"]
 
 
-def _of(session: Session, run: RunRecord) -> list[EvaluationRecord]:
+def evaluations_of_run(session: Session, run: RunRecord) -> list[EvaluationRecord]:
+    """Return the evaluations of a run at its own K, newest first."""
     query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
     return list(session.scalars(query.order_by(EvaluationRecord.created_at.desc())))
 

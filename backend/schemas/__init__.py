@@ -33,6 +33,10 @@ from mxd.backend.schemas.circuits import (
 )
 from mxd.backend.schemas.comparison import (
     ComparedExpert,
+    Frontier,
+    FrontierLine,
+    FrontierPoint,
+    FrontierResponse,
     Interpretability,
     InterpretabilityResponse,
     LossDifference,
@@ -203,6 +207,10 @@ __all__ = [
     "ExpertSort",
     "Figure",
     "FigureName",
+    "Frontier",
+    "FrontierLine",
+    "FrontierPoint",
+    "FrontierResponse",
     "Health",
     "HeldOut",
     "Interpretability",

@@ -6,6 +6,8 @@ from typing import Literal
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel
+from mxd.backend.schemas.runs import Estimate
+from mxd.trainer.config import Method
 
 MatchedBy = Literal["gate", "tokens"]
 
@@ -101,3 +103,54 @@ class InterpretabilityResponse(Schema):
 
     measured: Interpretability | None
     """Null if the run is not indexed."""
+
+
+class FrontierPoint(Schema):
+    """Evaluation at one K, of a run or of several seeds."""
+
+    k: int
+    """Number of active experts per token in the evaluation."""
+    trained_k: int
+    """Number of active experts per token in training."""
+    runs: tuple[str, ...]
+    """Runs of this point: one, or several that differ only in their seed."""
+    parameters: int
+    loss_increase: Estimate
+    normalized_mse: Estimate
+    routing_share: Estimate | None
+    strict_routing_share: Estimate | None
+    """Null if not measured."""
+    difference: Estimate | None
+    """Loss increase of the current run's line at the same K minus this one, paired by sequence. Null if that line has
+    no such point, or for the line itself."""
+
+
+class FrontierLine(Schema):
+    """Runs of one MLP that differ only in K and seed, or one run evaluated at several K."""
+
+    name: str
+    runs: tuple[str, ...]
+    method: Method
+    own: bool
+    """True if it contains the current run."""
+    points: tuple[FrontierPoint, ...]
+    """By K."""
+
+
+class Frontier(Schema):
+    """Evaluations of the runs of one MLP on the same sequences."""
+
+    text: str
+    """Name of the dataset."""
+    tokens: int
+    sequences: int
+    seen_text: bool
+    """True if the current run was trained on this dataset."""
+    lines: tuple[FrontierLine, ...]
+
+
+class FrontierResponse(Schema):
+    """Frontier of a run's MLP."""
+
+    frontier: Frontier | None
+    """Null if the run was not evaluated."""

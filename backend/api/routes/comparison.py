@@ -11,10 +11,11 @@ from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.evaluations import loss_difference
+from mxd.backend.queries.frontier import frontier
 from mxd.backend.queries.interpretability import interpretability
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import InterpretabilityResponse, LossDifferenceResponse, RunComparison
+from mxd.backend.schemas import FrontierResponse, InterpretabilityResponse, LossDifferenceResponse, RunComparison
 from mxd.trainer.errors import UserError
 
 router = APIRouter(tags=["runs"])
@@ -47,3 +48,10 @@ def measures(run: RunName, services: ServicesDep) -> InterpretabilityResponse:
     """Label scores and token entropies of a run's experts; null if the run is not indexed."""
     with reading(services.database) as session:
         return InterpretabilityResponse(measured=interpretability(session, find_run(session, run)))
+
+
+@router.get("/runs/{run}/frontier")
+def frontier_of(run: RunName, services: ServicesDep) -> FrontierResponse:
+    """Loss increase, error and routing shares against K, of all runs of a run's MLP on the same sequences."""
+    with reading(services.database) as session:
+        return FrontierResponse(frontier=frontier(session, find_run(session, run)))

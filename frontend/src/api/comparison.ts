@@ -34,3 +34,11 @@ export function interpretabilityQuery(run: string) {
     staleTime: STALE_MS,
   });
 }
+
+/** Evaluations of all runs of a run's MLP by K; null if the run was not evaluated. */
+export function frontierQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "frontier"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/frontier", { params: { path: { run } }, signal })),
+  });
+}

@@ -654,6 +654,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/runs/{run}/frontier": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Frontier Of
+         * @description Loss increase, error and routing shares against K, of all runs of a run's MLP on the same sequences.
+         */
+        get: operations["frontier_of"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/runs/{run}/interpretability": {
         parameters: {
             query?: never;
@@ -2245,12 +2265,25 @@ export interface components {
              * Lift
              * @description ``share`` divided by the share of all sampled tokens.
              */
-            lift: number;
+            lift: number | null;
+            /**
+             * Of Tokens
+             * @description Number of the other expert's active tokens, without those that have no such neighbour.
+             */
+            of_tokens: number;
             /**
              * Share
-             * @description Share of the other expert's active tokens in the sample.
+             * @description Share of the other expert's active tokens in the sample; null if there are fewer than 20.
              */
-            share: number;
+            share: number | null;
+            /**
+             * Share Interval
+             * @description 95 % Wilson interval of ``share``. It treats tokens as independent.
+             */
+            share_interval: [
+                number,
+                number
+            ] | null;
             /**
              * Tokens
              * @description Number of tokens on which both are active.
@@ -2262,6 +2295,9 @@ export interface components {
         /**
          * CoactivatingExperts
          * @description Experts active near an expert's active tokens, counted over random sequences of the indexed text.
+         *
+         *     If the expert has at least 20 active tokens, they are active there more often than elsewhere: the interval of their
+         *     share is above their share of all tokens.
          */
         CoactivatingExperts: {
             /**
@@ -2279,6 +2315,11 @@ export interface components {
              * @description Experts active on the previous token.
              */
             before: components["schemas"]["CoactivatingExpert"][];
+            /**
+             * Enough Tokens
+             * @description True if these are at least 20, so that there are shares.
+             */
+            enough_tokens: boolean;
             /**
              * Same Token
              * @description Experts active on the same token.
@@ -3297,6 +3338,15 @@ export interface components {
          */
         ExpertDetail: {
             /**
+             * Accuracy Interval
+             * @description 95 % Wilson interval of the balanced accuracy of the displayed automatic label, over its held-out examples. Null
+             *     if it is not rule-based.
+             */
+            accuracy_interval: [
+                number,
+                number
+            ] | null;
+            /**
              * Automatic Labels
              * @description All automatic labels, the displayed one first.
              */
@@ -3599,6 +3649,94 @@ export interface components {
              *     }
              */
             qParams?: components["schemas"]["GraphView"];
+        };
+        /**
+         * Frontier
+         * @description Evaluations of the runs of one MLP on the same sequences.
+         */
+        Frontier: {
+            /** Lines */
+            lines: components["schemas"]["FrontierLine"][];
+            /**
+             * Seen Text
+             * @description True if the current run was trained on this dataset.
+             */
+            seen_text: boolean;
+            /** Sequences */
+            sequences: number;
+            /**
+             * Text
+             * @description Name of the dataset.
+             */
+            text: string;
+            /** Tokens */
+            tokens: number;
+        };
+        /**
+         * FrontierLine
+         * @description Runs of one MLP that differ only in K and seed, or one run evaluated at several K.
+         */
+        FrontierLine: {
+            /**
+             * Method
+             * @enum {string}
+             */
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            /** Name */
+            name: string;
+            /**
+             * Own
+             * @description True if it contains the current run.
+             */
+            own: boolean;
+            /**
+             * Points
+             * @description By K.
+             */
+            points: components["schemas"]["FrontierPoint"][];
+            /** Runs */
+            runs: string[];
+        };
+        /**
+         * FrontierPoint
+         * @description Evaluation at one K, of a run or of several seeds.
+         */
+        FrontierPoint: {
+            /**
+             * @description Loss increase of the current run's line at the same K minus this one, paired by sequence. Null if that line has
+             *     no such point, or for the line itself.
+             */
+            difference: components["schemas"]["Estimate"] | null;
+            /**
+             * K
+             * @description Number of active experts per token in the evaluation.
+             */
+            k: number;
+            loss_increase: components["schemas"]["Estimate"];
+            normalized_mse: components["schemas"]["Estimate"];
+            /** Parameters */
+            parameters: number;
+            routing_share: components["schemas"]["Estimate"] | null;
+            /**
+             * Runs
+             * @description Runs of this point: one, or several that differ only in their seed.
+             */
+            runs: string[];
+            /** @description Null if not measured. */
+            strict_routing_share: components["schemas"]["Estimate"] | null;
+            /**
+             * Trained K
+             * @description Number of active experts per token in training.
+             */
+            trained_k: number;
+        };
+        /**
+         * FrontierResponse
+         * @description Frontier of a run's MLP.
+         */
+        FrontierResponse: {
+            /** @description Null if the run was not evaluated. */
+            frontier: components["schemas"]["Frontier"] | null;
         };
         /**
          * GateTest
@@ -4674,6 +4812,11 @@ export interface components {
             neuron: components["schemas"]["ProbeScore"];
             /** @description Probe on the best expert of an untrained gate. */
             random_gate: components["schemas"]["ProbeScore"];
+            /**
+             * Test Examples
+             * @description Number of them in the test split.
+             */
+            test_examples: number;
             /** @description Probe on that expert. */
             top1: components["schemas"]["ProbeScore"];
             /** @description Probe on the best five experts. */
@@ -4720,6 +4863,16 @@ export interface components {
              * @description Area under the ROC curve; null if all test texts have the same class.
              */
             roc_auc: number | null;
+            /**
+             * Roc Auc High
+             * @description Upper end of the interval.
+             */
+            roc_auc_high: number | null;
+            /**
+             * Roc Auc Low
+             * @description Lower end of its 95 % confidence interval; null for a perfect or a missing score.
+             */
+            roc_auc_low: number | null;
         };
         /**
          * ProbeSummary
@@ -4744,6 +4897,11 @@ export interface components {
              * @enum {string}
              */
             level: "text" | "token";
+            /**
+             * Test Examples
+             * @description Number of them in the test split.
+             */
+            test_examples: number;
         };
         /**
          * ProgressEvent
@@ -5701,12 +5859,23 @@ export interface components {
          */
         SimilarExperts: {
             /**
+             * Active Tokens
+             * @description Number of sampled tokens on which the expert is active, which ``tokens`` and ``coactivation`` are counted on;
+             *     null for similarities of weights.
+             */
+            active_tokens: number | null;
+            /**
              * By
              * @description gate: cosine of gate directions (rows of G). output: cosine of output scalings (rows of C). tokens: cosine of
              *     activation counts per token id. coactivation: Jaccard index of active tokens.
              * @enum {string}
              */
             by: "gate" | "output" | "tokens" | "coactivation";
+            /**
+             * Enough Tokens
+             * @description False if these are fewer than 20, too few to rely on.
+             */
+            enough_tokens: boolean;
             /**
              * Experts
              * @description Most similar first.
@@ -7756,6 +7925,47 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["RandomExpert"];
+                };
+            };
+        };
+    };
+    frontier_of: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description Name of the run. */
+                run: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FrontierResponse"];
                 };
             };
         };

@@ -1,66 +1,98 @@
-/**
- * Styles the server's frontier: the current run's method has the accent colour, and each line is labelled at its end.
- */
+/** Figures of one measure against K, one line per run, with intervals. */
 
-import type { FigureData } from "@/api/types";
-import { cornerTitle, logRange, logTicks } from "@/components/plots/axes/axes";
-import { readTrace, type Trace } from "@/components/plots/figure/figure-data";
+import type { Estimate, Frontier, FrontierPoint } from "@/api/types";
+import { logTicks } from "@/components/plots/axes/axes";
+import { withLegend } from "@/components/plots/axes/legend";
+import type { ViewedFigure } from "@/components/plots/figure/figure-view";
+import { formatCount } from "@/lib/text/format";
+
+import { interval, ksOf } from "./frontier-verdict";
 
 const DASHES = ["solid", "dash", "dot", "dashdot"];
 const SYMBOLS = ["circle", "square", "triangle-up", "diamond"];
+/** Distance between points of one K, in powers of ten, so that their intervals do not cover each other. */
+const STEP = 0.012;
+/** Margin of the axis beyond its smallest and largest K, as a factor. */
+const AROUND = 1.25;
 
-function containsRun(trace: Trace, run: string | null): boolean {
-  return trace.customdata.some((custom) => (Array.isArray(custom) ? custom[0] === run : custom === run));
+interface Measure {
+  readonly name: string;
+  readonly title: string;
+  readonly axis: string;
+  readonly of: (point: FrontierPoint) => Estimate;
 }
 
-/** A point may belong to several seeds; its customdata then contains their names, separated by commas. */
-function belongsToRun(trace: Trace, run: string | null): boolean {
-  const names = trace.customdata.flatMap((custom) => (Array.isArray(custom) ? String(custom[0]).split(", ") : []));
-  return run !== null && names.includes(run);
+export const MEASURES: readonly Measure[] = [
+  {
+    name: "loss-frontier",
+    title: "Loss increase against K",
+    axis: "loss increase, nats per token, log scale",
+    of: (point) => point.loss_increase,
+  },
+  {
+    name: "error-frontier",
+    title: "Normalised MSE against K",
+    axis: "normalised MSE, log scale",
+    of: (point) => point.normalized_mse,
+  },
+];
+
+/** Each line has an axis of its own that is shifted a little: points of one K are side by side, at their true K. */
+function axisOf(i: number, ks: readonly number[]) {
+  const [low, high] = [Math.log10((ks[0] ?? 1) / AROUND), Math.log10((ks.at(-1) ?? 1) * AROUND)];
+  return { type: "log", range: [low - i * STEP, high - i * STEP] };
 }
 
-/** Highlights the line that contains the current run. */
-export function highlightRun(figure: FigureData, run: string | null): FigureData {
-  return {
-    ...figure,
-    data: figure.data.map((raw) => (belongsToRun(readTrace(raw), run) ? { ...raw, meta: { role: "this-run" } } : raw)),
-  };
+function tipOf(point: FrontierPoint, name: string, value: Estimate): string {
+  const trained = point.k === point.trained_k ? "" : `, trained at ${point.trained_k}`;
+  return `${name}, K ${point.k}${trained}<br>${value.value.toFixed(4)} (${interval(value)})<br>${formatCount(point.parameters)} parameters`;
 }
 
-/** Dashes and symbols distinguish methods in addition to colour. */
-export function frontierFigure(figure: FigureData, run: string | null): FigureData {
-  const traces = figure.data.map(readTrace);
-  const own = traces.findIndex((trace) => containsRun(trace, run));
-  const errors = traces.flatMap((trace) => trace.y.map(Number));
-  const ks = [...new Set(traces.flatMap((trace) => trace.x.map(Number)))].sort((a, b) => a - b);
-  const styled = figure.data.map((raw, i) => ({
-    ...raw,
-    meta: { role: i === own ? "this-run" : "other" },
-    line: { dash: DASHES[i % DASHES.length] },
-    marker: { symbol: SYMBOLS[i % SYMBOLS.length], size: 8 },
-  }));
-  const ends = traces.map((trace) => ({
-    text: trace.name.replace(/ of .*\//, " of "),
-    x: Math.log10(Number(trace.x.at(-1) ?? 1)),
-    y: Math.log10(Number(trace.y.at(-1) ?? 1)),
-    xanchor: "left",
-    xshift: 10,
-    showarrow: false,
-  }));
-  return {
-    ...figure,
-    data: styled,
+export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title, axis, of }: Measure): ViewedFigure {
+  const ks = ksOf(lines);
+  const values = lines.flatMap(({ points }) => points.map((point) => of(point)));
+  const data = lines.map(({ name: line, own, points }, i) => {
+    const symbol = SYMBOLS[i % SYMBOLS.length] ?? "circle";
+    const estimates = points.map((point) => of(point));
+    return {
+      type: "scatter",
+      mode: "lines+markers",
+      name: line,
+      meta: { role: own ? "this-run" : "other" },
+      xaxis: i === 0 ? "x" : `x${i + 1}`,
+      line: { dash: DASHES[i % DASHES.length] },
+      marker: { symbol: points.map(({ k, trained_k: trained }) => (k < trained ? `${symbol}-open` : symbol)), size: 9 },
+      x: points.map(({ k }) => k),
+      y: estimates.map(({ value }) => value),
+      error_y: {
+        type: "data",
+        symmetric: false,
+        array: estimates.map(({ value, high }) => high - value),
+        arrayminus: estimates.map(({ value, low }) => value - low),
+        thickness: 1.25,
+      },
+      customdata: points.map(({ runs }) => runs[0]),
+      hovertext: points.map((point) => tipOf(point, line, of(point))),
+      hovertemplate: "%{hovertext}<extra></extra>",
+    };
+  });
+  const shifted = lines.map((_, i) => axisOf(i, ks));
+  return withLegend({
+    name,
+    title,
+    data,
     layout: {
-      ...figure.layout,
-      margin: { l: 56, r: 220, t: 12, b: 44 },
+      ...Object.fromEntries(
+        shifted.slice(1).map((each, i) => [`xaxis${i + 2}`, { ...each, overlaying: "x", visible: false }]),
+      ),
       xaxis: {
-        type: "log",
-        title: { text: "K, maximum active experts per token" },
+        ...shifted[0],
+        title: { text: "K, experts active per token, log scale" },
         tickvals: ks,
         ticktext: ks.map(String),
+        showgrid: false,
       },
-      yaxis: { type: "log", range: logRange(errors), ...logTicks(errors) },
-      annotations: [cornerTitle("Normalised MSE, log scale"), ...ends],
+      yaxis: { type: "log", title: { text: axis }, ...logTicks(values.flatMap(({ low, high }) => [low, high])) },
     },
-  };
+  });
 }

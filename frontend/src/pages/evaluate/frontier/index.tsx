@@ -1,4 +1,4 @@
-/** Frontier: loss and error against K, and loss recovered against parameters. */
+/** Frontier of a layer: loss increase and error of its runs against K, and loss recovered against parameters. */
 
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
@@ -7,116 +7,124 @@ import "./frontier.css";
 import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 
-import { figureQuery } from "@/api/queries";
-import type { FigureData, RunSummary } from "@/api/types";
+import { frontierQuery } from "@/api/comparison";
+import type { Frontier, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { hasFrontier } from "@/components/layout/navigation/pages";
-import { withLegend } from "@/components/plots/axes/legend";
-import { FigureView } from "@/components/plots/figure/figure-view";
-import { ServerFigure } from "@/components/plots/figure/server-figure";
+import { FigureView, type ViewedFigure } from "@/components/plots/figure/figure-view";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { usePageLinks } from "@/components/runs/page-links";
+import { shortSource } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-
 import { formatCount } from "@/lib/text/format";
 
-import { frontierFigure, highlightRun } from "./frontier-figure";
-import { NoFrontier } from "./no-frontier";
+import { frontierFigure, MEASURES } from "./frontier-figure";
+import { FrontierTable } from "./frontier-table";
+import {
+  conditionsNote,
+  frontierVerdict,
+  intervalNote,
+  ksOf,
+  ownLine,
+  routingNote,
+  truncationNote,
+} from "./frontier-verdict";
+import { NoFrontier, TrainAtTheseK } from "./no-frontier";
 import { evaluatedRuns, sizeFigure } from "./size-figure";
 
-function NoEvaluations() {
-  const { name } = useCurrentRun();
-  return (
-    <EmptyState title="No evaluations yet">
-      Evaluate runs on held-out text to compare them here. The command accepts several runs:
-      <Command text={evaluateCommand(name)} />
-    </EmptyState>
-  );
-}
-
-/** What else changes the loss, for runs whose K is the same. */
-function SizeFigure({ run }: { readonly run: RunSummary }) {
-  const { runs } = useCurrentRun();
+/** A figure whose points open their run. */
+function RunFigure({ figure, note }: { readonly figure: ViewedFigure; readonly note?: string }) {
   const isNarrow = useIsNarrow();
   const links = usePageLinks();
   const navigate = useNavigate();
-  const evaluated = evaluatedRuns(runs, run.language_model);
-  const layers = new Set(evaluated.map(({ layer }) => layer)).size;
-  const samples = [...new Set(evaluated.map(({ held_out: { tokens } }) => formatCount(tokens)))];
-  if (evaluated.length < 2) return null;
   return (
-    <section className="pane settings">
+    <section className="pane">
       <FigureView
-        figure={sizeFigure(evaluated, run.name)}
-        note={`${evaluated.length} runs, ${samples.join(" or ")} held-out tokens each, 95 % intervals`}
-        height={isNarrow ? 320 : 360}
+        figure={figure}
+        note={note}
+        height={isNarrow ? 300 : 360}
         onClick={(point) => {
           if (typeof point.key === "string") void navigate(links.run(point.key));
         }}
       />
-      {layers > 1 && (
-        <p className="ink2">
-          Only runs of the same layer are a fair comparison: each layer’s MLP has its own loss to recover.
-        </p>
-      )}
     </section>
   );
 }
 
-function FrontierFigure({ figure }: { readonly figure: FigureData }) {
-  const { name } = useCurrentRun();
-  const links = usePageLinks();
-  const navigate = useNavigate();
-  const isNarrow = useIsNarrow();
+/** What the number of parameters changes, for runs of one layer that differ in it. */
+function SizeFigure({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const evaluated = evaluatedRuns(runs, run);
+  if (new Set(evaluated.map(({ parameters }) => parameters.toPrecision(2))).size < 2) return null;
+  const samples = [...new Set(evaluated.map(({ held_out: { tokens } }) => formatCount(tokens)))];
   return (
-    <section className="pane settings">
-      <FigureView
-        figure={frontierFigure(figure, name)}
-        note={`${figure.total} ${figure.total === 1 ? "run" : "runs"}`}
-        height={isNarrow ? 320 : 480}
-        onClick={(point) => {
-          const run: unknown = Array.isArray(point.key) ? point.key[0] : point.key;
-          if (typeof run === "string") void navigate(links.run(run));
-        }}
+    <div className="settings">
+      <RunFigure
+        figure={sizeFigure(evaluated, run.name)}
+        note={`${evaluated.length} runs of layer ${run.layer}, ${samples.join(" or ")} held-out tokens each, 95 % intervals`}
       />
-    </section>
+    </div>
   );
 }
 
-/** Errors from the indexes, for runs without evaluations: those on held-out text are a better comparison. */
-function IndexedFrontier() {
-  const { data, error, refetch } = useQuery(figureQuery("frontier", {}));
-  const evaluated = useQuery(figureQuery("loss-frontier", {}));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined || evaluated.data === undefined)
-    return <LoadingState label="Loading frontier" rows={12} rowHeight={36} />;
-  if (evaluated.data.total > 0) return null;
+function FrontierView({ frontier, run }: { readonly frontier: Frontier; readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const notes = [
+    conditionsNote(frontier, runs),
+    truncationNote(frontier),
+    routingNote(frontier),
+    intervalNote(frontier),
+  ];
   return (
     <>
-      <NoEvaluations />
-      {data.total > 0 && <FrontierFigure figure={data} />}
+      <section className="pane settings" aria-label="Verdict">
+        <div className="pane-h wrap">
+          <h2>
+            Layer {run.layer} of {run.language_model_name}
+          </h2>
+          <span className="note">
+            {formatCount(frontier.tokens)} tokens in {formatCount(frontier.sequences)} sequences of{" "}
+            {shortSource(frontier.text)}
+            {frontier.seen_text ? ", which the run was trained on" : ""}
+          </span>
+        </div>
+        <p className="verdict">{frontierVerdict(frontier)}</p>
+        <ul className="frontier-notes ink2">{notes.map((note) => note !== null && <li key={note}>{note}</li>)}</ul>
+      </section>
+      <div className="frontier-figures">
+        {MEASURES.map((measure) => (
+          <RunFigure key={measure.name} figure={frontierFigure(frontier, measure)} />
+        ))}
+      </div>
+      <section className="pane settings">
+        <div className="pane-h">
+          <h2>All points</h2>
+          <span className="note">with 95 % intervals</span>
+        </div>
+        <FrontierTable frontier={frontier} own={ownLine(frontier)?.name ?? run.name} />
+        <TrainAtTheseK run={run} frontier={frontier} />
+      </section>
     </>
   );
 }
 
-function Frontier({ run }: { readonly run: RunSummary }) {
-  const { runs } = useCurrentRun();
-  const prepare = (figure: FigureData) => withLegend(highlightRun(figure, run.name));
-  if (!hasFrontier(runs))
+function FrontierOf({ run }: { readonly run: RunSummary }) {
+  const { data, error, refetch } = useQuery(frontierQuery(run.name));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading frontier" rows={12} rowHeight={36} />;
+  const { frontier } = data;
+  if (frontier === null)
     return (
-      <>
-        <NoFrontier run={run} />
-        <SizeFigure run={run} />
-      </>
+      <EmptyState title="Not evaluated yet">
+        Evaluate the runs of a layer on held-out text to compare them here. The command accepts several runs:
+        <Command text={evaluateCommand(run.name)} />
+      </EmptyState>
     );
   return (
     <>
-      <ServerFigure name="loss-frontier" prepare={prepare} />
-      <ServerFigure name="error-frontier" prepare={prepare} />
-      <IndexedFrontier />
+      {ksOf(frontier.lines).length > 1 ? <FrontierView frontier={frontier} run={run} /> : <NoFrontier run={run} />}
       <SizeFigure run={run} />
     </>
   );
@@ -127,7 +135,7 @@ export default function FrontierPage() {
     <>
       <title>Frontier · MxD Explorer</title>
       <PageBar crumbs={[{ label: "Frontier" }]} />
-      <WithRun>{(run) => <Frontier run={run} />}</WithRun>
+      <WithRun>{(run) => <FrontierOf key={run.name} run={run} />}</WithRun>
     </>
   );
 }

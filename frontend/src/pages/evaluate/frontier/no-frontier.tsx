@@ -1,11 +1,22 @@
 /** How to measure a frontier: a trained run at fewer active experts, or a run trained at another K. */
 
-import type { RunSummary } from "@/api/types";
+import { Fragment } from "react";
+import { Link } from "react-router";
+
+import type { Frontier, RunSummary } from "@/api/types";
+import { hasFrontier } from "@/components/layout/navigation/pages";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
+
+import { listed } from "./frontier-verdict";
 
 /** A quarter and half of K, for a run whose weakest experts can be left out. */
 const FEWER = [4, 2];
 const NAMED_FRACTIONS = "a quarter and half of its experts";
+
+const isSameMlp = (one: RunSummary, other: RunSummary) =>
+  one.language_model === other.language_model && one.layer === other.layer;
 
 /** The options of the run's own evaluation, so that the new one is on the same sequences. */
 function sampleOptions({ held_out: found }: RunSummary): string {
@@ -17,25 +28,71 @@ function fewerExperts(run: RunSummary): string {
   return `mxd evaluate ${run.name} --k ${[...new Set([...ks, run.k])].join(",")} ${sampleOptions(run)}`;
 }
 
-/** Trains a run with twice the K, under a name that the second command evaluates. */
-function anotherK(run: RunSummary): readonly [string, string] {
-  const { language_model: model, layer, method, num_experts: count, text, target_tokens: tokens, k } = run;
-  const name = `${run.name}-k${2 * k}`;
+/** Trains runs at these K, under names that the second command evaluates. */
+function atK(run: RunSummary, ks: readonly number[]): readonly [string, string] {
+  const { language_model: model, layer, method, num_experts: count, text, target_tokens: tokens } = run;
+  const name = ks.length > 1 ? `"${run.name}-k{k}"` : `${run.name}-k${ks[0] ?? run.k}`;
+  const names = ks.map((k) => `${run.name}-k${k}`).join(" ");
   return [
-    `mxd train ${model} --name ${name} --layer ${layer} --method ${method} --num-experts ${count} --k ${2 * k} --dataset ${text} --tokens ${tokens || "2M"}`,
-    `mxd evaluate ${name} ${sampleOptions(run)}`,
+    `mxd train ${model} --name ${name} --layer ${layer} --method ${method} --num-experts ${count} --k ${ks.join(",")} --dataset ${text} --tokens ${tokens || "2M"}`,
+    `mxd evaluate ${names} ${sampleOptions(run)}`,
   ];
 }
 
+/** Commands for the K at which a run was only truncated. */
+export function TrainAtTheseK({ run, frontier }: { readonly run: RunSummary; readonly frontier: Frontier }) {
+  const points = frontier.lines.filter(({ own }) => own).flatMap((line) => line.points);
+  const ks = points.filter(({ k, trained_k: trained }) => k < trained).map(({ k }) => k);
+  if (ks.length === 0) return null;
+  return (
+    <details className="more-metrics no-frontier">
+      <summary>Train runs at K = {listed(ks)}</summary>
+      <p className="ink2">
+        One pass over the activations trains runs that differ from {run.name} only in K, and both are evaluated on the
+        same sequences.
+      </p>
+      {atK(run, ks).map((command) => (
+        <Command key={command} text={command} />
+      ))}
+    </details>
+  );
+}
+
+/** Layers that have a frontier, each with one of its runs. */
+function LayersWithFrontier() {
+  const { runs } = useCurrentRun();
+  const found = runs.filter(
+    (run, i) =>
+      hasFrontier(runs.filter((other) => isSameMlp(run, other))) &&
+      runs.findIndex((other) => isSameMlp(run, other)) === i,
+  );
+  if (found.length === 0) return null;
+  return (
+    <p>
+      Layers with a frontier:{" "}
+      {found.map(({ name, layer }, i) => (
+        <Fragment key={name}>
+          {i > 0 && ", "}
+          <Link className="link" to={pageLinks(name).page("frontier")}>
+            layer {layer}
+          </Link>
+        </Fragment>
+      ))}
+      .
+    </p>
+  );
+}
+
 export function NoFrontier({ run }: { readonly run: RunSummary }) {
-  const [train, evaluate] = anotherK(run);
+  const [train, evaluate] = atK(run, [2 * run.k]);
   return (
     <section className="pane settings no-frontier">
-      <h2>No frontier yet</h2>
+      <h2>No frontier of layer {run.layer} yet</h2>
       <p className="ink2">
         A frontier shows how the loss increase of a layer falls as more experts are active per token. It needs one layer
-        at two or more K. Here, every layer was trained and evaluated at one K.
+        at two or more K. Layer {run.layer} was trained and evaluated at one K.
       </p>
+      <LayersWithFrontier />
       {run.has_top_k && (
         <div>
           <h3>At fewer experts, without training</h3>

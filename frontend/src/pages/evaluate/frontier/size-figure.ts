@@ -1,6 +1,7 @@
 /** Loss recovered by number of parameters, one point per evaluated run. */
 
 import type { RunSummary } from "@/api/types";
+import { logRange } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
 import type { ViewedFigure } from "@/components/plots/figure/figure-view";
 import { methodName } from "@/components/runs/run-labels";
@@ -10,9 +11,14 @@ const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "cross", "star"];
 
 type EvaluatedRun = RunSummary & { readonly held_out: NonNullable<RunSummary["held_out"]> };
 
-/** Runs of this language model with held-out results. */
-export function evaluatedRuns(runs: readonly RunSummary[], model: string): readonly EvaluatedRun[] {
-  return runs.filter((run): run is EvaluatedRun => run.held_out !== null && run.language_model === model);
+/** Runs of the same MLP with held-out results: other MLPs have another loss to recover. */
+export function evaluatedRuns(
+  runs: readonly RunSummary[],
+  { language_model: model, layer }: Pick<RunSummary, "language_model" | "layer">,
+): readonly EvaluatedRun[] {
+  return runs.filter(
+    (run): run is EvaluatedRun => run.held_out !== null && run.language_model === model && run.layer === layer,
+  );
 }
 
 function tipOf({ name, layer, method, parameters, k, held_out: { loss_recovered: found } }: EvaluatedRun): string {
@@ -21,9 +27,9 @@ function tipOf({ name, layer, method, parameters, k, held_out: { loss_recovered:
 }
 
 export function sizeFigure(runs: readonly EvaluatedRun[], current: string): ViewedFigure {
-  const sizes = [...new Set(runs.map(({ parameters }) => parameters))].sort((a, b) => a - b).map(formatCompact);
+  const sizes = runs.map(({ parameters }) => parameters);
   const data = runs
-    .toSorted((a, b) => a.layer - b.layer || a.name.localeCompare(b.name, "en"))
+    .toSorted((a, b) => a.parameters - b.parameters || a.name.localeCompare(b.name, "en"))
     .map((run, i) => {
       const { value, low, high } = run.held_out.loss_recovered;
       return {
@@ -32,8 +38,7 @@ export function sizeFigure(runs: readonly EvaluatedRun[], current: string): View
         name: run.name,
         meta: { role: run.name === current ? "this-run" : "other" },
         marker: { symbol: SYMBOLS[i % SYMBOLS.length], size: 9 },
-        x: [formatCompact(run.parameters)],
-        offsetgroup: run.name,
+        x: [run.parameters],
         y: [100 * value],
         error_y: {
           type: "data",
@@ -52,10 +57,14 @@ export function sizeFigure(runs: readonly EvaluatedRun[], current: string): View
     title: "Loss recovered by number of parameters",
     data,
     layout: {
-      // Runs are often matched in size, so equal sizes are next to one another.
-      scattermode: "group",
-      scattergap: 0.5,
-      xaxis: { title: { text: "parameters" }, type: "category", categoryarray: sizes, showgrid: false },
+      xaxis: {
+        type: "log",
+        title: { text: "parameters, log scale" },
+        range: logRange(sizes),
+        tickvals: sizes,
+        ticktext: sizes.map(formatCompact),
+        showgrid: false,
+      },
       yaxis: { title: { text: "loss recovered, %" } },
     },
   });

@@ -1,0 +1,75 @@
+import { expect, test } from "vitest";
+
+import type { Frontier, FrontierLine, FrontierPoint } from "@/api/types";
+
+import { frontierVerdict, intervalNote, routingNote, truncationNote } from "./frontier-verdict";
+
+const estimate = (value: number, half: number) => ({ value, low: value - half, high: value + half });
+
+function point(k: number, loss: number, rest: Partial<FrontierPoint> = {}): FrontierPoint {
+  return {
+    k,
+    trained_k: 24,
+    runs: ["one"],
+    parameters: 1000,
+    loss_increase: estimate(loss, 0.01),
+    normalized_mse: estimate(0.2, 0.01),
+    routing_share: estimate(0.99, 0.01),
+    strict_routing_share: estimate(0.95, 0.01),
+    difference: null,
+    ...rest,
+  };
+}
+
+const line = (name: string, own: boolean, points: readonly FrontierPoint[]): FrontierLine => ({
+  name,
+  own,
+  runs: [name],
+  method: "mxd",
+  points: [...points],
+});
+
+const ONE = line("one", true, [point(6, 0.08), point(24, 0.03)]);
+const TWO = line("two", false, [
+  point(6, 0.09, { difference: estimate(-0.006, 0.007) }),
+  point(24, 0.02, { difference: estimate(0.005, 0.004), strict_routing_share: estimate(0.99, 0.01) }),
+]);
+
+const frontier = (...lines: FrontierLine[]): Frontier => ({
+  text: "held.jsonl",
+  tokens: 8192,
+  sequences: 64,
+  seen_text: false,
+  lines,
+});
+
+test("the verdict names the lower run at each K, with the paired interval", () => {
+  expect(frontierVerdict(frontier(ONE, TWO))).toBe(
+    "At K = 24, two raises the loss less than one, by 0.0050 nats per token (95 % interval 0.0010 to 0.0090). " +
+      "At K = 6, one and two do not differ clearly.",
+  );
+});
+
+test("a line alone is described by its course", () => {
+  expect(frontierVerdict(frontier(ONE))).toMatch(
+    /^From K = 6 to 24, .* from 0\.0800 \(0\.0700 to 0\.0900\) to 0\.0300/,
+  );
+});
+
+test("truncated runs are named", () => {
+  expect(truncationNote(frontier(ONE, TWO))).toMatch(
+    /^Hollow points, K = 6: runs trained at K = 24 .* trained at K = 6/,
+  );
+  expect(truncationNote(frontier(line("one", true, [point(24, 0.1)])))).toBeNull();
+});
+
+test("unequal routing shares favour the run with the lower one", () => {
+  expect(routingNote(frontier(ONE, TWO))).toMatch(/equal strict routing share.*The difference favours one\.$/);
+  expect(routingNote(frontier(ONE))).not.toContain("favours");
+});
+
+test("intervals say what they cover", () => {
+  expect(intervalNote(frontier(ONE))).toBe(
+    "Intervals: 95 %, bootstrap over the 64 sequences, not training seeds: each run has one.",
+  );
+});

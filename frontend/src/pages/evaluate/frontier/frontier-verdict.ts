@@ -1,0 +1,111 @@
+/** What a frontier says: which run raises the loss less at each K, and what limits that comparison. */
+
+import type { Estimate, Frontier, FrontierLine, FrontierPoint, RunSummary } from "@/api/types";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { fairness } from "@/pages/evaluate/compare/facts/verdict";
+
+/** `6, 12 and 24`. */
+export function listed(values: readonly (number | string)[]): string {
+  const texts = values.map(String);
+  return texts.length < 2 ? texts.join("") : `${texts.slice(0, -1).join(", ")} and ${texts.at(-1) ?? ""}`;
+}
+
+export const interval = ({ low, high }: Pick<Estimate, "low" | "high">, digits = 4) =>
+  `${formatFixed(low, digits)} to ${formatFixed(high, digits)}`;
+
+const isClear = ({ low, high }: Estimate) => low > 0 || high < 0;
+const distinct = (values: readonly number[]) => [...new Set(values)].sort((a, b) => a - b);
+
+export const ksOf = (lines: readonly FrontierLine[]) =>
+  distinct(lines.flatMap(({ points }) => points.map(({ k }) => k)));
+
+export const ownLine = ({ lines }: Frontier) => lines.find(({ own }) => own);
+
+/** How the loss increase of one line changes with K. */
+function course({ name, points }: FrontierLine): string {
+  const [first, last] = [points[0], points.at(-1)];
+  if (first === undefined || last === undefined || first.k === last.k) return "";
+  const [few, many] = [first, last].map(
+    ({ loss_increase: loss }) => `${formatFixed(loss.value, 4)} (${interval(loss)})`,
+  );
+  return `From K = ${first.k} to ${last.k}, the loss increase of ${name} changes from ${few} to ${many} nats per token.`;
+}
+
+type Compared = FrontierPoint & { readonly difference: Estimate };
+
+/** The K at which one line is clearly lower than the other, and those at which neither is. */
+function comparison(own: string, { name, points }: FrontierLine): string {
+  const compared = points.filter((point): point is Compared => point.difference !== null);
+  const clear = compared.filter(({ difference }) => isClear(difference));
+  const unclear = compared.filter(({ difference }) => !isClear(difference)).map(({ k }) => k);
+  const sentences = clear.map(({ k, difference: { value, low, high } }) => {
+    const [lower, higher, ends] = value > 0 ? [name, own, [low, high]] : [own, name, [-high, -low]];
+    const size = `${formatFixed(Math.abs(value), 4)} nats per token (95 % interval ${interval({ low: ends[0] ?? 0, high: ends[1] ?? 0 })})`;
+    return `At K = ${k}, ${lower} raises the loss less than ${higher}, by ${size}.`;
+  });
+  if (unclear.length > 0) sentences.push(`At K = ${listed(unclear)}, ${own} and ${name} do not differ clearly.`);
+  return sentences.join(" ");
+}
+
+/** The verdict: the current run's line against each other line, or its own course if there is none. */
+export function frontierVerdict(frontier: Frontier): string {
+  const own = ownLine(frontier);
+  if (own === undefined) return "";
+  const others = frontier.lines.filter((line) => !line.own).map((line) => comparison(own.name, line));
+  return others.filter((text) => text !== "").join(" ") || course(own);
+}
+
+/** Points of runs that were trained at another K; null if there are none. */
+export function truncationNote({ lines }: Frontier): string | null {
+  const points = lines.flatMap((line) => line.points);
+  const truncated = points.filter(({ k, trained_k: trained }) => k < trained);
+  if (truncated.length === 0) return null;
+  const ks = distinct(truncated.map(({ k }) => k));
+  const trained = distinct(truncated.map(({ trained_k: k }) => k));
+  const without = ks.filter((k) => !points.some((point) => point.k === k && point.trained_k === k));
+  const missing =
+    without.length === 0
+      ? ""
+      : ` No run of this layer was trained at K = ${listed(without)}. Such a run usually loses less, so the curve may overstate the loss at small K.`;
+  return `Hollow points, K = ${listed(ks)}: runs trained at K = ${listed(trained)} of which only the most active experts are kept.${missing}`;
+}
+
+const SHARES = [
+  { key: "strict_routing_share", name: "strict routing share" },
+  { key: "routing_share", name: "routing share" },
+] as const;
+
+/** Whether the routing shares of the lines are equal enough to compare their losses. */
+export function routingNote({ lines }: Frontier): string | null {
+  for (const { key, name } of SHARES) {
+    const shares = lines.flatMap((line) => {
+      const share = line.points.at(-1)?.[key];
+      return share ? [{ line: line.name, ...share }] : [];
+    });
+    if (shares.length === 0) continue;
+    const texts = shares.map(
+      ({ line, value, low, high }) =>
+        `${line} ${formatPercent(value, 1)} % (${formatPercent(low, 1)} to ${formatPercent(high, 1)} %)`,
+    );
+    const lowest = shares.toSorted((a, b) => a.value - b.value)[0];
+    const isApart = shares.some(({ low }) => lowest !== undefined && low > lowest.high);
+    const rule = `A dense path that works without routing lowers the loss increase, so losses compare only at equal ${name}.`;
+    const favoured = isApart && lowest ? ` The difference favours ${lowest.line}.` : "";
+    return `${rule} Here: ${listed(texts)}.${favoured}`;
+  }
+  return null;
+}
+
+/** Whether two lines of single runs were trained under equal conditions; null if there are no two. */
+export function conditionsNote({ lines }: Frontier, runs: readonly RunSummary[]): string | null {
+  const [one, other, ...rest] = lines.flatMap((line) => runs.filter(({ name }) => line.runs.includes(name)));
+  return one === undefined || other === undefined || rest.length > 0 ? null : fairness(one, other);
+}
+
+/** What the intervals cover. */
+export function intervalNote({ sequences, lines }: Frontier): string {
+  const seeds = Math.max(...lines.flatMap(({ points }) => points.map(({ runs }) => runs.length)));
+  const cover = seeds > 1 ? "and, where there are several, seeds" : "not training seeds: each run has one";
+  const several = lines.length > 1 ? " Differences are paired by sequence and not corrected for the number of K." : "";
+  return `Intervals: 95 %, bootstrap over the ${formatCount(sequences)} sequences, ${cover}.${several}`;
+}
