@@ -21,9 +21,12 @@ from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import with_names
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
+from mxd.trainer.utils.wilson import wilson_interval
 
 MIN_TOKENS = 2
 """Fewest shared tokens of coactivating experts."""
+MIN_EVENTS = 20
+"""Fewest active tokens from which a share is estimated. With 20, its 95 % interval is already up to 0.4 wide."""
 TOKEN_IDS = np.dtype("<u4")
 
 Shift = Literal[-1, 0, 1]
@@ -36,13 +39,18 @@ class CoactivatingExpert:
     """An expert that is active on, before or after the active tokens of another one."""
 
     expert: int
-    share: float
-    """Share of the other expert's active tokens (that have such a neighbour)."""
-    lift: float
+    share: float | None
+    """Share of the other expert's active tokens (that have such a neighbour); None if there are too few."""
+    share_interval: tuple[float, float] | None
+    """95 % Wilson interval of the share."""
+    lift: float | None
     """Share divided by the share of all tokens."""
     jaccard: float
     """Tokens with both experts divided by tokens with either, 0 to 1."""
     tokens: int
+    """Tokens with both experts."""
+    of_tokens: int
+    """The other expert's active tokens (that have such a neighbour)."""
 
 
 class CoactivationIndex:
@@ -74,8 +82,15 @@ class CoactivationIndex:
         """Return the sampled tokens on which an expert is active."""
         return self._tokens_by_expert[self._ends_N[expert] : self._ends_N[expert + 1]].astype(np.int64)
 
+    def has_enough(self, expert: int) -> bool:
+        """Return whether an expert has enough sampled tokens to estimate shares of them."""
+        return bool(self.active_N[expert] >= MIN_EVENTS)
+
     def companions(self, expert: int, shift: Shift, limit: int) -> list[CoactivatingExpert]:
-        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index."""
+        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index.
+
+        With at least ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens.
+        """
         tokens = self.tokens_of(expert)
         if shift == 1:
             tokens = tokens[~self._last_T[tokens]]
@@ -86,22 +101,34 @@ class CoactivationIndex:
             counts_N[expert] = 0
         either_N = self.active_N + len(tokens) - counts_N
         jaccard_N = np.where(counts_N >= MIN_TOKENS, counts_N / np.maximum(either_N, 1), 0.0)
-        best = np.argsort(-jaccard_N, kind="stable")[:limit]
-        return [
-            self._companion(other, len(tokens), int(counts_N[other]), float(jaccard_N[other]))
-            for other in best.tolist()
-            if jaccard_N[other] > 0
-        ]
+        companions: list[CoactivatingExpert] = []
+        for other in np.argsort(-jaccard_N, kind="stable").tolist():
+            if len(companions) == limit or jaccard_N[other] == 0:
+                break
+            one = self._companion(other, len(tokens), int(counts_N[other]), float(jaccard_N[other]))
+            if one.share_interval is None or one.share_interval[0] > self._rate(other):
+                companions.append(one)
+        return companions
 
     def _companion(self, other: int, tokens: int, count: int, jaccard: float) -> CoactivatingExpert:
+        if tokens < MIN_EVENTS:
+            return CoactivatingExpert(other, None, None, None, jaccard, count, tokens)
         share = count / tokens
-        return CoactivatingExpert(other, share, share * self.tokens / int(self.active_N[other]), jaccard, count)
+        interval = wilson_interval(share, tokens)
+        return CoactivatingExpert(other, share, interval, share / self._rate(other), jaccard, count, tokens)
+
+    def _rate(self, expert: int) -> float:
+        return int(self.active_N[expert]) / self.tokens
 
     def _counts(self, tokens: Ints) -> Ints:
         """Return [N]: the number of ``tokens`` on which each expert is active."""
         starts, lengths = self._starts_T[tokens], self._starts_T[tokens + 1] - self._starts_T[tokens]
         offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
         return np.bincount(self._experts_P[np.repeat(starts, lengths) + offsets], minlength=self.num_experts)
+
+    def by_overlap(self, expert: int, limit: int) -> list[tuple[int, float]]:
+        """Return the experts with the most similar active tokens, as (expert, Jaccard index), best first."""
+        return [(one.expert, one.jaccard) for one in self.companions(expert, 0, limit)]
 
     def by_tokens(self, expert: int, limit: int) -> list[tuple[int, float]]:
         """Return the experts with the most similar token counts, as (expert, cosine), best first."""
@@ -150,9 +177,11 @@ def named(
             automatic=name.automatic,
             top_tokens=name.top_tokens,
             share=one.share,
+            share_interval=one.share_interval,
             lift=one.lift,
             jaccard=one.jaccard,
             tokens=one.tokens,
+            of_tokens=one.of_tokens,
         )
         for one, name in zip(coactivating, named, strict=True)
     )

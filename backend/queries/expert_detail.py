@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,13 +12,14 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import lists
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.automatic_labels import automatic_labels
+from mxd.backend.queries.automatic_labels import FEATURES, automatic_labels
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, LabelScore, ListRef
 from mxd.trainer.storage.database.label_scores import label_scores
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
+from mxd.trainer.utils.wilson import wilson_interval
 
 
 def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
@@ -42,9 +43,23 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         next=following,
         bins=_bins(session, run.id, expert, row["active_tokens"]),
         automatic_labels=automatic.get(expert, ()),
+        accuracy_interval=accuracy_interval(row["automatic"]),
         label_scores=_label_scores(session, run.id, row),
         recurrence=expert_recurrence(session, run, expert),
     )
+
+
+def accuracy_interval(automatic: Mapping[str, Any] | None) -> tuple[float, float] | None:
+    """Return the interval of a rule-based label's balanced accuracy; None for other labels.
+
+    It is the mean of the share of matching examples and the share of non-matching inactive tokens. There are few
+    examples and thousands of inactive tokens, so only the former share has an interval.
+    """
+    if automatic is None or automatic["labeller"] != FEATURES or automatic["balanced_accuracy"] is None:
+        return None
+    excess = 2 * automatic["balanced_accuracy"] - 1
+    low, high = wilson_interval(max(excess, 0.0), automatic["test_examples"])
+    return (low + 1) / 2, (high + 1) / 2
 
 
 def _label_scores(session: Session, run_id: int, row: dict[str, Any]) -> tuple[LabelScore, ...]:

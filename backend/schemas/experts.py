@@ -161,6 +161,9 @@ class ExpertDetail(Schema):
     bins: tuple[ActivationBin, ...]
     automatic_labels: tuple[AutomaticLabel, ...]
     """All automatic labels, the displayed one first."""
+    accuracy_interval: tuple[float, float] | None
+    """95 % Wilson interval of the balanced accuracy of the displayed automatic label, over its held-out examples. Null
+    if it is not rule-based."""
     label_scores: tuple[LabelScore, ...]
     """Scores of the displayed label by language models; empty if this label was not scored."""
     recurrence: ExpertRecurrence | None
@@ -236,6 +239,11 @@ class SimilarExperts(Schema):
     activation counts per token id. coactivation: Jaccard index of active tokens."""
     experts: tuple[SimilarExpert, ...]
     """Most similar first."""
+    active_tokens: int | None
+    """Number of sampled tokens on which the expert is active, which ``tokens`` and ``coactivation`` are counted on;
+    null for similarities of weights."""
+    enough_tokens: bool
+    """False if these are fewer than 20, too few to rely on."""
 
 
 class CoactivatingExpert(Schema):
@@ -246,23 +254,33 @@ class CoactivatingExpert(Schema):
     """User label."""
     automatic: AutomaticLabel | None
     top_tokens: tuple[TokenCount, ...]
-    share: float
-    """Share of the other expert's active tokens in the sample."""
-    lift: float
+    share: float | None
+    """Share of the other expert's active tokens in the sample; null if there are fewer than 20."""
+    share_interval: tuple[float, float] | None
+    """95 % Wilson interval of ``share``. It treats tokens as independent."""
+    lift: float | None
     """``share`` divided by the share of all sampled tokens."""
     jaccard: float
     """Tokens on which both are active, divided by tokens on which either is."""
     tokens: int
     """Number of tokens on which both are active."""
+    of_tokens: int
+    """Number of the other expert's active tokens, without those that have no such neighbour."""
 
 
 class CoactivatingExperts(Schema):
-    """Experts active near an expert's active tokens, counted over random sequences of the indexed text."""
+    """Experts active near an expert's active tokens, counted over random sequences of the indexed text.
+
+    If the expert has at least 20 active tokens, they are active there more often than elsewhere: the interval of their
+    share is above their share of all tokens.
+    """
 
     sampled_tokens: int
     """Size of the sample; 0 if the index has none."""
     active_tokens: int
     """Number of sampled tokens on which the expert is active."""
+    enough_tokens: bool
+    """True if these are at least 20, so that there are shares."""
     before: tuple[CoactivatingExpert, ...]
     """Experts active on the previous token."""
     same_token: tuple[CoactivatingExpert, ...]

@@ -196,13 +196,15 @@ def similar(
         record = find_run(session, run)
         queries.check_expert(record, expert)
         loaded = services.library.run(run)
+        active_tokens, enough_tokens = None, True
         if by == "gate" or by == "output":
             pairs = loaded.similarity.similar(expert, by, limit)
         else:
             sample = services.together.of(session, find_index(session, record))
-            alike = sample.companions(expert, 0, limit)
-            pairs = sample.by_tokens(expert, limit) if by == "tokens" else [(one.expert, one.jaccard) for one in alike]
-        return SimilarExperts(by=by, experts=queries.with_names(session, record, pairs, loaded.vocabulary))
+            active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
+            pairs = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
+        similar_experts = queries.with_names(session, record, pairs, loaded.vocabulary)
+        return SimilarExperts(by=by, experts=similar_experts, active_tokens=active_tokens, enough_tokens=enough_tokens)
 
 
 @router.get("/experts/{expert}/coactivation")
@@ -219,6 +221,7 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
         return CoactivatingExperts(
             sampled_tokens=sample.tokens,
             active_tokens=int(sample.active_N[expert]),
+            enough_tokens=sample.has_enough(expert),
             before=before,
             same_token=beside,
             after=after,

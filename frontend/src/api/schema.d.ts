@@ -4657,6 +4657,11 @@ export interface components {
              * @description Union of the most probable next tokens of both, in descending order of the original probability.
              */
             predictions: components["schemas"]["Prediction"][];
+            /**
+             * Zeroed Kl
+             * @description The same for an output of zero instead of the sparse layer: the KL divergence of removing the MLP.
+             */
+            zeroed_kl: number;
         };
         /**
          * Prediction
@@ -4679,8 +4684,36 @@ export interface components {
             text: string;
         };
         /**
+         * PredictionsRequest
+         * @description A text to predict.
+         */
+        PredictionsRequest: {
+            /**
+             * K
+             * @description Number of experts per token, strongest first. Default: the run's K.
+             */
+            k?: number | null;
+            /**
+             * Others
+             * @description Names of runs whose layers replace the MLPs of other layers at the same time.
+             * @default []
+             */
+            others?: string[];
+            /**
+             * Text
+             * @default
+             */
+            text?: string;
+            /**
+             * Turns
+             * @description Chat turns; used instead of the text if not empty.
+             * @default []
+             */
+            turns?: components["schemas"]["Turn"][];
+        };
+        /**
          * PredictionsResponse
-         * @description Next-token distributions with the original MLP and with the run's layer.
+         * @description Next-token distributions with the original MLPs and with the runs' layers.
          */
         PredictionsResponse: {
             /** Run */
@@ -4870,7 +4903,7 @@ export interface components {
             roc_auc_high: number | null;
             /**
              * Roc Auc Low
-             * @description Lower end of its 95 % confidence interval; null for a perfect or a missing score.
+             * @description Lower end of its 95 % confidence interval.
              */
             roc_auc_low: number | null;
         };
@@ -8715,7 +8748,7 @@ export interface operations {
         };
         requestBody: {
             content: {
-                "application/json": components["schemas"]["RoutingRequest"];
+                "application/json": components["schemas"]["PredictionsRequest"];
             };
         };
         responses: {

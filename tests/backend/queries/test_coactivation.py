@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.queries.coactivation import SHIFTS, CoactivationIndex, Shift
+from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, CoactivationIndex, Shift
+from mxd.trainer.utils.wilson import wilson_interval
 from tests.helpers.runs import World
 
 EXPERTS, SEQUENCES, LENGTH = 12, 9, 7
@@ -34,8 +35,9 @@ def sample(active: list[list[int]]) -> CoactivationIndex:
 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_coactivations_are_counted_within_sequences(
-    sample: CoactivationIndex, active: list[list[int]], shift: Shift
+    sample: CoactivationIndex, active: list[list[int]], shift: Shift, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("mxd.backend.queries.coactivation.MIN_EVENTS", len(active))
     for expert in range(EXPERTS):
         places = [
             place for place, experts in enumerate(active) if expert in experts and 0 <= place % LENGTH + shift < LENGTH
@@ -45,12 +47,40 @@ def test_coactivations_are_counted_within_sequences(
             del counts[expert]
         found = sample.companions(expert, shift, EXPERTS)
         assert {one.expert: one.tokens for one in found} == {one: n for one, n in counts.items() if n >= 2}
+        assert {one.of_tokens for one in found} <= {len(places)}
         overlaps = [one.jaccard for one in found]
         assert overlaps == sorted(overlaps, reverse=True)
-        for one in found:
-            density = sum(one.expert in experts for experts in active) / len(active)
-            assert one.share == pytest.approx(one.tokens / len(places))
-            assert one.lift == pytest.approx(one.share / density)
+        assert all(one.share is None and one.share_interval is None and one.lift is None for one in found)
+
+
+def pair(both: int, alone: int, other: int) -> CoactivationIndex:
+    """Expert 0 on ``both + alone`` of 1,000 tokens; expert 1 on ``both`` of these and on ``other`` more."""
+    active = [[0, 1]] * both + [[0]] * alone + [[1]] * other
+    active += [[2]] * (1000 - len(active))
+    experts = [expert for tokens in active for expert in tokens]
+    return CoactivationIndex(
+        np.zeros(1000, np.int64), np.arange(1000) == 999, np.array([len(each) for each in active]), np.array(experts), 3
+    )
+
+
+def test_shares_need_enough_active_tokens() -> None:
+    (few,) = pair(both=10, alone=MIN_EVENTS - 11, other=0).companions(0, 0, 3)
+    assert (few.tokens, few.of_tokens, few.share, few.share_interval, few.lift) == (
+        10,
+        MIN_EVENTS - 1,
+        None,
+        None,
+        None,
+    )
+    (enough,) = pair(both=10, alone=MIN_EVENTS - 10, other=0).companions(0, 0, 3)
+    assert enough.share == pytest.approx(10 / MIN_EVENTS)
+    assert enough.share_interval == wilson_interval(10 / MIN_EVENTS, MIN_EVENTS)
+    assert enough.lift == pytest.approx(10 / MIN_EVENTS / 0.01)
+
+
+def test_companions_are_active_more_often_than_elsewhere() -> None:
+    assert pair(both=50, alone=50, other=100).companions(0, 0, 3)[0].expert == 1
+    assert pair(both=50, alone=50, other=450).companions(0, 0, 3) == []  # on half of all tokens as well
 
 
 def test_tokens_are_compared_by_cosine(sample: CoactivationIndex, active: list[list[int]]) -> None:
@@ -71,9 +101,12 @@ def test_coactivations_over_http(live_client: TestClient, fitted: World) -> None
     for by in ("tokens", "coactivation"):
         similar = live_client.get(f"/api/runs/small/experts/{detail['expert']}/similar?by={by}").json()
         assert similar["by"] == by
+        assert similar["active_tokens"] == answer["active_tokens"]
+        assert similar["enough_tokens"] == answer["enough_tokens"] == (answer["active_tokens"] >= MIN_EVENTS)
         assert all(0 < one["similarity"] <= 1 for one in similar["experts"])
 
 
 def test_without_a_sample_there_are_no_coactivations(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/3/coactivation").json()
-    assert answer == {"sampled_tokens": 0, "active_tokens": 0, "before": [], "same_token": [], "after": []}
+    assert (answer["sampled_tokens"], answer["active_tokens"], answer["enough_tokens"]) == (0, 0, False)
+    assert answer["before"] == answer["same_token"] == answer["after"] == []

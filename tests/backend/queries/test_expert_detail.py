@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
+from mxd.backend.queries.expert_detail import accuracy_interval
 from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
 from mxd.trainer.storage.database.label_scores import StoredScore
 from mxd.trainer.storage.database.open import writing
@@ -35,3 +37,12 @@ def test_scores_are_shown_until_the_label_changes(own: Engine, own_client: TestC
     assert scores(own_client) == []
     assert own_client.delete(f"{EXPERT}/label").is_success
     assert [each["method"] for each in scores(own_client)] == ["detection", "fuzzing"]
+
+
+def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:
+    label = {"labeller": "features", "balanced_accuracy": 0.7, "test_examples": 10}
+    # Wilson's interval of 4 of 10 is 0.168 to 0.687.
+    assert accuracy_interval(label) == pytest.approx((0.584, 0.844), abs=5e-4)
+    assert accuracy_interval(label | {"balanced_accuracy": None}) is None
+    assert accuracy_interval(label | {"labeller": "a language model"}) is None
+    assert accuracy_interval(None) is None

@@ -46,14 +46,17 @@ export function SparkHistogram({
 interface MiniHistogramProps extends BarsProps {
   /** Upper edge of the last bin. */
   readonly high: number;
+  /** Largest value, where the axis ends. Default: the upper edge of the last bin with a count. */
+  readonly end?: number;
   readonly caption: string;
   /** Value to mark, such as the activation under the pointer. */
   readonly marker?: number | null;
 }
 
-export function MiniHistogram({ height, caption, marker = null, ...all }: MiniHistogramProps) {
-  const { counts, high } = trimHistogram(all);
-  const width = counts.length * BIN;
+export function MiniHistogram({ height, caption, end, marker = null, ...all }: MiniHistogramProps) {
+  const { counts, high: edge } = trimHistogram(all);
+  const high = end !== undefined && end > 0 ? Math.min(end, edge) : edge;
+  const width = counts.length * BIN * (edge > 0 ? high / edge : 1);
   const markerPercent = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
   return (
     <figure className="hist">

@@ -12,6 +12,14 @@ export function trimHistogram({ counts, high }: Histogram): Histogram {
   return bins === 0 ? { counts, high } : { counts: counts.slice(0, bins), high: (high * bins) / counts.length };
 }
 
+/** Share of the counts above a value. The bin that contains the value counts in proportion to its part above it. */
+export function shareAbove({ counts, high }: Histogram, value: number): number {
+  const width = high / Math.max(1, counts.length);
+  const above = counts.map((count, i) => count * Math.min(1, Math.max(0, i + 1 - value / width)));
+  const sum = (values: readonly number[]) => values.reduce((total, count) => total + count, 0);
+  return sum(above) / Math.max(1, sum(counts));
+}
+
 /** log(1 + count), scaled to between 0 and 1. */
 export function logHeights(counts: readonly number[]): readonly number[] {
   const top = Math.log1p(Math.max(1, ...counts));

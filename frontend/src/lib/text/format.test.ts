@@ -16,6 +16,10 @@ describe("format", () => {
 
   it("writes shares in percent without the unit", () => {
     expect(f.formatPercent(0.00087)).toBe("0.087");
+    expect(f.formatShare(0.00087)).toBe("0.087");
+    expect(f.formatShare(1e-6)).toBe("<0.001");
+    expect(f.formatShare(1e-6, 0)).toBe("<1");
+    expect(f.formatShare(0)).toBe("0.000");
     expect(f.formatProbability(0.0004)).toBe("<0.1");
     expect(f.formatProbability(0)).toBe("0.0");
   });

@@ -27,6 +27,12 @@ export function formatPercent(share: number, digits = 3): string {
   return formatFixed(share * 100, digits);
 }
 
+/** As `formatPercent`, but a share that would round to zero is shown as `<0.001`. */
+export function formatShare(share: number, digits = 3): string {
+  const text = formatPercent(share, digits);
+  return share > 0 && Number(text) === 0 ? `<${formatFixed(10 ** -digits, digits)}` : text;
+}
+
 const UNITS: readonly (readonly [number, string])[] = [
   [1e12, "T"],
   [1e9, "B"],

@@ -17,8 +17,8 @@ export const GLOSSARY = {
   },
   k: { name: "K", text: "Number of experts that are active on each token." },
   activation: {
-    name: "Activation",
-    text: "The value that the gate gives an expert on a token, zero or positive; the paper calls it the expert coefficient. It scales the expert’s output.",
+    name: "Activation (of an expert)",
+    text: "The value that the gate gives an expert on a token, zero or positive; the paper calls it the expert coefficient. It scales the expert’s output. The activation function of a run is something else.",
   },
   density: { name: "Density", text: "Share of tokens on which the expert is active. A dead expert is never active." },
   mean_activation: { name: "Mean when active", text: "Mean activation over the tokens on which the expert is active." },
@@ -78,7 +78,7 @@ export const GLOSSARY = {
   },
   automatic_label: {
     name: "Automatic label",
-    text: "A label derived from the top examples. Its score is the balanced accuracy on held-out examples: 0.5 is chance, 1 is perfect. Labels below 0.65 are hidden. Sorted by label, user labels come first, then automatic ones by score.",
+    text: "A label derived from stored examples. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Labels below 0.65 are hidden. Sorted by label, user labels come first, then automatic ones by score.",
   },
   label_scores: {
     name: "Label scores",
@@ -86,11 +86,11 @@ export const GLOSSARY = {
   },
   coactivation: {
     name: "Co-activating experts",
-    text: "Experts that are active on the same token, the token before or the token after. × is the ratio to their usual rate.",
+    text: "Experts that are active on the same token, the token before or the token after, counted in a sample of the indexed text. × is the ratio to their usual rate. Below 20 active tokens, only counts are shown.",
   },
   similar: {
     name: "Similarity",
-    text: "Cosine similarity of gate or output vectors, or overlap of top tokens or of active tokens.",
+    text: "gate, output: cosine of the experts’ vectors in the weights. tokens: cosine of their counts per token type. co-activation: tokens with both experts divided by tokens with either. The last two are counted in a sample of the indexed text.",
   },
   stable_rank: {
     name: "Stable rank",
@@ -99,7 +99,7 @@ export const GLOSSARY = {
   summed_activation: { name: "Summed activation", text: "Sum of the expert’s activations on the passage." },
   lift: {
     name: "Lift",
-    text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text. Experts are ranked by the lower end of the 95 % interval. It treats tokens as independent (Wilson), so it is too narrow for repetitive passages.",
+    text: "Share of the passage’s tokens on which the expert is active, divided by its density on the indexed text. Experts are ranked by the lower end of the 95 % interval. It treats tokens as independent (Wilson). Tokens of one passage are not, so it is too narrow.",
   },
   rate_ratio: {
     name: "Density ratio",
@@ -152,6 +152,10 @@ export const GLOSSARY = {
   traced_order: {
     name: "Share × rarity",
     text: "The expert’s share of the layer’s output norm on this token, times log₂(1 / activation density). Experts that are active on most tokens come last.",
+  },
+  traced_next: {
+    name: "Next token",
+    text: "The most probable next token of the original model. After the arrow: the most probable one with all shown layers spliced in, where it is another.",
   },
   kl: {
     name: "KL divergence",
@@ -228,7 +232,7 @@ export const GLOSSARY = {
   l0: { name: "L0", text: "Mean number of experts that are active per token." },
   interval: {
     name: "95 % interval",
-    text: "Range that contains the true value with 95 % confidence, from resampling the test texts, sequences or data sets. If two intervals do not overlap, the difference is clear.",
+    text: "Range that contains the true value with 95 % confidence, from resampling the test texts, sequences or data sets. Shares have Wilson intervals instead. If two intervals do not overlap, the difference is clear. If they overlap, it may still be.",
   },
   f1: { name: "F1", text: "Harmonic mean of precision and recall of a classifier; 1 is perfect." },
   balanced_accuracy: {
@@ -239,14 +243,14 @@ export const GLOSSARY = {
     name: "ROC-AUC",
     text: "Probability that a text of the class scores higher than another text; 0.5 is chance, 1 is perfect.",
   },
-  top5_experts: { name: "Five experts", text: "F1 of a linear classifier on the five best experts of the class." },
+  top5_experts: { name: "Five experts", text: "A linear classifier on the five best experts of the class." },
   best_neuron: {
     name: "Best neuron",
-    text: "F1 of the best hidden neuron of the original MLP, selected and scored like the best expert.",
+    text: "The best hidden neuron of the original MLP, selected and scored like the best expert.",
   },
   random_gate: {
     name: "Random gate",
-    text: "F1 of the best expert of an untrained gate with as many experts: what selection among many reaches by chance.",
+    text: "The best unit of an untrained gate with as many units as the run has experts: what selection among many reaches by chance.",
   },
   trained_tokens: { name: "Tokens", text: "Number of tokens that the run was trained on." },
   training_mse: {
@@ -265,6 +269,10 @@ export const GLOSSARY = {
     name: "Method",
     text: "Kind of sparse layer. MxD: experts are linear maps that share factors. Transcoder: experts are single directions, with or without a linear skip connection.",
   },
+  activation_function: {
+    name: "Activation function",
+    text: "Nonlinearity inside the layer, such as SiLU; a setting of the run. It is not the activation of an expert.",
+  },
   layer: { name: "Layer", text: "Index of the transformer block whose MLP the run replaces, counted from 0." },
   passage_weight: {
     name: "Passage weight (θ)",
@@ -273,6 +281,18 @@ export const GLOSSARY = {
   retain_set: {
     name: "Retain set",
     text: "Other text on which the model should predict as before, here from the run’s index.",
+  },
+  true_token: {
+    name: "True token",
+    text: "Mean probability that the model gives the token that really follows in the text.",
+  },
+  prediction_entropy: {
+    name: "Entropy of predictions",
+    text: "Mean entropy of the next-token distribution, as a share of its maximum, ln V for V tokens. 100 % is uniform.",
+  },
+  top_five: {
+    name: "Top 5",
+    text: "Mean of the summed probability of the five most likely next tokens.",
   },
   confidence_distance: {
     name: "Confidence distance",

@@ -3,7 +3,7 @@
 import "./glossary.css";
 
 import { useEffect, useState } from "react";
-import { useLocation } from "react-router";
+import { Link, useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { GLOSSARY, type TermId } from "@/lib/text/glossary";
@@ -34,12 +34,17 @@ function matches(id: TermId, text: string): boolean {
   return `${name} ${definition}`.toLowerCase().includes(text.trim().toLowerCase());
 }
 
+const sectionId = (ids: readonly TermId[]) => `section-${ids[0] ?? ""}`;
+
 function Section({ ids, chosen }: { readonly ids: readonly TermId[]; readonly chosen: string }) {
+  const { search } = useLocation();
   return (
     <dl>
       {ids.map((id) => (
         <div key={id} id={id} className={id === chosen ? "chosen" : ""}>
-          <dt>{GLOSSARY[id].name}</dt>
+          <dt>
+            <Link to={`${search}#${id}`}>{GLOSSARY[id].name}</Link>
+          </dt>
           <dd>{GLOSSARY[id].text}</dd>
         </div>
       ))}
@@ -48,7 +53,7 @@ function Section({ ids, chosen }: { readonly ids: readonly TermId[]; readonly ch
 }
 
 export default function GlossaryPage() {
-  const { hash } = useLocation();
+  const { hash, search } = useLocation();
   const [filter, setFilter] = useState("");
   const sections = SECTIONS.map((ids) => ({
     heading: ids[0] && HEADINGS[ids[0]],
@@ -75,9 +80,16 @@ export default function GlossaryPage() {
           value={filter}
           onChange={(event) => setFilter(event.target.value)}
         />
+        <nav aria-label="Sections">
+          {sections.map(({ heading, ids }) => (
+            <Link key={heading} className="link" to={`${search}#${sectionId(ids)}`}>
+              {heading}
+            </Link>
+          ))}
+        </nav>
         {sections.map(({ heading, ids }) => (
           <section key={heading}>
-            <h2>{heading}</h2>
+            <h2 id={sectionId(ids)}>{heading}</h2>
             <Section ids={ids} chosen={hash.slice(1)} />
           </section>
         ))}

@@ -15,7 +15,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 
 import { HOME_CONTEXTS } from "./home-prompts";
 
@@ -80,7 +80,7 @@ function ExpertSummary({ run, row, onNext }: ExpertSummaryProps) {
             <Term id="density">Density</Term>
           </dt>
           <dd>
-            {formatPercent(row.density)} <span>%</span>
+            {formatShare(row.density)} <span>%</span>
           </dd>
         </div>
         <div>
@@ -99,7 +99,13 @@ function ExpertSummary({ run, row, onNext }: ExpertSummaryProps) {
         </div>
       </dl>
       <IndexedText run={run} />
-      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={46} caption="activation, log count" />
+      <MiniHistogram
+        counts={row.histogram}
+        high={row.histogram_high}
+        end={row.max_activation}
+        height={46}
+        caption="activation, log count"
+      />
       <Actions expert={row.expert} onNext={onNext} />
     </div>
   );
@@ -113,8 +119,7 @@ interface ActivatingContextsProps {
 }
 
 export function ActivatingContexts({ run, detail, contexts, onNext }: ActivatingContextsProps) {
-  const { row, bins } = detail;
-  const numStored = bins[0]?.examples ?? contexts.length;
+  const { row } = detail;
   return (
     <section className="band">
       <ExpertSummary run={run} row={row} onNext={onNext} />
@@ -122,8 +127,8 @@ export function ActivatingContexts({ run, detail, contexts, onNext }: Activating
         <div className="pane-h">
           <h2>Top examples</h2>
           <span className="note">
-            the {contexts.length} strongest of {numStored}; the outlined token has the largest activation; ‖ separates
-            documents
+            the {contexts.length} strongest, at most one per sequence; the outlined token has the largest activation; ‖
+            separates documents
           </span>
           <span className="grow" />
           <RampLegend kind="sequential" low="Activation 0" high={formatFixed(row.max_activation)} />

@@ -55,7 +55,7 @@ function LossRecovered({ run: { held_out: heldOut } }: { readonly run: RunSummar
     <>
       {" "}
       <Term id="loss_recovered">Loss recovered</Term>: {formatPercent(value, 1)} % (95 % interval{" "}
-      {formatPercent(low, 1)} to {formatPercent(high, 1)}, {formatCount(heldOut.tokens)} held-out tokens).
+      {formatPercent(low, 1)} to {formatPercent(high, 1)} %, {formatCount(heldOut.tokens)} held-out tokens).
     </>
   );
 }
@@ -68,15 +68,15 @@ function Intro({ run }: { readonly run: RunSummary }) {
   return (
     <section className="intro">
       <h1>
-        One MLP, decomposed into {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
+        One MLP, replaced by {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
       </h1>
       <p>
         In an <Term id="mxd">MxD (mixture of decoders)</Term>, experts replace an MLP of a language model (
         <a className="link" href={PAPER_URL}>
           paper
         </a>
-        ). A gate activates a few of them on each token, and their outputs add up. So each expert can be read and
-        edited, as the one below.
+        ). A gate activates a few of them on each token, and their outputs add up. Each expert can be inspected and
+        edited alone. The one below is a clear case, not a typical one.
       </p>
       <p>
         This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}

@@ -13,7 +13,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatFixed, formatShare } from "@/lib/text/format";
 import { TextEditor } from "@/pages/explore/expert/head/text-editor";
 
 interface EntryRowProps {
@@ -109,7 +109,7 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
       <td className="l-label">
         <LabelCell run={run} row={row} />
       </td>
-      <td className="num">{formatPercent(row.density)}</td>
+      <td className="num">{formatShare(row.density)}</td>
       <td className="num">{formatFixed(row.max_activation)}</td>
       <td className="l-tokens">
         {row.top_tokens.slice(0, 4).map((token) => (

@@ -13,9 +13,11 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCount } from "@/lib/text/format";
+
+import { FirstList } from "./first-list";
 
 function NewListForm({ run }: { readonly run: string }) {
   const [name, setName] = useState("");
@@ -85,17 +87,13 @@ function Tags({ run }: { readonly run: string }) {
 function ListsView({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(listsQuery(run.name));
   const now = useNow(10_000);
-  const links = usePageLinks();
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading lists" rows={4} rowHeight={31} />;
   return (
     <div className="lists-page">
       <NewListForm run={run.name} />
       {data.lists.length === 0 ? (
-        <EmptyState title="No lists yet">
-          A list collects experts in an order of your choice, with notes, and can be exported. Create one here, or
-          choose “Add to list” on any <Link to={links.page("experts")}>expert</Link>, in search results, or in the tray.
-        </EmptyState>
+        <FirstList run={run.name} />
       ) : (
         <table className="grid plain">
           <thead>

@@ -9,22 +9,30 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { Icon } from "@/components/ui/icon";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
+
+import type { SearchParams } from "./search-params";
+
+type Ranking = SearchParams["by"];
 
 interface Column {
   readonly name: string;
-  readonly unit?: string;
   readonly isNumber?: boolean;
   readonly term?: TermId;
+  /** The ranking that sorts by this column. */
+  readonly by?: Ranking;
 }
 
 const COLUMNS: readonly Column[] = [
   { name: "Id", isNumber: true },
   { name: "Label" },
-  { name: "Lift", unit: "95 % interval", isNumber: true, term: "lift" },
-  { name: "Active on", unit: "tokens", isNumber: true },
-  { name: "Summed act.", isNumber: true, term: "summed_activation" },
+  { name: "Lift, low", isNumber: true, term: "lift", by: "lift" },
+  { name: "Lift", isNumber: true },
+  { name: "Lift, high", isNumber: true },
+  { name: "Active on", isNumber: true },
+  { name: "Summed act.", isNumber: true, term: "summed_activation", by: "mass" },
   { name: "Density, %", isNumber: true, term: "density" },
   { name: "Peak token" },
   { name: "Top tokens", term: "top_tokens" },
@@ -32,16 +40,22 @@ const COLUMNS: readonly Column[] = [
 
 const liftText = (lift: number) => (lift >= 100 ? formatCount(lift) : formatFixed(lift, 1));
 
-function LiftCell({ lift, lift_low: low, lift_high: high }: Pick<PassageHit, "lift" | "lift_low" | "lift_high">) {
-  if (lift === null || low === null || high === null) return "–";
+function LiftCell({ value, isBound = false }: { readonly value: number | null; readonly isBound?: boolean }) {
+  return <td className={isBound ? "num dim" : "num"}>{value === null ? "–" : `× ${liftText(value)}`}</td>;
+}
+
+function Header({ column: { name, isNumber = false, term, by }, ranking }: HeaderProps) {
+  const isSorted = by === ranking;
   return (
-    <>
-      × {liftText(lift)}{" "}
-      <span className="unit">
-        ({liftText(low)} to {liftText(high)})
-      </span>
-    </>
+    <th scope="col" className={isNumber ? "num" : ""} aria-sort={isSorted ? "descending" : "none"}>
+      {isSorted && <Icon name="arrowDown" />} {term === undefined ? name : <Term id={term}>{name}</Term>}
+    </th>
   );
+}
+
+interface HeaderProps {
+  readonly column: Column;
+  readonly ranking: Ranking;
 }
 
 interface HitRowProps {
@@ -66,16 +80,16 @@ function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
           {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
         </Link>
       </td>
-      <td className="num">
-        <LiftCell {...hit} />
-      </td>
+      <LiftCell value={hit.lift_low} />
+      <LiftCell value={hit.lift} isBound />
+      <LiftCell value={hit.lift_high} isBound />
       <td className="num">
         {hit.active.length} <span className="unit">of {formatCount(tokens)}</span>
       </td>
       <td className="num">
         <CoefficientCell value={hit.mass} largest={largest} />
       </td>
-      <td className="num">{hit.density === null ? "–" : formatPercent(hit.density)}</td>
+      <td className="num">{hit.density === null ? "–" : formatShare(hit.density)}</td>
       <td>
         <TokenChip text={strongest} />
       </td>
@@ -90,11 +104,12 @@ function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
 
 interface PassageHitsProps {
   readonly result: PassageResult;
+  readonly by: Ranking;
   /** The only considered token, if one is chosen. */
   readonly position: number | null;
 }
 
-export function PassageHits({ result, position }: PassageHitsProps) {
+export function PassageHits({ result, by, position }: PassageHitsProps) {
   const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
   return (
@@ -106,10 +121,8 @@ export function PassageHits({ result, position }: PassageHitsProps) {
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
             </th>
-            {COLUMNS.map(({ name, unit, isNumber = false, term }) => (
-              <th key={name} scope="col" className={isNumber ? "num" : ""}>
-                {term === undefined ? name : <Term id={term}>{name}</Term>} <span className="unit">{unit}</span>
-              </th>
+            {COLUMNS.map((column) => (
+              <Header key={column.name} column={column} ranking={by} />
             ))}
           </tr>
         </thead>

@@ -31,18 +31,29 @@ interface AnswerProps {
   readonly params: SearchParams;
 }
 
+/** `152 experts fire on the passage, 120 of them with density ≤ 1 %; the first 100 are listed`. */
+function countText({ hits, matching, firing }: PassageResult, { position, max_density }: SearchParams): string {
+  const place = position === null ? "passage" : "token";
+  const fires = firing === 1 ? `expert fires on the ${place}` : `experts fire on the ${place}`;
+  const rare = max_density === null ? "" : `, ${formatCount(matching)} of them with density ≤ ${100 * max_density} %`;
+  const listed = hits.length < matching ? `; the first ${formatCount(hits.length)} are listed` : "";
+  return `${formatCount(firing)} ${fires}${rare}${listed}`;
+}
+
 /** Number of matching experts, and actions on them. */
 function ResultSummary({ run, result, params }: AnswerProps) {
   const name = `${run.name}-fires-on`;
   return (
     <>
       <span className="count" role="status">
-        <b>{formatCount(result.hits.length)}</b> of {formatCount(result.matching)} shown; {formatCount(result.firing)}{" "}
-        fire {params.position === null ? "on the passage" : "on the token"}
-        {params.by === "lift" && "; sorted by the lower end of the lift’s interval"}
+        {countText(result, params)}
       </span>
       <span className="grow" />
-      <AddToList run={run.name} experts={result.hits.map((hit) => hit.expert)} label="Add all to list" />
+      <AddToList
+        run={run.name}
+        experts={result.hits.map((hit) => hit.expert)}
+        label={`Add ${formatCount(result.hits.length)} to list`}
+      />
       <Button icon="download" onClick={() => saveFile(`${name}.json`, passageJson(result, params), "application/json")}>
         JSON
       </Button>
@@ -87,6 +98,16 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
         <ResultSummary run={run} result={result} params={params} />
       )}
     </div>
+  );
+}
+
+/** What the ranking does not show. */
+function Caveat() {
+  return (
+    <p className="caveat">
+      Low and high are the ends of the lift’s 95 % interval. The tokens of one passage depend on each other, so the
+      intervals are too narrow. They are not corrected for comparing many experts: the order is a shortlist, not a test.
+    </p>
   );
 }
 
@@ -144,7 +165,10 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
           {data.hits.length === 0 ? (
             <EmptyState title="No matching experts" />
           ) : (
-            <PassageHits result={data} position={isPlaceholderData ? null : position} />
+            <>
+              <Caveat />
+              <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
+            </>
           )}
         </>
       )}

@@ -13,6 +13,11 @@ interface PassageTokensProps {
 export function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
   return (
     <p className="passage-tokens mono" role="group" aria-label="Tokens of the passage">
+      <span className="hint">Rank by</span>
+      <button type="button" aria-pressed={position === null} onClick={() => onChoose(null)}>
+        all tokens
+      </button>
+      <span className="hint">or one:</span>
       {tokens.map((token, i) =>
         token.start || token.text === "" ? null : (
           <button

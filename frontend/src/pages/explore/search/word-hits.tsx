@@ -12,7 +12,7 @@ import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { excerpt } from "@/lib/text/excerpt";
-import { formatFoundAgain, formatPercent, formatProbability } from "@/lib/text/format";
+import { formatFoundAgain, formatProbability, formatShare } from "@/lib/text/format";
 
 interface ReasonProps {
   readonly hit: SearchHit;
@@ -65,7 +65,7 @@ function HitRow({ hit, row, text, withRecurrence }: HitRowProps) {
       <td className="s-reason">
         <Reason hit={hit} text={text} />
       </td>
-      <td className="num">{row === undefined ? "" : formatPercent(row.density)}</td>
+      <td className="num">{row === undefined ? "" : formatShare(row.density)}</td>
       {withRecurrence && <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>}
       <td className="s-tokens">
         {row?.top_tokens.slice(0, 5).map((token) => (

@@ -4,14 +4,14 @@ import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import { expertsQuery, searchQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import type { RunSummary, SearchHit } from "@/api/types";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { usePageLinks } from "@/components/runs/page-links";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatPlural } from "@/lib/text/format";
 
 import { ExampleWords } from "./example-words";
 import { WordHits } from "./word-hits";
@@ -23,27 +23,34 @@ const MAX_HITS = 100;
 interface SummaryProps {
   readonly run: RunSummary;
   readonly text: string;
-  readonly experts: readonly number[];
+  readonly hits: readonly SearchHit[];
 }
 
-function Summary({ run, text, experts }: SummaryProps) {
+function Summary({ run, text, hits }: SummaryProps) {
+  const experts = hits.map((hit) => hit.expert);
+  const onlyExamples = hits.filter((hit) => hit.matched === "example").length;
   const links = usePageLinks();
   const filters = { sort: "expert", order: "asc", search: text } as const;
   const { data } = useInfiniteQuery(expertsQuery(run.name, filters, 1));
-  const total = data?.pages[0]?.matching;
+  // Examples may match loosely, which the count leaves out.
+  const total = Math.max(data?.pages[0]?.matching ?? 0, experts.length);
+  const isCut = total > experts.length;
+  const count = experts.length < MAX_HITS || data !== undefined ? formatPlural(total, "expert") : "Counting experts";
   return (
     <div className="search-bar">
       <span className="count" role="status">
-        <b>{formatCount(experts.length)}</b> {experts.length === 1 ? "expert" : "experts"}, best match first
+        <b>{count}</b>, best match first{isCut && `; the first ${formatCount(experts.length)} are listed`}
+        {onlyExamples > 0 &&
+          `; ${formatCount(onlyExamples)} only by text around an example, where they may fire on other words`}
       </span>
       <span className="see-all">
-        {total !== undefined && total > experts.length && (
+        {isCut && (
           <Link className="link" to={links.page("experts", { search: text })}>
             See all {formatCount(total)} in the table
           </Link>
         )}
       </span>
-      <AddToList run={run.name} experts={experts} label="Add all to list" />
+      <AddToList run={run.name} experts={experts} label={`Add ${formatCount(experts.length)} to list`} />
     </div>
   );
 }
@@ -71,7 +78,7 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   }
   return (
     <>
-      <Summary run={run} text={text} experts={hits.map((hit) => hit.expert)} />
+      <Summary run={run} text={text} hits={hits} />
       <WordHits run={run.name} text={text} hits={hits} />
     </>
   );

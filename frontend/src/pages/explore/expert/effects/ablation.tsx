@@ -10,6 +10,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -190,13 +191,27 @@ function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
   );
 }
 
+function NotMeasured({ command }: { readonly command: string }) {
+  return (
+    <section>
+      <div className="pane-h">
+        <h2>Effect on the output</h2>
+      </div>
+      <p className="ablation-note">
+        Promoted tokens and ablation effects are not measured. What it fires on does not show what it does. Run:
+      </p>
+      <Command text={command} />
+    </section>
+  );
+}
+
 interface AblationEffectsProps {
   readonly run: string;
   readonly expert: number;
 }
 
 export function AblationEffects({ run, expert }: AblationEffectsProps) {
-  const { ablation, randomAblation, isPending, error, hasLogitEffect } = useAblation(run, expert);
+  const { ablation, randomAblation, command, isPending, error, hasLogitEffect } = useAblation(run, expert);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) {
     return (
@@ -205,8 +220,8 @@ export function AblationEffects({ run, expert }: AblationEffectsProps) {
       </section>
     );
   }
-  // The page of the run names the command that measures them.
-  if (ablation === null || hasLogitEffect === null) return null;
+  if (ablation === null) return <NotMeasured command={command} />;
+  if (hasLogitEffect === null) return null;
   return (
     <>
       <CausalImportance ablation={ablation} />

@@ -7,7 +7,7 @@ import type { ActivationBin, Context } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatFixed, formatShare } from "@/lib/text/format";
 
 import { GroupCount } from "./group-count";
 import { CONTEXTS_PER_PAGE, previewCount, selectShownInBin } from "./shown-contexts";
@@ -19,30 +19,39 @@ interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
   readonly run: string;
   readonly expert: number;
   readonly bin: ActivationBin;
+  /** Whether each bin has at most one example, so that headings with counts would say little. */
+  readonly isSingle?: boolean;
   readonly isOpen: boolean;
   readonly onOpen: (open: boolean) => void;
 }
 
-function Range({ bin }: { readonly bin: ActivationBin }) {
+function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSingle: boolean }) {
   const isTop = bin.bin === 0;
   return (
     <>
-      <h3>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
+      <h3 className={isSingle ? "sr" : ""}>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
       <span className="range">
         {formatFixed(bin.low)} to {formatFixed(bin.high)}
       </span>
       {isTop ? (
-        <span className="dim">the {bin.examples} strongest</span>
+        <span className="dim">
+          strongest<span className="extra">, at most one per sequence</span>
+        </span>
       ) : (
         <>
           <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
           <span className="dim">
-            {formatPercent(bin.share, 1)} %<span className="extra"> of active tokens</span>
+            {formatShare(bin.share, 1)} %<span className="extra"> of active tokens</span>
           </span>
         </>
       )}
     </>
   );
+}
+
+function countText({ bin, examples }: ActivationBin, shown: number, isRepeated: boolean): string {
+  if (isRepeated) return `${examples} shown above`;
+  return `${shown} of ${examples} stored${bin === 0 ? "" : ", random sample"}`;
 }
 
 /** The fetched top examples. The groups below leave them out. */
@@ -52,7 +61,7 @@ export function useTopExamples(run: string, expert: number): readonly Context[] 
 }
 
 export function ContextGroup(props: ContextGroupProps) {
-  const { run, expert, bin, isOpen, onOpen, ...concordance } = props;
+  const { run, expert, bin, isSingle = false, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(contextsQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
@@ -60,18 +69,19 @@ export function ContextGroup(props: ContextGroupProps) {
   const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, top);
   const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
   const isRepeated = contexts.length === 0 && numDuplicates > 0 && !query.hasNextPage;
-  const countText = isRepeated
-    ? `${bin.examples} shown above`
-    : `${contexts.length} of ${bin.examples}${bin.bin === 0 ? "" : ", random sample"}`;
+  if (isRepeated && isSingle) return null;
   return (
-    <section className="group" aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}>
+    <section
+      className={isSingle ? "group single" : "group"}
+      aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}
+    >
       <header>
-        <Range bin={bin} />
+        <Range bin={bin} isSingle={isSingle} />
         <span className="grow" />
-        {query.data !== undefined && (
+        {query.data !== undefined && !isSingle && (
           <GroupCount
-            text={countText}
-            isAll={isRepeated || contexts.length >= bin.examples}
+            text={countText(bin, contexts.length, isRepeated)}
+            isAll={isRepeated || contexts.length + numDuplicates >= bin.examples}
             isOpen={isOpen}
             onOpen={onOpen}
           />

@@ -81,11 +81,39 @@ function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
 
 const hasContexts = (bin: ActivationBin) => bin.examples > 0;
 
-function ContextGroups({ bins, ...props }: ContextsProps & { readonly bins: readonly ActivationBin[] }) {
+interface ContextGroupsProps extends ContextsProps {
+  readonly bins: readonly ActivationBin[];
+  readonly isSingle?: boolean;
+}
+
+function ContextGroups({ bins, isSingle = false, ...props }: ContextGroupsProps) {
   const { shared, isGroupOpen } = useGroups(props);
   return bins.map((bin) => (
-    <ContextGroup key={`${shared.expert}-${bin.bin}`} bin={bin} {...isGroupOpen(bin.bin)} {...shared} />
+    <ContextGroup
+      key={`${shared.expert}-${bin.bin}`}
+      bin={bin}
+      isSingle={isSingle}
+      {...isGroupOpen(bin.bin)}
+      {...shared}
+    />
   ));
+}
+
+/** The weaker bins: a group each, or one group of single examples if the index stored no more. */
+function WeakerContexts(props: ContextsProps) {
+  const bins = props.detail.bins.filter(hasContexts).slice(1);
+  if (bins.some((bin) => bin.examples > 1)) return <ContextGroups {...props} bins={bins} />;
+  return (
+    <section className="weaker" aria-label="Weaker activations">
+      <header>
+        <h3>Weaker activations</h3>
+        <span className="dim">
+          one random example per range, unless shown above; too few to show what is typical of a range
+        </span>
+      </header>
+      <ContextGroups {...props} bins={bins} isSingle />
+    </section>
+  );
 }
 
 /** The top examples and the layout controls. */
@@ -103,11 +131,11 @@ export function TopContexts(props: ContextsProps) {
 /** The weaker activation bins, then a random sample of all activations. */
 export function MoreContexts(props: ContextsProps) {
   const { shared, isGroupOpen } = useGroups(props);
-  const { detail, params, setParams } = props;
+  const { params, setParams } = props;
   const { lock, seed } = params;
   return (
     <>
-      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(1)} />
+      <WeakerContexts {...props} />
       <RandomGroup
         key={shared.expert}
         seed={seed}

@@ -21,7 +21,7 @@ const closed = { isOpen: false, locked: null };
 describe("shown examples", () => {
   it("are a few until the group is expanded", () => {
     expect(selectShown(TEN, { group: 2, ...closed })).toHaveLength(2);
-    expect(selectShown(TEN, { group: 0, ...closed })).toHaveLength(7);
+    expect(selectShown(TEN, { group: 0, ...closed })).toHaveLength(8);
     expect(selectShown(TEN, { group: 2, isOpen: true, locked: null })).toHaveLength(10);
   });
 

@@ -8,7 +8,7 @@ import { type Deduplicated, deduplicate } from "./deduplicate-contexts";
 
 export const CONTEXTS_PER_PAGE = 30;
 
-const TOP_PREVIEW = 7;
+const TOP_PREVIEW = 8;
 const BIN_PREVIEW = 2;
 
 export interface GroupState {

@@ -5,42 +5,59 @@ import "./coactivation.css";
 import { useQuery } from "@tanstack/react-query";
 
 import { coactivationQuery } from "@/api/queries";
-import type { Companion } from "@/api/types";
+import type { CoactivatingExperts, Companion } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
 
 interface CompanionListProps {
   readonly title: string;
+  readonly expert: number;
   readonly companions: readonly Companion[];
 }
 
 function formatLift(times: number): string {
-  return `×${times >= 10 ? Math.round(times) : times.toFixed(1)}`;
+  return `×${times >= 10 ? formatCount(Math.round(times)) : times.toFixed(1)}`;
 }
 
-function CompanionList({ title, companions }: CompanionListProps) {
+/** Counts; with enough events, also the share with its interval and how often the usual rate it is. */
+function CompanionCounts({ tokens, of_tokens: of, share, share_interval: interval, lift }: Companion) {
+  return (
+    <span className="counts num">
+      <span>
+        {share !== null && `${formatPercent(share, 0)} % `}
+        {lift !== null && <span className="dim">{formatLift(lift)}</span>}
+      </span>
+      <span className="dim">
+        {formatCompact(tokens)} of {formatCompact(of)}
+        {interval !== null && `, ${formatPercent(interval[0], 0)} to ${formatPercent(interval[1], 0)} %`}
+      </span>
+    </span>
+  );
+}
+
+function CompanionList({ title, expert, companions }: CompanionListProps) {
   return (
     <section aria-label={title}>
       <h3>{title}</h3>
       {companions.length === 0 ? (
-        <p className="dim">none more than once</p>
+        <p className="dim">none</p>
       ) : (
         <ol>
           {companions.map((companion) => (
-            <li
-              key={companion.expert}
-              title={`On ${formatCount(companion.tokens)} tokens, ${formatLift(companion.lift)} the base rate`}
-            >
-              <ExpertLink
-                expert={companion.expert}
-                label={companion.label}
-                automatic={companion.automatic}
-                topTokens={companion.top_tokens.map((token) => token.text)}
-              />
-              <span className="num">{formatPercent(companion.share, 0)} %</span>
-              <span className="num dim">{formatLift(companion.lift)}</span>
+            <li key={companion.expert}>
+              {companion.expert === expert ? (
+                <span className="dim">the expert itself</span>
+              ) : (
+                <ExpertLink
+                  expert={companion.expert}
+                  label={companion.label}
+                  automatic={companion.automatic}
+                  topTokens={companion.top_tokens.map((token) => token.text)}
+                />
+              )}
+              <CompanionCounts {...companion} />
             </li>
           ))}
         </ol>
@@ -49,27 +66,41 @@ function CompanionList({ title, companions }: CompanionListProps) {
   );
 }
 
+/** What the counts are worth. */
+function Explanation({ data }: { readonly data: CoactivatingExperts }) {
+  const active = formatCount(data.active_tokens);
+  const sampled = formatCount(data.sampled_tokens);
+  if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
+  if (data.active_tokens === 0) return `It is inactive on the ${sampled} sampled tokens.`;
+  return data.enough_tokens
+    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
+    : `It is active on only ${active} of the ${sampled} sampled tokens: too few for percentages. The counts may be chance.`;
+}
+
 export function Coactivation({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data, error, isPending } = useQuery(coactivationQuery(run, expert));
   if (isPending) return <LoadingState label="Loading co-activating experts" rows={6} />;
   if (error !== null) return <ErrorState error={error} />;
+  const lists = [
+    ["Token before", data.before],
+    ["Same token", data.same_token],
+    ["Token after", data.after],
+  ] as const;
   return (
     <section className="pane coactivation">
       <div className="pane-h">
         <h2>
           <Term id="coactivation">Co-activating experts</Term>
         </h2>
-        <span className="note">
-          {data.sampled_tokens === 0
-            ? "the index has no token sample to count in; index the run again"
-            : `share of its ${formatCount(data.active_tokens)} activations in a sample of ${formatCount(data.sampled_tokens)} tokens`}
-        </span>
       </div>
-      {data.active_tokens > 0 && (
-        <div className="coactivation-lists">
-          <CompanionList title="Token before" companions={data.before} />
-          <CompanionList title="Same token" companions={data.same_token} />
-          <CompanionList title="Token after" companions={data.after} />
+      <p className="ablation-note">
+        <Explanation data={data} />
+      </p>
+      {lists.some(([, companions]) => companions.length > 0) && (
+        <div className={data.enough_tokens ? "coactivation-lists" : "coactivation-lists few"}>
+          {lists.map(([title, companions]) => (
+            <CompanionList key={title} title={title} expert={expert} companions={companions} />
+          ))}
         </div>
       )}
     </section>

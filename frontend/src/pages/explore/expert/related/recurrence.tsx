@@ -22,7 +22,7 @@ function MatchRows({ match }: { readonly match: RecurrenceMatch }) {
         </th>
       </tr>
       <tr>
-        <th scope="row">Fires, cosine</th>
+        <th scope="row">Firing, cosine</th>
         <td className="num own">
           {formatFixed(match.firing_cosine)}{" "}
           <span className="dim">
@@ -32,7 +32,7 @@ function MatchRows({ match }: { readonly match: RecurrenceMatch }) {
         <td className="num">{formatFixed(match.firing_chance)}</td>
       </tr>
       <tr>
-        <th scope="row">Writes, cosine</th>
+        <th scope="row">Output, cosine</th>
         <td className="num own">{formatFixed(match.writing_cosine)}</td>
         <td className="num">{formatFixed(match.writing_chance)}</td>
       </tr>
@@ -62,7 +62,7 @@ export function Recurrence({ recurrence, row }: RecurrenceProps) {
           <thead>
             <tr>
               <th>Best match</th>
-              <th className="num">95 % interval</th>
+              <th className="num">Cosine (95 %)</th>
               <th className="num">Chance</th>
             </tr>
           </thead>

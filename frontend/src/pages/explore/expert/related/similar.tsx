@@ -11,7 +11,7 @@ import { Term } from "@/components/terms/term";
 import { PlusButton } from "@/components/tray/plus-button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatFixed } from "@/lib/text/format";
+import { formatCount, formatFixed } from "@/lib/text/format";
 
 interface SimilarProps {
   readonly run: string;
@@ -64,6 +64,12 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           ]}
         />
       </div>
+      {data?.active_tokens != null && (
+        <p className="ablation-note">
+          Counted on {formatCount(data.active_tokens)} {data.active_tokens === 1 ? "token" : "tokens"} of a sample on
+          which it is active{!data.enough_tokens && ": too few to rely on"}.
+        </p>
+      )}
       {error !== null && <ErrorState error={error} />}
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
       {data !== undefined && (

@@ -8,11 +8,13 @@ import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { shareAbove } from "@/lib/scales/histogram";
+import { formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
 import { Recurrence } from "@/pages/explore/expert/related/recurrence";
 
+import { LabelQuality } from "./label-quality";
 import { LabelScores } from "./label-scores";
 
 const MAX_TOKENS = 10;
@@ -58,7 +60,7 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
             <td className="bar-cell">
               <i style={{ width: `${(100 * token.share) / largestShare}%` }} />
             </td>
-            <td className="num">{formatPercent(token.share, 1)}</td>
+            <td className="num">{formatShare(token.share, 1)}</td>
           </tr>
         ))}
       </tbody>
@@ -66,18 +68,12 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   );
 }
 
-/** Share of the active tokens in the upper half of the histogram. */
-function upperHalfShare(counts: readonly number[]): number {
-  const sum = (values: readonly number[]) => values.reduce((total, count) => total + count, 0);
-  return sum(counts.slice(Math.floor(counts.length / 2))) / Math.max(1, sum(counts));
-}
-
 function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
   return (
     <section>
       <dl className="kv">
         <Fact name="Density" term="density" unit="%">
-          {formatPercent(row.density)}
+          {formatShare(row.density)}
         </Fact>
         <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
           {formatCount(row.active_tokens)}
@@ -93,7 +89,7 @@ function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow
         </Fact>
         {row.active_tokens > 0 && (
           <Fact name="Above half of max" term="above_half" unit="% of active tokens">
-            {formatPercent(upperHalfShare(row.histogram), 0)}
+            {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
           </Fact>
         )}
         <Fact name="Token entropy" term="entropy" unit="bits">
@@ -115,6 +111,7 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
   return (
     <div className="expert-side">
       <Facts run={run} row={row} />
+      <LabelQuality detail={detail} />
       <LabelScores detail={detail} />
       {row.active_tokens > 0 && (
         <>
@@ -128,6 +125,7 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
             <MiniHistogram
               counts={row.histogram}
               high={row.histogram_high}
+              end={row.max_activation}
               height={64}
               caption="log count"
               marker={marker}

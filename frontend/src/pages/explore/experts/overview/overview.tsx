@@ -100,7 +100,10 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
   const { chosen, onSelect, clear, version } = useSelection(points);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (figure === undefined) return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
-  const sampled = figure.drawn < figure.total ? `; ${formatCount(figure.drawn)} drawn (all outliers)` : "";
+  const sampled =
+    figure.drawn < figure.total
+      ? `; ${formatCount(figure.drawn)} drawn: the extremes and a random sample of the rest`
+      : "";
   return (
     <section className="overview">
       <div className="pane">
@@ -108,7 +111,7 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
           key={`${view} ${version}`}
           figure={figure}
           title="All experts"
-          note={`${formatCount(run.num_experts)} experts, ${formatCount(figure.total)} active${sampled}`}
+          note={`${formatCount(figure.total)} of ${formatCount(run.num_experts)} experts are active${sampled}`}
           height={isNarrow ? 190 : HEIGHT}
           dragMode={drag}
           onSelect={onSelect}

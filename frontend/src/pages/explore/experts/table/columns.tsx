@@ -8,7 +8,7 @@ import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { formatFixed, formatFoundAgain, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatFoundAgain, formatShare, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import type { Sort } from "@/pages/explore/experts/experts-params";
 
@@ -99,7 +99,7 @@ export const CELLS: Readonly<Record<string, Cell>> = {
   density: ({ density }) => (
     <>
       <i style={{ width: densityBarWidth(density) }} />
-      {formatPercent(density)}
+      {formatShare(density)}
     </>
   ),
   mean: (row) => formatFixed(row.mean_activation),

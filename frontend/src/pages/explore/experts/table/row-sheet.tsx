@@ -9,7 +9,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { formatFixed, formatShare } from "@/lib/text/format";
 
 function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: () => void }) {
   const links = usePageLinks();
@@ -29,7 +29,7 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
       <dl className="kv">
         <dt>Density</dt>
         <dd>
-          {formatPercent(row.density)} <span>%</span>
+          {formatShare(row.density)} <span>%</span>
         </dd>
         <dt>Mean activation</dt>
         <dd>{formatFixed(row.mean_activation)}</dd>
@@ -45,7 +45,13 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
           <TokenChip key={token.id} text={token.text} />
         ))}
       </p>
-      <MiniHistogram counts={row.histogram} high={row.histogram_high} height={56} caption="activation, log count" />
+      <MiniHistogram
+        counts={row.histogram}
+        high={row.histogram_high}
+        end={row.max_activation}
+        height={56}
+        caption="activation, log count"
+      />
       <footer>
         <LinkButton to={links.expert(row.expert)}>Open</LinkButton>
         <Button

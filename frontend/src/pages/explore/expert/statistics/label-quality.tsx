@@ -1,0 +1,88 @@
+/** How well the automatic label predicts where the expert fires, on held-out text. */
+
+import type { ReactNode } from "react";
+
+import type { AutomaticLabel, ExpertDetail } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { Term } from "@/components/terms/term";
+import { formatFixed, formatPercent } from "@/lib/text/format";
+
+interface MeasureProps {
+  readonly name: string;
+  readonly children: ReactNode;
+}
+
+function Measure({ name, children }: MeasureProps) {
+  return (
+    <>
+      <dt>{name}</dt>
+      <dd>{children}</dd>
+    </>
+  );
+}
+
+/** A share, or why there is none. */
+const share = (value: number | null, reason: string) =>
+  value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
+
+interface ScoresProps {
+  readonly automatic: AutomaticLabel;
+  readonly interval: ExpertDetail["accuracy_interval"];
+}
+
+function Scores({ automatic, interval }: ScoresProps) {
+  const { balanced_accuracy: accuracy, precision, recall, test_examples: examples } = automatic;
+  if (accuracy === null) return <p className="ablation-note">Not tested.</p>;
+  // Only rule-based labels have an interval, and are tested on a sample of tokens.
+  const isRule = interval !== null;
+  return (
+    <>
+      <dl className="kv">
+        <Measure name="Balanced accuracy">
+          {formatFixed(accuracy)}{" "}
+          {isRule && (
+            <span>
+              ({formatFixed(interval[0])} to {formatFixed(interval[1])})
+            </span>
+          )}
+        </Measure>
+        {isRule && (
+          <>
+            <Measure name="Precision">{share(precision, "no match in the sample")}</Measure>
+            <Measure name="Recall">{share(recall, "inactive in the sample")}</Measure>
+          </>
+        )}
+      </dl>
+      <p className="ablation-note">
+        Balanced accuracy: on {examples} held-out examples; 0.5 is chance.
+        {isRule &&
+          " Precision and recall: on a held-out sample of tokens with all activations, weak ones included. The size of that sample is not stored, so they have no interval."}
+      </p>
+    </>
+  );
+}
+
+export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
+  const { automatic, label } = detail.row;
+  if (label !== null && detail.label_scores.length === 0)
+    return (
+      <section>
+        <p className="ablation-note">The label was written by a user. It is not tested.</p>
+      </section>
+    );
+  if (label !== null || automatic === null) return null;
+  return (
+    <section>
+      <div className="pane-h">
+        <h2>
+          <Term id="automatic_label">Automatic label</Term>
+        </h2>
+        <span className="note">{automatic.label}</span>
+      </div>
+      <Scores automatic={automatic} interval={detail.accuracy_interval} />
+      {shownAutomatic(automatic) === null && (
+        <p className="ablation-note">The accuracy is too low to use it as the expert’s name.</p>
+      )}
+    </section>
+  );
+}
