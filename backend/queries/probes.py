@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,9 @@ from mxd.backend.schemas import ProbedClass, ProbeList, ProbeScore, ProbeSummary
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 
 Result = Mapping[str, Any]
+Z95 = 1.96
+"""Quantile of the normal distribution for a 95 % interval."""
+BISECTIONS = 40
 
 
 def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
@@ -42,30 +46,74 @@ def described_probes(session: Session, run: RunRecord) -> ProbeList:
 
 def _summary(probe: ProbeRecord) -> ProbeSummary:
     kinds = {kind: score["classes"] for kind, score in probe.result["kinds"].items()}
+    classes = tuple(
+        _probed_class(name, *(kinds[kind][name] for kind in ("experts", "neurons", "random-gate")))
+        for name in kinds["experts"]
+    )
     return ProbeSummary(
         labels=probe.labels,
         level=probe.result["level"],
         examples=probe.result["examples"],
-        classes=tuple(
-            ProbedClass(
-                name=name,
-                examples=score["examples"],
-                expert=score["expert"],
-                top1=_score(score["top1"]),
-                top5=_score(score["top5"]),
-                neuron=_score(kinds["neurons"][name]["top1"]),
-                random_gate=_score(kinds["random-gate"][name]["top1"]),
-            )
-            for name, score in kinds["experts"].items()
-        ),
+        test_examples=sum(_test_sizes(next(iter(kinds["experts"].values())))),
+        classes=classes,
     )
 
 
-def _score(score: Result) -> ProbeScore:
+def _probed_class(name: str, experts: Result, neurons: Result, random_gate: Result) -> ProbedClass:
+    sizes = _test_sizes(experts)
+    return ProbedClass(
+        name=name,
+        examples=experts["examples"],
+        test_examples=sizes[0],
+        expert=experts["expert"],
+        top1=_score(experts["top1"], sizes),
+        top5=_score(experts["top5"], sizes),
+        neuron=_score(neurons["top1"], sizes),
+        random_gate=_score(random_gate["top1"], sizes),
+    )
+
+
+def _test_sizes(probed: Result) -> tuple[int, int]:
+    """Numbers of test texts of the class and of all others."""
+    return sum(probed["class_counts"]), sum(probed["other_counts"])
+
+
+def _score(score: Result, sizes: tuple[int, int]) -> ProbeScore:
+    low, high = roc_auc_interval(score["roc_auc"], *sizes)
     return ProbeScore(
         f1=score["f1"],
         low=score["f1_low"],
         high=score["f1_high"],
         balanced_accuracy=score["balanced_accuracy"],
         roc_auc=score["roc_auc"],
+        roc_auc_low=low,
+        roc_auc_high=high,
     )
+
+
+def roc_auc_interval(area: float | None, positives: int, negatives: int) -> tuple[float | None, float | None]:
+    """95 % interval of an area under the ROC curve; stored probes have no bootstrap of it.
+
+    Its ends are the true areas from which the measured one is 1.96 standard errors away, as in Wilson's interval of a
+    share. Close to 1, an interval of equal width on both sides is too narrow.
+    """
+    if area is None:
+        return None, None
+    low, high = (_boundary(area, end, positives, negatives) for end in (0.0, 1.0))
+    return low, high
+
+
+def _boundary(area: float, end: float, positives: int, negatives: int) -> float:
+    inside, outside = area, end
+    for _ in range(BISECTIONS):
+        middle = (inside + outside) / 2
+        is_inside = abs(area - middle) <= Z95 * _standard_error(middle, positives, negatives)
+        inside, outside = (middle, outside) if is_inside else (inside, middle)
+    return (inside + outside) / 2
+
+
+def _standard_error(area: float, positives: int, negatives: int) -> float:
+    """Standard error of the area under an ROC curve, after Hanley and McNeil (1982)."""
+    of_positives, of_negatives = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
+    variance = area * (1 - area) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
+    return math.sqrt(variance / (positives * negatives))

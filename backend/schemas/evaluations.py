@@ -73,6 +73,10 @@ class ProbeScore(Schema):
     """Null if all test texts have the same class."""
     roc_auc: float | None
     """Area under the ROC curve; null if all test texts have the same class."""
+    roc_auc_low: float | None
+    """Lower end of its 95 % confidence interval."""
+    roc_auc_high: float | None
+    """Upper end of the interval."""
 
 
 class ProbedClass(Schema):
@@ -82,6 +86,8 @@ class ProbedClass(Schema):
     """Name of the class."""
     examples: int
     """Number of texts or tokens of the class."""
+    test_examples: int
+    """Number of them in the test split."""
     expert: int
     """Best expert on the validation texts."""
     top1: ProbeScore
@@ -103,6 +109,8 @@ class ProbeSummary(Schema):
     """text: activations averaged over a text. token: activations of single tokens."""
     examples: int
     """Number of texts or tokens."""
+    test_examples: int
+    """Number of them in the test split."""
     classes: tuple[ProbedClass, ...]
 
 

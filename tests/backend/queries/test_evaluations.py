@@ -18,6 +18,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report.page import report
+from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
@@ -176,6 +177,17 @@ def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measure
     assert names == {"mxd, layer 1", "mxd, layer 1, init random", "batch-topk-mxd, layer 1"}
 
 
+def test_a_frontier_averages_seeds_and_needs_an_evaluation(seen: TestClient) -> None:
+    def frontier(name: str) -> Any:
+        return seen.get(f"/api/runs/{name}/frontier").raise_for_status().json()["frontier"]
+
+    assert {line["own"]: line["runs"] for line in frontier("first")["lines"]} == {
+        True: ["first", "second"],
+        False: ["batch"],
+    }
+    assert frontier("bare") is None
+
+
 def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path, tmp_path: Path) -> None:
     data = shutil.copytree(measured, tmp_path / "copy")
     database = open_database(sqlite_url(data))
@@ -212,7 +224,20 @@ def test_probe_results_are_listed_per_class(seen: TestClient) -> None:
     for one in found["classes"]:
         assert one["top1"]["low"] <= one["top1"]["f1"] <= one["top1"]["high"]
         assert all(0 <= one[kind]["roc_auc"] <= 1 for kind in ("top1", "top5", "neuron", "random_gate"))
+    assert sum(one["test_examples"] for one in found["classes"]) == found["test_examples"] < found["examples"]
     assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
+
+
+def test_an_area_under_the_curve_has_an_interval_even_if_it_is_perfect() -> None:
+    # In Hanley and McNeil (1982), an area of 0.893 on 51 abnormal and 58 normal images has a standard error of 0.032.
+    low, high = roc_auc_interval(0.893, 51, 58)
+    assert low == pytest.approx(0.893 - 1.96 * 0.032, abs=0.025)
+    assert high == pytest.approx(0.893 + 1.96 * 0.032, abs=0.025)
+    low, high = roc_auc_interval(1.0, 5, 50)
+    assert low is not None
+    assert 0.5 < low < 0.9
+    assert high == pytest.approx(1)
+    assert roc_auc_interval(None, 5, 0) == (None, None)
 
 
 def test_layer_by_layer_results_are_drawn_as_a_line(seen: TestClient) -> None:
@@ -287,6 +312,13 @@ def test_evaluations_at_several_k_are_a_separate_line(
         lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
         rows = figure(client, "faithfulness")["data"][0]["y"]
         (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
+        frontier = client.get("/api/runs/first/frontier").json()["frontier"]
+    by_name = {line["name"]: line for line in frontier["lines"]}
+    assert {name: line["own"] for name, line in by_name.items()} == {"first": True, "second": False, "batch": False}
+    assert [(point["k"], point["trained_k"]) for point in by_name["first"]["points"]] == [(2, 4), (4, 4)]
+    (second,) = by_name["second"]["points"]
+    difference = by_name["first"]["points"][1]["loss_increase"]["value"] - second["loss_increase"]["value"]
+    assert second["difference"]["value"] == pytest.approx(difference, abs=1e-5)
     assert sorted(lines) == ["batch-topk-mxd, layer 1", "first at several K", "mxd, layer 1"]
     assert lines["first at several K"]["x"] == [2, 4]
     assert lines["mxd, layer 1"]["customdata"][0][0] == "second"

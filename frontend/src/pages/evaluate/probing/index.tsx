@@ -2,6 +2,7 @@
 
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
+import "./probing.css";
 
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
@@ -10,14 +11,16 @@ import { Link } from "react-router";
 import { probesQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
-import { categoriesHeight, panelsHeight } from "@/components/plots/axes/panels";
+import { panelsHeight } from "@/components/plots/axes/panels";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { choiceParam, useUrlState } from "@/hooks/use-url-state";
 
-import { ProbeTable } from "./probe-table";
+import { METRICS } from "./probe-metrics";
+import { ProbeResult } from "./probe-result";
 
 /** The names of the runs that were probed; undefined while they load. */
 function useProbedRuns(): readonly string[] | undefined {
@@ -44,22 +47,25 @@ function ProbedRuns({ probed }: { readonly probed: readonly string[] }) {
   );
 }
 
-/** The result of another run, if there is one, and how to probe this run. */
+/** Says so, how to probe this run, and the result of another run below, if there is one. */
 function NotProbed({ run }: { readonly run: string }) {
   const probed = useProbedRuns();
   if (probed === undefined) return <LoadingState label="Loading probes" rows={8} />;
   const [other] = probed;
   return (
     <>
+      <HowToProbe run={run} />
       {other !== undefined && (
         <>
           <p className="pane settings">
-            No results for {run}. These are the results of another run. Probed runs: <ProbedRuns probed={probed} />
+            <b>
+              The results below are of {other}, not of {run}.
+            </b>{" "}
+            Probed runs: <ProbedRuns probed={probed} />
           </p>
           <ProbeResults run={other} />
         </>
       )}
-      <HowToProbe run={run} />
     </>
   );
 }
@@ -93,14 +99,22 @@ function ClassFigures({ run }: { readonly run: string }) {
   );
 }
 
+const PROBING_PARAMS = { metric: choiceParam(METRICS, "f1") };
+
 function ProbeResults({ run }: { readonly run: string }) {
   const { data } = useQuery(probesQuery(run));
+  const [{ metric }, setParams] = useUrlState(PROBING_PARAMS);
   return (
     <>
       {data?.probes.map((probe) => (
-        <ProbeTable key={`${probe.labels} ${probe.level}`} probe={probe} run={run} />
+        <ProbeResult
+          key={`${probe.labels} ${probe.level}`}
+          run={run}
+          probe={probe}
+          metric={metric}
+          onMetric={(chosen) => setParams({ metric: chosen })}
+        />
       ))}
-      <ServerFigure name="probing" run={run} height={categoriesHeight} prepare={withLegend} />
       <ClassFigures run={run} />
     </>
   );

@@ -1,119 +1,138 @@
-/** Results of a probe, one row per class: the best expert, the best five, and the baselines. */
+/** Scores of a probe by one metric, one row per class: the best expert, the baselines, and the best five experts. */
 
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { ProbeSummary } from "@/api/types";
-import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
-import { unitName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import { expertAdvantage, probeVerdict } from "./probe-verdict";
+import {
+  type Baseline,
+  differenceOf,
+  meanScore,
+  type Metric,
+  METRIC_NAMES,
+  type ProbedClass,
+  scoreOf,
+  scoreText,
+} from "./probe-metrics";
 
-const score = (value: number | null) => (value === null ? "–" : formatFixed(value, 3));
+/** Kinds of probes by column. The first three are compared, and the highest one is bold. */
+const COLUMNS = [
+  ["top1", "Best expert"],
+  ["neuron", "Best neuron"],
+  ["random_gate", "Random gate"],
+  ["top5", "Five experts"],
+] as const;
+type Kind = (typeof COLUMNS)[number][0];
+const COMPARED: readonly Kind[] = ["top1", "neuron", "random_gate"];
 
 interface RowProps {
   readonly run: string;
-  readonly probeClass: ProbeSummary["classes"][number];
+  readonly metric: Metric;
+  readonly probed: ProbedClass;
 }
 
-function Row({ run, probeClass }: RowProps) {
-  const links = pageLinks(run);
-  const { top1, top5, neuron, random_gate: random } = probeClass;
+function Row({ run, metric, probed }: RowProps) {
+  const highest = Math.max(...COMPARED.map((kind) => scoreOf(probed[kind], metric) ?? 0));
+  const text = (kind: Kind): ReactNode => {
+    const isHighest = COMPARED.includes(kind) && scoreOf(probed[kind], metric) === highest;
+    return isHighest ? <b>{scoreText(probed[kind], metric)}</b> : scoreText(probed[kind], metric);
+  };
   return (
     <tr>
-      <th scope="row">{probeClass.name}</th>
-      <td className="num">{formatCount(probeClass.examples)}</td>
-      <td className="num">
-        <Link to={links.expert(probeClass.expert)}>{probeClass.expert}</Link>
+      <th scope="row">{probed.name}</th>
+      <td className="num" data-label="Test texts">
+        {formatCount(probed.test_examples)}
       </td>
-      <td className="num">{expertAdvantage(probeClass) < 0 ? score(top1.f1) : <b>{score(top1.f1)}</b>}</td>
-      <td className="num ink2">
-        {score(top1.low)} to {score(top1.high)}
+      <td className="num" data-label="Expert">
+        <Link to={pageLinks(run).expert(probed.expert)}>{probed.expert}</Link>
       </td>
-      <td className="num">{score(top1.balanced_accuracy)}</td>
-      <td className="num">{score(top1.roc_auc)}</td>
-      <td className="num">{score(top5.f1)}</td>
-      <td className="num">
-        {expertAdvantage(probeClass) < 0 ? (
-          <b title="Better than the best expert">{score(neuron.f1)}</b>
-        ) : (
-          score(neuron.f1)
-        )}
-      </td>
-      <td className="num">{score(random.f1)}</td>
+      {COLUMNS.map(([kind, name]) => (
+        <td key={kind} className="num" data-label={name}>
+          {text(kind)}
+        </td>
+      ))}
     </tr>
   );
 }
 
-/** Numbers of experts and neurons among which the best one was selected. */
-function Pools({ run }: { readonly run: string }) {
-  const summary = useCurrentRun().runs.find(({ name }) => name === run);
-  if (summary === undefined) return null;
-  const units = `${formatCount(summary.num_experts)} ${unitName(summary)}`;
-  const neurons = summary.origin === null ? `, ${formatCount(summary.hidden_width)} MLP neurons` : "";
+interface TableProps {
+  readonly run: string;
+  readonly probe: ProbeSummary;
+  readonly metric: Metric;
+}
+
+/** Means over classes, and how far the best expert is above each baseline. */
+function Means({ probe: { classes }, metric }: Omit<TableProps, "run">) {
+  const text = (kind: Kind) => {
+    const value = meanScore(
+      classes.map(({ [kind]: score }) => score),
+      metric,
+    );
+    return value === null ? "–" : formatFixed(value, 3);
+  };
+  const difference = (baseline: Baseline) => differenceOf(classes, baseline, metric)?.text ?? "–";
   return (
-    <p className="ink2 probe-pools">
-      Each best one is selected among {units}
-      {neurons} and {formatCount(summary.num_experts)} units of the random gate. A larger pool has an advantage, so the
-      random gate is the control of equal size.
-    </p>
+    <tfoot>
+      <tr>
+        <th scope="row" colSpan={3}>
+          Mean over {formatCount(classes.length)} classes
+        </th>
+        {COLUMNS.map(([kind, name]) => (
+          <td key={kind} className="num" data-label={name}>
+            {text(kind)}
+          </td>
+        ))}
+      </tr>
+      <tr>
+        <th scope="row" colSpan={4}>
+          Best expert minus the baseline, mean (<Term id="interval">95 % interval</Term> over classes)
+        </th>
+        <td className="num" data-label="Best neuron">
+          {difference("neuron")}
+        </td>
+        <td className="num" data-label="Random gate">
+          {difference("random_gate")}
+        </td>
+        <td data-label="" />
+      </tr>
+    </tfoot>
   );
 }
 
-export function ProbeTable({ run, probe }: { readonly run: string; readonly probe: ProbeSummary }) {
-  const file = probe.labels.split("/").at(-1) ?? probe.labels;
-  const of = probe.level === "text" ? "texts, with activations averaged over each text" : "single tokens";
+export function ProbeTable({ run, probe, metric }: TableProps) {
+  const unit = probe.level === "text" ? "texts" : "tokens";
   return (
-    <section className="pane settings">
-      <div className="pane-h">
-        <h2>Single-expert probes of {run}</h2>
-        <span className="note">
-          {formatCount(probe.examples)} {of}, of {file}; experts selected on the validation split, scored once on the
-          test split; bold: the higher F1 of best expert and best neuron
-        </span>
-      </div>
-      <p className="verdict">{probeVerdict(probe.classes)}</p>
-      <Pools run={run} />
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus*/}
-      <div className="facts-table" tabIndex={0} role="region" aria-label={`Probes on ${file}`}>
-        <table className="grid plain">
-          <thead>
-            <tr>
-              <th>Class</th>
-              <th className="num">Examples</th>
-              <th className="num">Best expert</th>
-              <th className="num">
-                <Term id="f1">F1</Term>
-              </th>
-              <th className="num">
-                <Term id="interval">95 % interval</Term>
-              </th>
-              <th className="num">
-                <Term id="balanced_accuracy">Balanced acc.</Term>
-              </th>
-              <th className="num">
-                <Term id="roc_auc">ROC-AUC</Term>
-              </th>
-              <th className="num">
-                <Term id="top5_experts">F1, 5 experts</Term>
-              </th>
-              <th className="num">
-                <Term id="best_neuron">F1, best neuron</Term>
-              </th>
-              <th className="num">
-                <Term id="random_gate">F1, random gate</Term>
-              </th>
-            </tr>
-          </thead>
-          <tbody>
-            {probe.classes.map((probeClass) => (
-              <Row key={probeClass.name} run={run} probeClass={probeClass} />
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </section>
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={`Probes: ${METRIC_NAMES[metric]}`}>
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th>Class</th>
+            <th className="num">Test {unit}</th>
+            <th className="num">Expert</th>
+            <th className="num">Best expert</th>
+            <th className="num">
+              <Term id="best_neuron">Best neuron</Term>
+            </th>
+            <th className="num">
+              <Term id="random_gate">Random gate</Term>
+            </th>
+            <th className="num">
+              <Term id="top5_experts">Five experts</Term>
+            </th>
+          </tr>
+        </thead>
+        <tbody>
+          {probe.classes.map((probed) => (
+            <Row key={probed.name} run={run} metric={metric} probed={probed} />
+          ))}
+        </tbody>
+        <Means probe={probe} metric={metric} />
+      </table>
+    </div>
   );
 }

@@ -1,42 +1,59 @@
 import { describe, expect, it } from "vitest";
 
-import type { ProbeSummary } from "@/api/types";
-
+import { differenceOf, intervalOf, type ProbedClass, scoreText } from "./probe-metrics";
 import { probeVerdict } from "./probe-verdict";
 
-const probed = (name: string, expert: number, neuron: number) =>
-  ({ name, top1: { f1: expert }, neuron: { f1: neuron }, random_gate: { f1: 0.3 } }) as ProbeSummary["classes"][number];
+const score = (f1: number, roc_auc: number | null = null) => ({
+  f1,
+  low: f1 - 0.1,
+  high: f1 + 0.1,
+  balanced_accuracy: 0.5,
+  roc_auc,
+  roc_auc_low: roc_auc === null ? null : roc_auc - 0.1,
+  roc_auc_high: roc_auc === null ? null : roc_auc + 0.1,
+});
+
+/** Classes of which the expert has these F1 scores, the neuron 0.7 and a lower or higher ROC-AUC. */
+const probed = (experts: readonly number[], neuronArea: number | null = null) =>
+  experts.map((f1, i): ProbedClass => ({
+    name: `class ${i}`,
+    examples: 100,
+    test_examples: 20,
+    expert: i,
+    top1: score(f1, neuronArea === null ? null : 0.8),
+    top5: score(f1),
+    neuron: score(0.7, neuronArea),
+    random_gate: score(0.3, neuronArea === null ? null : 0.8),
+  }));
 
 describe("the verdict of a probe", () => {
   it("says plainly that neurons win", () => {
-    expect(probeVerdict([probed("de", 0.7, 0.9), probed("es", 0.8, 0.95), probed("nl", 0.6, 0.82)])).toBe(
-      "By F1, single MLP neurons detect the classes better than single experts: F1 of the expert minus F1 of the neuron is −0.190 ± 0.042 (mean over 3 classes, 2 standard errors). The best neuron beats the best expert in 3 of 3 classes, most on nl (0.820 against 0.600). The experts also detect them better than an untrained gate: the difference in F1 is +0.400 ± 0.115.",
-    );
+    expect(probeVerdict(probed([0.5, 0.5, 0.52, 0.48, 0.5]))).toEqual([
+      "Best expert against the best MLP neuron: worse by F1: −0.200 (−0.218 to −0.182). The neuron is better in 5 of 5 by F1.",
+      "Best expert against the best unit of a random gate: better by F1: +0.200 (+0.182 to +0.218). The gate is better in 0 of 5 by F1.",
+    ]);
   });
 
-  it("claims nothing within the error", () => {
-    const sentence = probeVerdict([probed("C", 0.8, 0.7), probed("Java", 0.4, 0.7)]);
-    expect(sentence).toContain("no clear difference");
-    expect(sentence).toContain("do not clearly detect them better than an untrained gate");
-    expect(sentence).toContain("in 1 of 2 classes, most on Java");
+  it("claims nothing if the interval contains zero, and from few classes", () => {
+    expect(probeVerdict(probed([0.9, 0.5, 0.8, 0.6, 0.75]))[0]).toContain("not clearly different by F1: +0.010 (−");
+    expect(probeVerdict(probed([0.9, 0.9]))[0]).toContain("not clearly different by F1: +0.200. The neuron");
   });
 
   it("states ROC-AUC beside F1, also if it says the opposite", () => {
-    const one = probed("a", 0.9, 0.7);
-    const classes = [0.01, 0.02].map((more) => ({
-      ...one,
-      top1: { ...one.top1, roc_auc: 0.8 },
-      neuron: { ...one.neuron, roc_auc: 0.9 + more },
-      random_gate: { ...one.random_gate, roc_auc: 0.8 },
-    }));
-    expect(probeVerdict(classes)).toContain(
-      "In ROC-AUC, which needs no threshold, it is −0.115 ± 0.010 to the neurons and 0.000 ± 0.000 to the gate.",
-    );
+    const [neurons, gate] = probeVerdict(probed([0.9, 0.9, 0.9, 0.9, 0.9, 0.9], 0.95));
+    expect(neurons).toContain("better by F1: +0.200 (+0.200 to +0.200); worse by ROC-AUC: −0.150");
+    expect(neurons).toContain("The neuron is better in 0 of 6 by F1 and 6 of 6 by ROC-AUC.");
+    expect(gate).toContain("not clearly different by ROC-AUC: 0.000");
   });
+});
 
-  it("says that experts win", () => {
-    expect(probeVerdict([probed("a", 0.9, 0.7), probed("b", 0.95, 0.7)])).toMatch(
-      /^By F1, single experts detect .* in 0 of 2 classes\. The experts also/,
-    );
+describe("a score", () => {
+  it("has an interval, except for balanced accuracy", () => {
+    expect(scoreText(score(0.5, 0.8), "f1")).toBe("0.500 (0.400 to 0.600)");
+    expect(scoreText(score(0.5, 0.8), "roc-auc")).toBe("0.800 (0.700 to 0.900)");
+    expect(scoreText(score(0.5, 0.8), "balanced-accuracy")).toBe("0.500");
+    expect(scoreText(score(0.5), "roc-auc")).toBe("–");
+    expect(intervalOf(score(0.5), "roc-auc")).toBeNull();
+    expect(differenceOf(probed([0.5]), "neuron", "roc-auc")).toBeNull();
   });
 });
