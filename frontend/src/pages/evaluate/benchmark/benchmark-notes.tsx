@@ -15,11 +15,10 @@ function formatRange([low, high]: readonly [number, number]): string {
   return low === high ? formatCount(low) : `${formatCount(low)} to ${formatCount(high)}`;
 }
 
-/** `8 data sets, each with 200 training and 99 test texts; 3 seeds; last token of at most 64 tokens`. */
-export function sampleSizes({ settings, datasets, training_texts: train, test_texts: test }: BenchmarkSummary): string {
-  const each = datasets.length === 1 ? "1 data set with" : `${formatCount(datasets.length)} data sets, each with`;
+/** `Each with 200 training and 99 test texts; 3 seeds; last token of at most 64 tokens`. */
+export function sampleSizes({ settings, training_texts: train, test_texts: test }: BenchmarkSummary): string {
   const seeds = settings.seeds.length === 1 ? "1 seed" : `${settings.seeds.length} seeds`;
-  return `${each} ${formatRange(train)} training and ${formatRange(test)} test texts; ${seeds}; last token of at most ${formatCount(settings.tokens)} tokens`;
+  return `Each with ${formatRange(train)} training and ${formatRange(test)} test texts; ${seeds}; last token of at most ${formatCount(settings.tokens)} tokens`;
 }
 
 /** Numbers of units among which a probe selects, e.g. `8,192 experts of a`; empty if no run is in this database. */
@@ -50,20 +49,19 @@ export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary
         <a className="link" href={SAE_PROBES_PAPER_URL}>
           paper
         </a>
-        ). It has 113 data sets of texts with two classes. On the training texts, a probe selects the units whose class
-        means differ most. It then fits a logistic regression with an L1 penalty to them. Its{" "}
+        ). Each of its 113 data sets has texts of two classes. On the training texts, a probe selects the units whose
+        class means differ most. It then fits a logistic regression with an L1 penalty to them. Its{" "}
         <Term id="roc_auc">ROC-AUC</Term> is measured on the test texts. Units are experts, features of a transcoder, or
         neurons of the MLP.
       </p>
       <p>
-        Language model: {run?.language_model_name ?? shortSource(settings.language_model)}. Sample:{" "}
-        {sampleSizes(summary)} (seeds {settings.seeds.join(", ")}). Scores are means over seeds and data sets.
+        Language model: {run?.language_model_name ?? shortSource(settings.language_model)}. Seeds:{" "}
+        {settings.seeds.join(", ")}. Scores are means over seeds and data sets.
         {pools !== "" && ` Units are selected among ${pools}. A larger pool has an advantage at equal quality.`}
       </p>
       <p>
-        Intervals are bootstrapped over data sets. Those of scores are wide because data sets differ in difficulty.
-        Differences are paired by data set, so their intervals are narrower. No interval is corrected for the number of
-        comparisons.
+        Intervals are bootstrapped over data sets. Differences are paired by data set, so their intervals are narrower
+        than those of scores. No interval is corrected for the number of comparisons.
         {datasets.length < FEW_DATASETS &&
           ` With fewer than ${FEW_DATASETS} data sets, intervals are too narrow: one that just excludes zero proves little.`}
       </p>

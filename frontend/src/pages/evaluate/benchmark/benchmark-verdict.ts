@@ -1,6 +1,6 @@
 /** What the benchmark shows: the first run against the other runs and the baselines, with intervals. */
 
-import type { BenchmarkDifference, BenchmarkSubject, BenchmarkSummary } from "@/api/types";
+import type { BenchmarkDifference, BenchmarkScore, BenchmarkSubject, BenchmarkSummary } from "@/api/types";
 import { formatSigned } from "@/lib/text/format";
 
 /** Units per probe that the verdict is about, if the benchmark has probes of this size. */
@@ -13,7 +13,7 @@ export const unitsLabel = (units: number) => `${units} ${units === 1 ? "unit" : 
 const formatEnd = (value: number) => formatSigned(value, Math.abs(value) < 0.0005 && value !== 0 ? 4 : 3);
 
 /** `+0.012 (−0.004 to +0.028)`. */
-export function formatDifference({ mean, low, high }: BenchmarkDifference): string {
+export function formatDifference({ mean, low, high }: BenchmarkScore): string {
   return `${formatSigned(mean, 3)} (${formatEnd(low)} to ${formatEnd(high)})`;
 }
 

@@ -15,9 +15,10 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 
-import { benchmarkFigure, benchmarkHeight } from "./benchmark-figure";
+import { benchmarkHeight, differenceFigure, scoreFigure } from "./benchmark-figure";
 import { BenchmarkNotes, sampleSizes } from "./benchmark-notes";
 import { benchmarkVerdict } from "./benchmark-verdict";
+import { datasetChoice } from "./dataset-choice";
 import { DifferenceTable, ScoreTable } from "./score-tables";
 
 /** The command for the current run and the other runs of its MLP. */
@@ -53,9 +54,37 @@ function MeasuredRuns({ summary }: { readonly summary: BenchmarkSummary }) {
   );
 }
 
-function Results({ summary }: { readonly summary: BenchmarkSummary }) {
-  const figure = useMemo(() => benchmarkFigure(summary), [summary]);
+function Differences({ summary }: { readonly summary: BenchmarkSummary }) {
+  const figure = useMemo(() => differenceFigure(summary), [summary]);
   const first = summary.subjects[0]?.name ?? "";
+  return (
+    <section className="pane settings">
+      <FigureView
+        figure={figure}
+        note={`ROC-AUC of ${first} minus the other’s, paired by data set, with 95 % intervals; right of 0: ${first} is better`}
+        height={benchmarkHeight(summary.subjects.length - 1, summary)}
+      />
+      <p className="ink2">Bold: the interval excludes zero.</p>
+      <DifferenceTable summary={summary} />
+    </section>
+  );
+}
+
+function Scores({ summary }: { readonly summary: BenchmarkSummary }) {
+  const figure = useMemo(() => scoreFigure(summary), [summary]);
+  return (
+    <section className="pane settings">
+      <FigureView
+        figure={figure}
+        note="with 95 % intervals over data sets, which are wide because data sets differ in difficulty"
+        height={benchmarkHeight(summary.subjects.length, summary)}
+      />
+      <ScoreTable summary={summary} />
+    </section>
+  );
+}
+
+function Results({ summary }: { readonly summary: BenchmarkSummary }) {
   const [meaning, ...sentences] = benchmarkVerdict(summary);
   return (
     <>
@@ -67,24 +96,12 @@ function Results({ summary }: { readonly summary: BenchmarkSummary }) {
             <li key={sentence}>{sentence}</li>
           ))}
         </ul>
-        <FigureView figure={figure} note={sampleSizes(summary)} height={benchmarkHeight(summary)} />
+        <p className="ink2">
+          {datasetChoice(summary.datasets)}. {sampleSizes(summary)}.
+        </p>
       </section>
-      <section className="pane settings">
-        <div className="pane-h">
-          <h2>Scores</h2>
-          <span className="note">mean ROC-AUC (95 % interval over data sets) by number of units per probe</span>
-        </div>
-        <ScoreTable summary={summary} />
-      </section>
-      <section className="pane settings">
-        <div className="pane-h">
-          <h2>Differences</h2>
-          <span className="note">
-            ROC-AUC of {first} minus the other’s, paired by data set; bold: the interval excludes zero
-          </span>
-        </div>
-        <DifferenceTable summary={summary} />
-      </section>
+      <Differences summary={summary} />
+      <Scores summary={summary} />
       <BenchmarkNotes summary={summary} />
     </>
   );
