@@ -70,7 +70,7 @@ def test_protecting_passages_makes_a_run(page: Page, open_page: OpenPage) -> Non
     page.get_by_role("radio", name="Entropy").click()
     expect(page).to_have_url(re.compile("by=entropy"))
     rows = page.get_by_role("region", name="Confidence before and after").get_by_role("row")
-    for name in ("Chosen passages", "Swapped case", "Retain set", "The same 1, relearned"):
+    for name in ("Chosen passages", "Swapped case", "Retain set", "After the attack"):
         expect(rows.filter(has_text=name)).to_have_count(1)
     cost = page.get_by_role("group", name="Loss increase on the retain set, nats per token")
     expect(cost.get_by_role("img", name="Step 6")).to_have_count(1)

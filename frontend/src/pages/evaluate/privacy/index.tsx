@@ -3,15 +3,17 @@
 import "@/components/prompt/prompt.css";
 import "./privacy.css";
 
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
+import { Link } from "react-router";
 
 import { privacyQuery } from "@/api/privacy";
 import { routingOptionsQuery, runsQuery } from "@/api/queries";
 import type { PrivacyResult, PrivacyFineTune, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { WithRun } from "@/components/runs/current-run";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -24,6 +26,7 @@ import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 import { EXAMPLE_PASSAGES, isTooShort, MAX_PASSAGES, MIN_WORDS, splitPassages } from "./passages";
 import { PRIVACY_PARAMS } from "./privacy-params";
 import { ResultView } from "./result-view";
+import { NOT_PROTECTED, THREAT_MODEL } from "./threat-model";
 import { type Protection, useProtection } from "./use-protection";
 
 type Params = Values<typeof PRIVACY_PARAMS>;
@@ -146,6 +149,27 @@ function ResultChoice({ results, shown, onChoose }: ResultChoiceProps) {
   );
 }
 
+/** Links to other runs that have a result. */
+function OtherResults({ run }: { readonly run: string }) {
+  const { runs } = useCurrentRun();
+  const results = useQueries({ queries: runs.map(({ name }) => privacyQuery(name)) });
+  const others = runs.filter(({ name }, i) => name !== run && (results[i]?.data?.protected.length ?? 0) > 0);
+  if (others.length === 0) return null;
+  return (
+    <p>
+      Finished results:{" "}
+      {others.map(({ name }, i) => (
+        <span key={name}>
+          {i > 0 && ", "}
+          <Link className="link mono" to={pageLinks(name).page("privacy")}>
+            {name}
+          </Link>
+        </span>
+      ))}
+    </p>
+  );
+}
+
 interface ResultsProps extends ParamProps {
   readonly run: RunSummary;
   readonly passages: readonly string[];
@@ -164,10 +188,15 @@ function Results({ run, passages, isWorking, params, setParams, onPassages }: Re
     if (isWorking) return null;
     return (
       <EmptyState title="Type passages on which the model should be uncertain">
-        Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the gate
-        and the output scaling of the run. It pushes the model’s next-token predictions on the passages towards uniform.
-        The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit above. The page
-        then shows both models’ predictions token by token.
+        <p>
+          Type, for example, an address or a licence key that the model should not complete. Fine-tuning changes the
+          gate and the output scaling of the run. It pushes the model’s next-token predictions on the passages towards
+          uniform. The loss on other text, the <Term id="retain_set">retain set</Term>, rises by at most the limit
+          above, as far as its validation part shows. The page then shows both models’ predictions token by token.
+        </p>
+        <p>{THREAT_MODEL}</p>
+        <p>{NOT_PROTECTED}</p>
+        <OtherResults run={run.name} />
       </EmptyState>
     );
   }

@@ -25,25 +25,19 @@ export function metricRows(result: PrivacyResult): readonly MetricRow[] {
     const [name, note] = VARIATIONS[kind] ?? [kind, ""];
     return { name, note, ...compared };
   });
-  const attack = result.relearning;
-  const numOthers = attack === null ? 0 : result.passages - attack.passages;
-  const relearned =
-    attack === null
-      ? []
-      : [
-          { name: `${attack.passages} of the passages`, note: "", before: attack.original, after: attack.protected },
-          {
-            name: `The same ${attack.passages}, relearned`,
-            note: `both after ${attack.steps} steps on the other ${numOthers}`,
-            before: attack.original_attacked,
-            after: attack.attacked,
-          },
-        ];
   return [
     { name: "Chosen passages", note: formatPlural(result.passages, "passage"), ...result.protected },
     ...variations,
     { name: "Retain set", note: "test part; should not change", ...result.retained.confidence },
-    ...relearned,
+  ];
+}
+
+/** The passages that the attacker does not have, before and after the attack. */
+export function relearningRows({ relearning: attack }: PrivacyResult): readonly MetricRow[] {
+  if (attack === null) return [];
+  return [
+    { name: "No attack", note: "", before: attack.original, after: attack.protected },
+    { name: "After the attack", note: "", before: attack.original_attacked, after: attack.attacked },
   ];
 }
 
@@ -53,6 +47,44 @@ const METRICS: readonly (readonly [keyof Confidence, (value: number) => string])
   ["entropy", (value) => formatPercent(value, 1)],
   ["top_five", (value) => formatPercent(value, 1)],
 ];
+
+function Row({ name, note, before, after }: MetricRow) {
+  return (
+    <tr>
+      <th scope="row">
+        {name} <span className="unit">{note}</span>
+      </th>
+      <td className="num">{formatCount(before.predictions)}</td>
+      {METRICS.map(([metric, format]) => (
+        <td key={metric} className="num">
+          {format(before[metric])} <span className="unit">→</span> {format(after[metric])}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
+function Relearning({ result }: { readonly result: PrivacyResult }) {
+  const attack = result.relearning;
+  if (attack === null) return null;
+  const others = formatPlural(result.passages - attack.passages, "passage");
+  return (
+    <tbody>
+      <tr className="privacy-group">
+        <th scope="rowgroup" colSpan={METRICS.length + 2}>
+          Relearning attack: {attack.steps} fine-tuning steps on {others}{" "}
+          <span className="unit">
+            measured on the other {formatCount(attack.passages)}; before: the original run, after: the new run, both
+            attacked the same way
+          </span>
+        </th>
+      </tr>
+      {relearningRows(result).map((row) => (
+        <Row key={row.name} {...row} />
+      ))}
+    </tbody>
+  );
+}
 
 export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
   return (
@@ -66,34 +98,25 @@ export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
               n
             </th>
             <th scope="col" className="num">
-              True token <span className="unit">%</span>
+              <Term id="true_token">True token</Term> <span className="unit">%</span>
             </th>
             <th scope="col" className="num">
               <Term id="confidence_distance">Distance</Term> <span className="unit">max p − 1/V</span>
             </th>
             <th scope="col" className="num">
-              Entropy <span className="unit">% of ln V</span>
+              <Term id="prediction_entropy">Entropy</Term> <span className="unit">% of ln V</span>
             </th>
             <th scope="col" className="num">
-              Top 5 <span className="unit">%</span>
+              <Term id="top_five">Top 5</Term> <span className="unit">%</span>
             </th>
           </tr>
         </thead>
         <tbody>
-          {metricRows(result).map(({ name, note, before, after }) => (
-            <tr key={name}>
-              <th scope="row">
-                {name} <span className="unit">{note}</span>
-              </th>
-              <td className="num">{formatCount(before.predictions)}</td>
-              {METRICS.map(([metric, format]) => (
-                <td key={metric} className="num">
-                  {format(before[metric])} <span className="unit">→</span> {format(after[metric])}
-                </td>
-              ))}
-            </tr>
+          {metricRows(result).map((row) => (
+            <Row key={row.name} {...row} />
           ))}
         </tbody>
+        <Relearning result={result} />
       </table>
     </div>
   );

@@ -26,7 +26,10 @@ function result(changes: Partial<PrivacyResult> = {}, added = increase(0.01, 0.0
     passages: 4,
     protected: compared([0.6, 0.4], [0.1, 0.05]),
     variations: {},
-    retained: { tokens: 12_288, loss_increase: added },
+    retained: {
+      loss_increase: added,
+      confidence: { before: confidence(0.5, 0.4, 12_192), after: confidence(0.5, 0.4, 12_192) },
+    },
     relearning: null,
     passage_tokens: [],
     steps: 10,
@@ -43,7 +46,7 @@ test("effect and cost name their figures and samples", () => {
     "On the chosen passages, the mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions; no interval, as the passages are not stored).",
   );
   expect(cost).toBe(
-    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016, 12,288 tokens). The change on other well-known passages was not measured.",
+    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016 over sequences, 12,192 predictions). The change on other well-known passages was not measured.",
   );
   expect(limits).toEqual([]);
 });

@@ -63,7 +63,7 @@ function costOnOthers({ variations }: PrivacyResult): string {
 
 function cost({ retained }: PrivacyResult): string {
   const { value, low, high } = retained.loss_increase;
-  const interval = `${formatSigned(value, 3)} nats per token (95 % interval ${formatSigned(low, 3)} to ${formatSigned(high, 3)}, ${formatCount(retained.tokens)} tokens)`;
+  const interval = `${formatSigned(value, 3)} nats per token (95 % interval ${formatSigned(low, 3)} to ${formatSigned(high, 3)} over sequences, ${predictions(retained.confidence)})`;
   const loss = "The loss on the test part of the retain set";
   if (low > 0) return `${loss} rises by ${interval}.`;
   if (high < 0) return `${loss} does not rise: ${interval}. Fine-tuning also trains on text of this kind.`;

@@ -14,6 +14,7 @@ import { MetricsTable } from "./metrics-table";
 import { passageText, type ShadeBy } from "./passage-summary";
 import { privacyVerdict } from "./privacy-verdict";
 import { StepCharts } from "./step-charts";
+import { NOT_PROTECTED, THREAT_MODEL } from "./threat-model";
 
 /** Number of passages shown token by token. */
 const MAX_SHOWN_PASSAGES = 6;
@@ -42,21 +43,28 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
 function Guarantees({ result }: { readonly result: PrivacyResult }) {
   const { bound } = result;
   return (
-    <ul className="privacy-notes ink2" aria-label="What is not guaranteed">
-      <li>
-        Only the new run is changed. The original model and the runs before fine-tuning still contain the passages.
-      </li>
-      <li>There is no formal guarantee: no noise was added to the weights.</li>
-      <li>
-        Intervals over predictions treat these as independent and are about these passages only: passages are chosen,
-        not a random sample.
-      </li>
-      <li>
-        Divergence from uniform on the chosen passages: {formatFixed(bound.measured)} nats. Weights that can predict
-        uniformly would reach at most {formatFixed(bound.bound)} nats at weight {bound.theta}. The gate and the output
-        scaling alone may not be able to, so this is a reference value.
-      </li>
-    </ul>
+    <>
+      <div className="pane-h">
+        <h2>Threat model and limits</h2>
+      </div>
+      <ul className="privacy-notes ink2" aria-label="What is not guaranteed">
+        <li>{THREAT_MODEL}</li>
+        <li>{NOT_PROTECTED}</li>
+        <li>
+          There is no formal guarantee, as no noise was added to the weights. A measured attack only shows what that
+          attack finds.
+        </li>
+        <li>
+          Intervals over predictions treat these as independent and are about these passages only: passages are chosen,
+          not a random sample.
+        </li>
+        <li>
+          Divergence from uniform on the chosen passages: {formatFixed(bound.measured)} nats. Weights that can predict
+          uniformly would reach at most {formatFixed(bound.bound)} nats at weight {bound.theta}. The gate and the output
+          scaling alone may not be able to, so this is a reference value.
+        </li>
+      </ul>
+    </>
   );
 }
 
@@ -190,8 +198,8 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
         <div className="pane-h">
           <h2>Confidence and cost</h2>
           <span className="note">
-            before → after, means over n predictions. Intended on the chosen passages: lower true token, distance and
-            top 5, higher entropy.
+            original run → new run, means over n predictions. Intended on the chosen passages: lower true token,
+            distance and top 5, higher entropy.
           </span>
         </div>
         <div className="privacy-columns">

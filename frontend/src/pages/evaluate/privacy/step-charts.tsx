@@ -107,7 +107,7 @@ function StepChart({ title, shown, value, format, include, children }: ChartProp
 
 export function StepCharts({ shown }: { readonly shown: PrivacyFineTune }) {
   const { result, max_added_loss: limit } = shown;
-  const { loss_increase: test, tokens } = result.retained;
+  const { loss_increase: test, confidence } = result.retained;
   return (
     <div className="privacy-charts">
       <StepChart
@@ -134,7 +134,8 @@ export function StepCharts({ shown }: { readonly shown: PrivacyFineTune }) {
       <p className="privacy-notes ink2">
         Filled circle: step {result.best_step}, the selected one. Circles: validation part, an eighth of the retain set,
         which selects the step (limit {formatFixed(limit)} nats). Square: test part with its 95 % interval,{" "}
-        {formatCount(tokens)} tokens that no choice depends on; the verdict above is from this part.
+        {formatCount(confidence.after.predictions)} predictions that no choice depends on; the verdict above is from
+        this part.
       </p>
     </div>
   );
