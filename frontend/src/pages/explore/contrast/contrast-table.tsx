@@ -41,7 +41,7 @@ function Examples({ hit, result }: ExamplesProps) {
         <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
           <header>
             <h2>
-              {side}: {text.name}{" "}
+              {text.name === side ? `Text ${side}` : `${side}: ${text.name}`}{" "}
               <span className="unit">
                 (density {formatPercent(density)} %, active in {formatCount(units)} of {formatPlural(text.units, unit)})
               </span>

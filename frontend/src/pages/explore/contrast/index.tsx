@@ -154,7 +154,12 @@ function Contrast({ run }: { readonly run: RunSummary }) {
       <ProgressLine work={work} />
       {work.result === null && work.status === "idle" && <Explanation />}
       {work.result !== null && (
-        <ResultView result={work.result} side={params.more_in} onSide={(more_in) => setParams({ more_in }, "push")} />
+        <ResultView
+          result={work.result}
+          numExperts={run.num_experts}
+          side={params.more_in}
+          onSide={(more_in) => setParams({ more_in }, "push")}
+        />
       )}
     </div>
   );

@@ -10,7 +10,7 @@ import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount, formatFixed, formatPlural } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { contrastCsv, contrastJson } from "./contrast-export";
 import { ContrastTable } from "./contrast-table";
@@ -24,52 +24,67 @@ const isLabelled = ({ label, automatic }: ContrastHit) => label !== null || show
 
 interface ResultViewProps {
   readonly result: ContrastResult;
+  /** Number of experts of the run. */
+  readonly numExperts: number;
   readonly side: Side;
   readonly onSide: (side: Side) => void;
 }
 
-function Summary({ result }: { readonly result: ContrastResult }) {
+/** A kind of the indexed text has a name; an own text has only its letter. */
+const textName = (side: string, { name }: ContrastResult["a"]) => (name === side ? side : `${side} (${name})`);
+
+/** How many experts differ if the documents are assigned at random, and how often the intervals are right. */
+function chanceText({ chance, tested }: ContrastResult): string {
+  if (tested === 0) return "nothing to test";
+  const found =
+    chance.most_found === 0
+      ? "no expert found"
+      : `${formatFixed(chance.mean_found, 1)} experts found on average, ${formatCount(chance.most_found)} at most`;
+  return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of 1`;
+}
+
+interface SummaryProps {
+  readonly result: ContrastResult;
+  readonly numExperts: number;
+}
+
+function Summary({ result, numExperts }: SummaryProps) {
   const { a, b, unit, tested, min_tokens, min_units, chance } = result;
   const size = ({ units, tokens }: ContrastResult["a"]) =>
     `${formatPlural(units, unit)}, ${formatCount(tokens)} tokens`;
-  const byChance =
-    chance.most_found === 0
-      ? "none found."
-      : `${formatFixed(chance.mean_found, 1)} found on average, ${formatCount(chance.most_found)} at most.`;
-  const isFew = unit === "sequence";
   return (
     <div className="contrast-summary">
       <p className="verdict">
-        Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in A ({a.name}) and{" "}
-        {formatCount(result.found_b)} in B ({b.name}), with a <Term id="q_value">false discovery rate</Term> of 5 %.
-        {isFew && " Too little text for a reliable test: treat these counts as upper limits."}
+        Of {formatCount(tested)} tested experts, {formatCount(result.found_a)} are active more often in{" "}
+        {textName("A", a)} and {formatCount(result.found_b)} in {textName("B", b)}, with a{" "}
+        <Term id="q_value">false discovery rate</Term> of 5 %.
       </p>
       <ul className="dim">
+        {unit === "sequence" && (
+          <li className="bad">
+            Not reliable: a text has fewer than 10 documents, so sequences are counted as independent. Those of one
+            document are not, so the test can find too many experts, which the control does not show. Use at least 10
+            documents per text.
+          </li>
+        )}
         <li>
-          Text A: {size(a)}. Text B: {size(b)}.
+          Text A: {size(a)}. Text B: {size(b)}. Any difference between the two can be the cause: topic, style, length or
+          source.
         </li>
         <li>
-          Control: {unit}s assigned to A and B at random, {chance.shuffles} times: {byChance}
+          Control, {unit}s assigned to A and B at random, {chance.shuffles} times: {chanceText(result)}.
         </li>
         <li>
-          Tested: experts with at least {min_tokens} active tokens in at least {min_units} {unit}s.
+          Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
+          tokens in at least {min_units} {unit}s of both texts together.
         </li>
         <li>Order: lower end of the ratio’s interval, largest first.</li>
-        {isFew && (
-          <>
-            <li className="bad">A text has fewer than 10 documents, so sequences are the unit.</li>
-            <li className="bad">
-              Sequences of one document are not independent: intervals and q-values are too small, also in the control.
-            </li>
-            <li className="bad">Use more tokens per text.</li>
-          </>
-        )}
       </ul>
     </div>
   );
 }
 
-export function ResultView({ result, side, onSide }: ResultViewProps) {
+export function ResultView({ result, numExperts, side, onSide }: ResultViewProps) {
   const [onlyLabelled, setOnlyLabelled] = useState(false);
   const [numShown, setNumShown] = useState(PART);
   const found = side === "a" ? result.more_in_a : result.more_in_b;
@@ -78,7 +93,7 @@ export function ResultView({ result, side, onSide }: ResultViewProps) {
   const name = `${result.run}-${result.a.name}-${result.b.name}`;
   return (
     <>
-      <Summary result={result} />
+      <Summary result={result} numExperts={numExperts} />
       <div className="contrast-bar">
         <SegmentedControl
           label="Direction"
