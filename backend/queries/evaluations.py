@@ -150,7 +150,7 @@ def _load_rows(result: Result) -> tuple[_Row, ...]:
             "Effective experts",
             load["effective_experts"],
             "count",
-            f"equally used experts with the same entropy, of {result['num_experts']:,}",
+            f"equally used experts with the same entropy, of {result['num_experts']:,}; on {result['tokens']:,} tokens",
         ),
         ("Entropy of the load", load["entropy"], "plain", "entropy of the experts' shares of all activations, in bits"),
         (
@@ -187,14 +187,20 @@ def _always_on_rows(result: Result) -> tuple[_Row, ...]:
     )
 
 
+def _sample_of(count: int, result: Result) -> str:
+    everything: int = result["num_experts"]
+    return (
+        f"all {count:,} experts" if count == everything else f"a random sample of {count:,} of {everything:,} experts"
+    )
+
+
 def _matrix_rows(result: Result) -> tuple[_Row, ...]:
     health = result["health"]
     near_duplicates, ranks = health["near_duplicates"], health["expert_ranks"] or {}
-    compared = f"over {near_duplicates['compared']:,} experts"
-    sampled = f"mean over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
-    smallest = (
-        f"relative to the largest, minimum over {ranks['sampled']:,} expert matrices" if ranks else "not measured"
-    )
+    compared = f"{_sample_of(near_duplicates['compared'], result)}, each compared with all others"
+    matrices = _sample_of(ranks["sampled"], result) if ranks else ""
+    sampled = f"mean over {matrices}" if ranks else "not measured"
+    smallest = f"relative to the largest, minimum over {matrices}" if ranks else "not measured"
     return (
         (
             "Variation of the mixing vector",

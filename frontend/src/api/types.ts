@@ -63,6 +63,7 @@ export type PredictedToken = Schemas["PredictedToken"];
 export type RoutedToken = Schemas["RoutedToken"];
 export type RoutingResponse = Schemas["RoutingResponse"];
 export type RunComparison = Schemas["RunComparison"];
+export type LossDifference = Schemas["LossDifference"];
 export type Frontier = Schemas["Frontier"];
 export type FrontierLine = Schemas["FrontierLine"];
 export type FrontierPoint = Schemas["FrontierPoint"];

@@ -21,7 +21,9 @@ export function Faithfulness({ run }: { readonly run: string }) {
         <h2>Faithfulness</h2>
         {newest !== undefined && (
           <span className="note">
-            {formatCount(newest.tokens)} tokens of {shortSource(newest.text)}
+            {formatCount(newest.tokens)} tokens in {formatCount(newest.sequences)} sequences of{" "}
+            {shortSource(newest.text)}
+            {newest.seen_text ? ", which it was trained on" : ""}
           </span>
         )}
         <span className="grow" />

@@ -12,7 +12,7 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 const HEIGHT = 206;
 
@@ -25,7 +25,8 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatPercent(dead / run.num_experts, 1)} %</b>
           <span>
-            <Term id="dead_share">dead</Term> in the index ({formatCount(dead)})
+            <Term id="dead_share">dead</Term>: {formatCount(dead)} of {formatCount(run.num_experts)}, active on none of{" "}
+            {formatCount(run.indexed_tokens ?? 0)} indexed tokens
           </span>
         </div>
       )}
@@ -66,11 +67,10 @@ export function Health({ run }: { readonly run: RunSummary }) {
     <section className="pane">
       <div className="pane-h">
         <h2>Expert health</h2>
-        {isIndexed && <span className="note">over {formatCompact(run.indexed_tokens ?? 0)} indexed tokens</span>}
         <span className="grow" />
-        {isIndexed && (
-          <Link className="link" to={pageLinks(run.name).page("experts")}>
-            Browse
+        {run.held_out !== null && (
+          <Link className="link" to={pageLinks(run.name).page("health")}>
+            All findings
           </Link>
         )}
       </div>

@@ -1,7 +1,8 @@
-/** One run: progress, training curves, expert health, steering evaluation and settings. */
+/** One run: what it replaces, how faithful it is, training curves, expert health, steering evaluation and settings. */
 
 import "@/pages/runs/runs.css";
 import "./run.css";
+import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { useParams } from "react-router";
@@ -16,7 +17,7 @@ import { CompareMenu, Curves } from "./curves/curves";
 import { useRunEvents } from "./curves/use-run-events";
 import { Faithfulness } from "./faithfulness";
 import { Health } from "./health";
-import { RunFacts } from "./run-facts";
+import { NextPages } from "./next-pages";
 import { RunHead } from "./run-head";
 import { RUN_PARAMS } from "./run-params";
 import { Settings } from "./settings";
@@ -28,7 +29,8 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
   return (
     <>
       <RunHead detail={detail} />
-      <RunFacts run={detail.run} />
+      <Faithfulness run={detail.run.name} />
+      <NextPages run={detail.run} />
       <div className="run-grid">
         <Curves
           detail={detail}
@@ -45,7 +47,6 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
         </Curves>
         <Health run={detail.run} />
       </div>
-      <Faithfulness run={detail.run.name} />
       <Steering run={detail.run} />
       <Settings detail={detail} />
     </>

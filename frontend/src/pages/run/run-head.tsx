@@ -1,4 +1,4 @@
-/** Name, status and progress of a run, and the command that resumes it. */
+/** Name, status and progress of a run, what it replaces, and the command that resumes it. */
 
 import type { RunDetail, RunSummary } from "@/api/types";
 import { hasTokenCount } from "@/components/runs/run-labels";
@@ -6,6 +6,8 @@ import { Command } from "@/components/ui/copyable-command";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
 import { StatusWord } from "@/pages/runs/status-word";
+
+import { RunSummaryText } from "./run-summary";
 
 function Progress({ run }: { readonly run: RunSummary }) {
   if (!hasTokenCount(run)) return null;
@@ -55,15 +57,16 @@ export function RunHead({ detail }: { readonly detail: RunDetail }) {
   return (
     <>
       <section className="run-head">
-        <div>
+        <div className="run-title">
           <p className="run-status">
             <StatusWord status={run.status} />, started{" "}
             {new Date(run.started_at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}
             {run.status === "training" && <span className="dim">, last step {formatAgo(run.updated_at, now)}</span>}
           </p>
           <h1 className="mono">{run.name}</h1>
+          <RunSummaryText run={run} />
         </div>
-        <Progress run={run} />
+        {run.status !== "finished" && <Progress run={run} />}
       </section>
       <Resume detail={detail} />
     </>

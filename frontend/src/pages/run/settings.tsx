@@ -1,7 +1,9 @@
-/** All settings of the run. */
+/** All settings of the run, folded. */
 
 import type { RunDetail } from "@/api/types";
 import { shortSource } from "@/components/runs/run-labels";
+
+import { RunFacts } from "./run-facts";
 
 type Setting = RunDetail["config"][string] | undefined;
 
@@ -18,11 +20,11 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
   };
   const entries = Object.entries({ ...shapes, ...detail.config }).sort(([a], [b]) => a.localeCompare(b));
   return (
-    <section className="pane settings" aria-label="Settings">
-      <div className="pane-h">
-        <h2>Settings</h2>
-        <span className="note">as recorded with the run</span>
-      </div>
+    <details className="settings more-metrics">
+      <summary>
+        Settings <span className="note">as recorded with the run</span>
+      </summary>
+      <RunFacts run={detail.run} />
       <dl>
         {entries.map(([name, value]) => (
           <div key={name}>
@@ -34,6 +36,6 @@ export function Settings({ detail }: { readonly detail: RunDetail }) {
           </div>
         ))}
       </dl>
-    </section>
+    </details>
   );
 }

@@ -15,7 +15,7 @@ function Curves({ run }: { readonly run: RunSummary }) {
   if (data?.total === 0) {
     return (
       <>
-        <p className="ink2">To compare steering with a random-direction baseline, run:</p>
+        <p className="ink2">Not measured yet. To measure it, run:</p>
         <Command text={`mxd ablate ${run.name} && mxd evaluate-steering ${run.name}`} />
       </>
     );
@@ -31,9 +31,7 @@ export function Steering({ run }: { readonly run: RunSummary }) {
     <section className="pane run-steering">
       <div className="pane-h">
         <h2>Steering</h2>
-        <span className="note">
-          medians over a sample of experts, compared with random experts and random directions
-        </span>
+        <span className="note">do experts change texts more than random experts and random directions?</span>
       </div>
       <Curves run={run} />
     </section>

@@ -8,6 +8,7 @@ import { runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
+import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
@@ -46,10 +47,18 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         {sample !== "" && (
           <>
             {sample}
-            <span className="r-interval">, with 95 % intervals</span>.
+            <span className="r-interval">, with 95 % intervals over sequences, not seeds</span>. Dead experts are active
+            on no token of the run’s index, whose length follows the share.
           </>
         )}
       </p>
+      {sort !== "layer" && (
+        <p className="runs-note">
+          <Button size="small" onClick={() => setParams({ sort: "layer", order: "asc" })}>
+            Group by layer
+          </Button>
+        </p>
+      )}
       <RunsTable
         runs={runs}
         withModel={withModel}

@@ -8,10 +8,10 @@ import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { SortHeader, type Sorting } from "@/components/table/sort-header";
 import { useNow } from "@/hooks/use-now";
-import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
-import { groupedRuns, inactiveShare, type RunGroup, type Sort, sortedRuns } from "./sort-runs";
+import { groupedRuns, deadShare, type RunGroup, type Sort, sortedRuns } from "./sort-runs";
 import { StatusWord } from "./status-word";
 
 const missing = (title: string) => (
@@ -47,8 +47,9 @@ interface Column {
   readonly term?: TermId;
 }
 
+/** Only among runs that are not grouped by it. */
+const LAYER: Column = { sort: "layer", name: "Layer", className: "num", term: "layer" };
 const COLUMNS: readonly Column[] = [
-  { sort: "layer", name: "Layer", className: "num", term: "layer" },
   { sort: "num_experts", name: "Experts", unit: "N", className: "num r-size", term: "expert" },
   { sort: "k", name: "Active", unit: "K", className: "num r-size", term: "k" },
   { sort: "parameters", name: "Parameters", className: "num r-wide" },
@@ -56,7 +57,8 @@ const COLUMNS: readonly Column[] = [
   { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric", term: "training_mse" },
   { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
   { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
-  { sort: "inactive", name: "Inactive", unit: "% in index", className: "num r-metric r-index", term: "active_experts" },
+  { sort: "routing_share", name: "Routing share", unit: "%", className: "num r-metric r-index", term: "routing_share" },
+  { sort: "dead", name: "Dead", unit: "% in index", className: "num r-metric r-index", term: "dead_share" },
   { sort: "updated", name: "Updated", className: "num r-wide" },
 ];
 
@@ -80,16 +82,26 @@ function LossRecovered({ run }: { readonly run: RunSummary }) {
   );
 }
 
+function Dead({ run }: { readonly run: RunSummary }) {
+  const dead = deadShare(run);
+  if (dead === null || run.indexed_tokens === null) return NOT_INDEXED;
+  return (
+    <span title={`active on none of ${formatCount(run.indexed_tokens)} indexed tokens`}>
+      {formatShare(dead, 1)} <span className="dim r-interval">in {formatCompact(run.indexed_tokens)}</span>
+    </span>
+  );
+}
+
 interface RunRowProps {
   readonly run: RunSummary;
   readonly now: number;
+  readonly withLayer: boolean;
   readonly withModel: boolean;
 }
 
-function RunRow({ run, now, withModel }: RunRowProps) {
+function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
   const links = usePageLinks();
   const { last_metric: metric, held_out: heldOut } = run;
-  const inactive = inactiveShare(run);
   return (
     <tr>
       <td className="r-name">
@@ -100,7 +112,7 @@ function RunRow({ run, now, withModel }: RunRowProps) {
       </td>
       {withModel && <td className="r-model mono">{run.language_model_name}</td>}
       <td className="r-size">{methodName(run.method)}</td>
-      <td className="num">{run.layer}</td>
+      {withLayer && <td className="num">{run.layer}</td>}
       <td className="num r-size">{formatCount(run.num_experts)}</td>
       <td className="num r-size">{activeK(run)}</td>
       <td className="num r-wide">{formatCompact(run.parameters)}</td>
@@ -114,7 +126,12 @@ function RunRow({ run, now, withModel }: RunRowProps) {
       <td className="num r-loss" title={sample(run)}>
         <LossRecovered run={run} />
       </td>
-      <td className="num r-metric r-index">{inactive === null ? NOT_INDEXED : formatPercent(inactive, 1)}</td>
+      <td className="num r-metric r-index" title={sample(run)}>
+        {run.routing_share === null ? NOT_EVALUATED : formatPercent(run.routing_share, 1)}
+      </td>
+      <td className="num r-metric r-index">
+        <Dead run={run} />
+      </td>
       <td className="num dim r-wide">{formatAgo(run.updated_at, now)}</td>
     </tr>
   );
@@ -152,8 +169,11 @@ interface RunsTableProps {
 
 function Body({ runs, withModel, sorting }: Omit<RunsTableProps, "onSort">) {
   const now = useNow(10_000);
-  const row = (run: RunSummary) => <RunRow key={run.name} run={run} now={now} withModel={withModel} />;
-  if (sorting.key !== "layer") return sortedRuns(runs, sorting.key, sorting.order).map(row);
+  const isGrouped = sorting.key === "layer";
+  const row = (run: RunSummary) => (
+    <RunRow key={run.name} run={run} now={now} withLayer={!isGrouped} withModel={withModel} />
+  );
+  if (!isGrouped) return sortedRuns(runs, sorting.key, sorting.order).map(row);
   return groupedRuns(runs, sorting.order).map((group) => (
     <Fragment key={`${group.model} ${group.layer}`}>
       <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
@@ -183,6 +203,7 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
             <th className="r-size" scope="col">
               Method
             </th>
+            {sorting.key !== "layer" && header(LAYER)}
             {COLUMNS.map(header)}
           </tr>
         </thead>

@@ -13,7 +13,8 @@ export const SORTS = [
   "training_mse",
   "held_out_mse",
   "loss_recovered",
-  "inactive",
+  "routing_share",
+  "dead",
   "updated",
 ] as const;
 export type Sort = (typeof SORTS)[number];
@@ -25,7 +26,7 @@ export const RUNS_PARAMS = {
 };
 
 /** Share of a run's experts that are active on no indexed token; null if it is not indexed. */
-export const inactiveShare = ({ num_experts: count, active_experts: active }: RunSummary) =>
+export const deadShare = ({ num_experts: count, active_experts: active }: RunSummary) =>
   active === null ? null : 1 - active / count;
 
 const KEYS: Readonly<Record<Sort, (run: RunSummary) => number | string | null>> = {
@@ -38,7 +39,8 @@ const KEYS: Readonly<Record<Sort, (run: RunSummary) => number | string | null>> 
   training_mse: (run) => run.last_metric?.normalized_mse ?? null,
   held_out_mse: (run) => run.held_out?.normalized_mse ?? null,
   loss_recovered: (run) => run.held_out?.loss_recovered.value ?? null,
-  inactive: inactiveShare,
+  routing_share: (run) => run.routing_share,
+  dead: deadShare,
   updated: (run) => run.updated_at,
 };
 

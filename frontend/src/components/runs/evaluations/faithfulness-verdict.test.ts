@@ -41,7 +41,7 @@ test("each finding has its value, interval and reference", () => {
   expect(plain(loss?.meaning)).toContain("Zero-ablating the MLP adds 0.3400 nats.");
   expect(plain(recovered?.meaning)).toContain("Relative to mean ablation: 90.9 % (88.6 % to 92.9 %).");
   expect(routing?.meaning).toContain("It depends on which experts are active.");
-  expect(plain(equal?.value)).toBe("0.0 % at 32 tokens");
+  expect(plain(equal?.value)).toBe("0 of 32 prompts at 32 tokens");
   expect(equal?.interval).toBe("0.0 % to 10.7 %");
 });
 
@@ -58,8 +58,9 @@ test("other controls of the routing share follow it", () => {
 test("the verdict names the run, the reference and the longest continuation, with intervals", () => {
   expect(plain(faithfulnessVerdict("mine", FACTS))).toBe(
     "Replacing the MLP by mine raises the loss by 0.0300 nats per token (95 % interval 0.0200 to 0.0400): 91.5 % " +
-      "(89.3 % to 93.4 %) of the loss that zero-ablating the MLP adds is recovered. 0.0 % of the greedy " +
-      "continuations (0.0 % to 10.7 %) stay the same for 32 tokens.",
+      "(89.3 % to 93.4 %) of the loss that zero-ablating the MLP adds is recovered. " +
+      "Routing share: 99.8 % (99.2 % to 100.4 %). " +
+      "0 of 32 prompts keep the same greedy continuation for 32 tokens (0.0 % to 10.7 %).",
   );
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });

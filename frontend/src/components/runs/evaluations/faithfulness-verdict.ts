@@ -78,13 +78,29 @@ function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | 
   return { value: units(fact), interval: intervalOf(fact), meaning: meaning + otherControls(facts) };
 }
 
+/** Below this number, a share has an interval of 20 percentage points or more. */
+const FEW_PROMPTS = 100;
+
+/** Number of prompts that were continued; null if the description does not state it. */
+function promptsOf({ description }: Fact): number | null {
+  const text = /of ([\d,]+) prompts/.exec(description)?.[1];
+  return text === undefined ? null : Number(text.replaceAll(",", ""));
+}
+
+/** `6 of 32 prompts`, because a share of few prompts looks more exact than it is. */
+function promptShare(fact: EqualFor): string {
+  const prompts = promptsOf(fact);
+  return prompts === null ? units(fact) : `${Math.round(fact.value * prompts)} of ${prompts} prompts`;
+}
+
 function longestContinuation(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
   const fact = continuations(facts).at(-1);
   if (fact === undefined) return null;
+  const isSmall = (promptsOf(fact) ?? FEW_PROMPTS) < FEW_PROMPTS ? " So few prompts give wide intervals." : "";
   return {
-    value: `${units(fact)} at ${fact.tokens} tokens`,
+    value: `${promptShare(fact)} at ${fact.tokens} tokens`,
     interval: intervalOf(fact),
-    meaning: `${fact.description.replace(/^s/, "S")}, by number of tokens:`,
+    meaning: `${fact.description.replace(/^s/, "S")}.${isSmall} By number of tokens:`,
   };
 }
 
@@ -102,17 +118,19 @@ export function findings(facts: readonly Fact[]): readonly Finding[] {
 /** The interval in brackets; empty if it was not computed. */
 const inBrackets = (fact: Fact) => (fact.low == null ? "" : ` (${intervalOf(fact)})`);
 
-/** The verdict in two sentences; empty if the loss was not measured. */
+/** The verdict in three sentences; empty if the loss was not measured. */
 export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
   const [kept, added] = [named(facts, "Loss recovered vs zero ablation"), named(facts, "Loss increase")];
   if (kept === undefined || added === undefined) return "";
   const longest = continuations(facts).at(-1);
+  const strict = named(facts, "Strict routing share") ?? named(facts, "Routing share");
+  const routing = strict?.value == null ? "" : ` ${strict.name}: ${units(strict)}${inBrackets(strict)}.`;
   const text =
     longest &&
-    ` ${units(longest)} of the greedy continuations${inBrackets(longest)} stay the same for ${longest.tokens} tokens.`;
+    ` ${promptShare(longest)} keep the same greedy continuation for ${longest.tokens} tokens${inBrackets(longest)}.`;
   const direction = (added.value ?? 0) < 0 ? "changes" : "raises";
   return (
     `Replacing the MLP by ${run} ${direction} the loss by ${units(added)} per token${inBrackets(added).replace("(", "(95 % interval ")}: ` +
-    `${units(kept)}${inBrackets(kept)} of the loss that zero-ablating the MLP adds is recovered.${text ?? ""}`
+    `${units(kept)}${inBrackets(kept)} of the loss that zero-ablating the MLP adds is recovered.${routing}${text ?? ""}`
   );
 }

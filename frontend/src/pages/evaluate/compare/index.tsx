@@ -19,7 +19,7 @@ import { COMPARE_PARAMS, type CompareParams, type SetCompareParams } from "./com
 import { Evaluations, Verdict } from "./facts/evaluations";
 import { FactsPane } from "./facts/facts-pane";
 import { Matches } from "./matches/matches";
-import { CompareHead, ChooseOtherRun } from "./other-run";
+import { ChooseOtherRun, CompareHead, isSameMlp } from "./other-run";
 
 interface SideBySideProps {
   readonly one: RunDetail;
@@ -29,9 +29,10 @@ interface SideBySideProps {
 }
 
 function SideBySide({ one, other, params, setParams }: SideBySideProps) {
+  const isComparable = isSameMlp(one.run, other.run);
   return (
     <>
-      <Verdict one={one} other={other} />
+      <Verdict one={one} other={other} isSameMlp={isComparable} />
       <div className="compare-grid">
         <FactsPane one={one} other={other} />
         <div>
@@ -46,9 +47,9 @@ function SideBySide({ one, other, params, setParams }: SideBySideProps) {
             <span>{one.run.name}</span>
             <span>{other.run.name}</span>
           </p>
-          <Evaluations one={one.run.name} other={other.run.name} />
         </div>
       </div>
+      <Evaluations one={one.run.name} other={other.run.name} isSameMlp={isComparable} />
       <Matches one={one.run} other={other.run} params={params} setParams={setParams} />
     </>
   );

@@ -67,7 +67,8 @@ export function CompareHead({ run, other, others, onOther, onSwap }: CompareHead
   );
 }
 
-const isSameMlp = (one: RunSummary, other: RunSummary) =>
+/** Whether the losses of two runs are comparable. */
+export const isSameMlp = (one: RunSummary, other: RunSummary) =>
   one.language_model === other.language_model && one.layer === other.layer;
 
 /** Pairs of other runs that replace the same MLP, for a run that has no such partner. */

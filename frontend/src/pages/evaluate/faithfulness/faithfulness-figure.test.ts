@@ -48,7 +48,8 @@ test("a run alone has no other runs in the legend", () => {
   expect(faithfulnessFigure(alone, "one", []).data).toHaveLength(1);
 });
 
-test("each row names the layer of its run", () => {
-  const [own] = faithfulnessFigure(figure, "one", [{ name: "one", layer: 3 }]).data.map(readTrace);
-  expect(own?.y).toEqual(["one, layer 3", "one at K 8, layer 3"]);
+test("rows name the layer of their run, and are sorted by K", () => {
+  const { data, layout } = faithfulnessFigure(figure, "one", [{ name: "one", layer: 3, k: 16 }]);
+  expect(readTrace(data[0] ?? {}).y).toEqual(["one at K 16, layer 3", "one at K 8, layer 3"]);
+  expect(layout.yaxis).toMatchObject({ categoryarray: ["one at K 8, layer 3", "one at K 16, layer 3", "two"] });
 });

@@ -38,20 +38,26 @@ export function routingFigure(figure: FigureData): FigureData {
 interface LayerOfRun {
   readonly name: string;
   readonly layer: number;
+  readonly k: number;
 }
 
-/** The names of a trace's points, with the layer of each run. */
+const K_OF_LABEL = / at K (\d+)/;
+
+/** The names of a trace's points, with the layer of each run, and K if the run was evaluated at several. */
 function withLayers(raw: RawTrace, runs: readonly LayerOfRun[]): RawTrace {
   const names = list(raw.customdata);
-  const layerOf = (name: unknown) => runs.find((run) => run.name === name)?.layer;
-  const labels = list(raw.y).map((label, i) => {
-    const layer = layerOf(names[i]);
-    return layer === undefined ? label : `${String(label)}, layer ${layer}`;
+  const texts = list(raw.y).map(String);
+  const hasSeveral = (name: unknown) => texts.some((text, i) => names[i] === name && K_OF_LABEL.test(text));
+  const labels = texts.map((text, i) => {
+    const run = runs.find(({ name }) => name === names[i]);
+    if (run === undefined) return text;
+    const k = hasSeveral(run.name) && !K_OF_LABEL.test(text) ? ` at K ${run.k}` : "";
+    return `${text}${k}, layer ${run.layer}`;
   });
   return { ...raw, y: labels };
 }
 
-/** Rows of the run first, then those of the same layer, then the others by layer. */
+/** Rows of the run first, then those of the same layer, then the others by layer; those of a run by K. */
 function rowOrder(named: readonly RawTrace[], run: string, runs: readonly LayerOfRun[]): readonly unknown[] {
   const [first] = named;
   if (first === undefined) return [];
@@ -59,8 +65,14 @@ function rowOrder(named: readonly RawTrace[], run: string, runs: readonly LayerO
   const layerOf = (name: unknown) => runs.find((one) => one.name === name)?.layer ?? Infinity;
   const rank = (name: unknown) => (name === run ? -2 : layerOf(name) === layerOf(run) ? -1 : layerOf(name));
   return list(first.y)
-    .map((label, i) => ({ label, rank: rank(names[i]) }))
-    .sort((a, b) => a.rank - b.rank)
+    .map(String)
+    .map((label, i) => ({
+      label,
+      name: String(names[i]),
+      rank: rank(names[i]),
+      k: Number(K_OF_LABEL.exec(label)?.[1]),
+    }))
+    .sort((a, b) => a.rank - b.rank || a.name.localeCompare(b.name, "en") || a.k - b.k)
     .map(({ label }) => label);
 }
 
@@ -81,6 +93,8 @@ export function faithfulnessFigure(figure: FigureData, run: string, runs: readon
     data,
     layout: {
       ...figure.layout,
+      // The server sets marks of one row side by side, which looks like rows that are off their names.
+      scattermode: "overlay",
       yaxis: {
         ...(figure.layout.yaxis ?? {}),
         categoryorder: "array",

@@ -55,13 +55,16 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
           </section>
           <ServerFigure
             name="faithfulness"
-            note="Fair between runs of one layer. MLPs of different layers are worth different amounts: compare each run with its MLP’s mean output, in the same row."
+            note="with 95 % intervals. Fair between runs of one layer: MLPs of different layers are worth different amounts, so compare a run with its MLP’s mean output, in the same row."
             prepare={(figure) => faithfulnessFigure(figure, run.name, runs)}
           />
           <section className="pane settings">
             <div className="pane-h">
               <h2>All metrics</h2>
-              <span className="note">95 % intervals: losses resample sequences, continuations count prompts</span>
+              <span className="note">
+                95 % intervals: losses resample sequences, continuations count prompts (Wilson); none covers training
+                seeds
+              </span>
             </div>
             <FactsTable
               label="Faithfulness"

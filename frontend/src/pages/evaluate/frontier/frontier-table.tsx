@@ -75,7 +75,7 @@ export function FrontierTable({ frontier, own }: { readonly frontier: Frontier; 
               <Term id="routing_share">Routing share</Term>
             </th>
             <th className="num">
-              <Term id="strict_routing_share">Strict</Term>
+              <Term id="strict_routing_share">Strict routing share</Term>
             </th>
           </tr>
         </thead>

@@ -47,3 +47,15 @@ test("the index is the larger sample", () => {
   expect(many?.level).toBe("act");
   expect(many?.command).toContain("--num-experts 2048");
 });
+
+test("the sample of a finding is named, with its size", () => {
+  const duplicates = {
+    ...metric("Near-duplicate experts", 0.01),
+    description: "cosine at least 0.95; a random sample of 1,000 of 4,096 experts, each compared with all others",
+  };
+  const [found] = findings({ ...evaluation(0, 0), health: [duplicates] }, RUN);
+  expect(found?.title).toBe("10 of 1,000 sampled experts (1.0 %) have a near-duplicate");
+  expect(found?.advice).toContain(
+    "Measured on a random sample of 1,000 of 4,096 experts, each compared with all others.",
+  );
+});

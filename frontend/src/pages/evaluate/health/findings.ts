@@ -42,12 +42,13 @@ interface Evaluated {
   readonly text: string;
   /** Null if it was not measured. */
   readonly stableRank: number | null;
-  /** What the metric was measured on, such as `over 4,096 experts`. */
+  /** What the metric was measured on, such as `a random sample of 32 of 4,096 experts`. */
   readonly sample: string;
 }
 
-/** The sample of a metric in brackets. */
-const measuredOver = ({ sample }: Evaluated) => (sample === "" ? "" : ` (${sample})`);
+/** The sample of a metric as a sentence. */
+const measuredOn = ({ sample }: Evaluated) => (sample === "" ? "" : ` Measured on ${sample}.`);
+const NOTHING = "Nothing to change:";
 const limit = (share: number) => `${100 * share} %`;
 
 function trainCommand(run: TrainedRun, experts: number, flags = ""): string {
@@ -87,34 +88,53 @@ function inactive(share: number, evaluated: Evaluated): Finding {
       experts,
       command: `mxd index ${run.name} --dataset ${run.text} --tokens ${enoughTokens(run)}`,
     };
-  if (count / run.num_experts <= MAX_INACTIVE) return { level: "good", title, advice: where + other, experts };
+  if (count / run.num_experts <= MAX_INACTIVE) {
+    const reading = ` ${NOTHING} at most ${limit(MAX_INACTIVE)}. The rarest active experts have few examples, so read their labels with care.`;
+    return { level: "good", title, advice: where + other + reading, experts };
+  }
   const advice = `${where}${other} More than ${limit(MAX_INACTIVE)} of the parameters are unused. Train with fewer experts:`;
   return { level: "act", title, advice, experts, command: fewerExperts(evaluated) };
 }
 
 function densest(share: number, evaluated: Evaluated): Finding {
-  const title = `The most used expert is active on ${formatPercent(share, 1)} % of the tokens`;
+  const title = `The most used expert is active on ${formatPercent(share, 1)} % of ${formatCount(evaluated.tokens)} tokens`;
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
-  if (share <= MAX_DENSITY) return { level: "good", title, advice: "No expert is active on most tokens.", experts };
+  if (share <= MAX_DENSITY)
+    return {
+      level: "good",
+      title,
+      advice: `${NOTHING} no expert is active on more than ${limit(MAX_DENSITY)} of the tokens. The densest ones say least about any one token; in Routing, filter them out by density.`,
+      experts,
+    };
   const advice =
     "It says little about any one token. Hide it in Routing by its density, or balance the load in training:";
   return { level: "act", title, advice, experts, command: balanced(evaluated) };
 }
 
 function load(effective: number, evaluated: Evaluated): Finding {
-  const title = `The load is spread as evenly as over ${formatCount(effective)} equally used experts, of ${formatCount(evaluated.run.num_experts)}`;
-  if (effective >= MIN_EFFECTIVE * evaluated.run.num_experts) {
-    return { level: "good", title, advice: `Above the limit of ${limit(MIN_EFFECTIVE)} of the experts.` };
+  const { run, tokens } = evaluated;
+  const title = `Effective number of experts: ${formatCount(effective)} of all ${formatCount(run.num_experts)}`;
+  const meaning = `The entropy of the load is that of so many equally used experts. On only ${formatCount(tokens)} tokens it tends to be too low, because rare experts are missed.`;
+  if (effective >= MIN_EFFECTIVE * run.num_experts) {
+    return { level: "good", title, advice: `${meaning} ${NOTHING} at least ${limit(MIN_EFFECTIVE)} count.` };
   }
-  const advice = `Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
+  const advice = `${meaning} Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
   return { level: "act", title, advice, command: balanced(evaluated) };
 }
 
 function duplicates(share: number, evaluated: Evaluated): Finding {
-  const title = `${formatPercent(share, 1)} % of the experts have a near-duplicate`;
+  const sampled = Number(/[\d,]+/.exec(evaluated.sample)?.[0].replaceAll(",", "") ?? 0);
+  const title =
+    sampled > 0
+      ? `${formatCount(share * sampled)} of ${formatCount(sampled)} sampled experts (${formatPercent(share, 1)} %) have a near-duplicate`
+      : `${formatPercent(share, 1)} % of the experts have a near-duplicate`;
   if (share <= MAX_DUPLICATES)
-    return { level: "good", title, advice: `Hardly any expert repeats another${measuredOver(evaluated)}.` };
-  const advice = `More than ${limit(MAX_DUPLICATES)} repeat another${measuredOver(evaluated)}. Train with fewer experts:`;
+    return {
+      level: "good",
+      title,
+      advice: `${measuredOn(evaluated).trim()} ${NOTHING} at most ${limit(MAX_DUPLICATES)} repeat another.`.trim(),
+    };
+  const advice = `More than ${limit(MAX_DUPLICATES)} repeat another.${measuredOn(evaluated)} Train with fewer experts:`;
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
 }
 
@@ -124,11 +144,11 @@ function rank(share: number, evaluated: Evaluated): Finding {
   const stable =
     stableRank === null
       ? ""
-      : ` Their stable rank is ${formatFixed(stableRank, 1)}: few directions hold most of each matrix.`;
-  const measured = measuredOver(evaluated);
+      : ` Their stable rank is ${formatFixed(stableRank, 1)}: few output directions hold most of each matrix.`;
+  const measured = measuredOn(evaluated);
   if (share >= MIN_RANK)
-    return { level: "good", title, advice: `Experts are full linear maps, or nearly so${measured}.${stable}` };
-  const advice = `Some experts write to few output directions, which storing a layer in 8 bits can cause${measured}.${stable}`;
+    return { level: "good", title, advice: `${NOTHING} full linear maps, or nearly so.${stable}${measured}` };
+  const advice = `Some experts write to few output directions, which storing a layer in 8 bits can cause.${stable}${measured}`;
   return { level: "act", title, advice };
 }
 
@@ -140,8 +160,8 @@ const RULES: Readonly<Record<string, (value: number, evaluated: Evaluated) => Fi
   "Normalised rank": rank,
 };
 
-/** The sample at the end of a description, such as `over 4,096 experts`; empty if there is none. */
-const sampleOf = (description: string) => /(?:mean )?over [\d,]+ [a-z ]+$/.exec(description)?.[0] ?? "";
+/** The sample at the end of a description; empty if there is none. */
+const sampleOf = (description: string) => /(?:a random sample of|all) [\d,]+ .*experts.*$/.exec(description)?.[0] ?? "";
 
 /** Findings that call for an action come first. */
 export function findings(

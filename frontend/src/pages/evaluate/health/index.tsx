@@ -4,7 +4,7 @@ import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 import "./health.css";
 
-import type { EvaluationSummary, RunSummary } from "@/api/types";
+import type { EvaluationSummary, FigureData, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withDensityAxis } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
@@ -43,7 +43,7 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
   const toAct = found.filter(({ level }) => level === "act").length;
   const verdict =
     toAct === 0
-      ? "No finding calls for an action"
+      ? `Nothing to change: all ${found.length} findings are within their limits`
       : `${toAct} of ${found.length} findings ${toAct === 1 ? "calls" : "call"} for an action`;
   return (
     <section className="pane settings" aria-label="Findings">
@@ -64,6 +64,12 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
   );
 }
 
+/** A density histogram whose axis says what it counts. */
+function withExpertsAxis(figure: FigureData): FigureData {
+  const { layout, ...rest } = withDensityAxis(figure, null);
+  return { ...rest, layout: { ...layout, yaxis: { ...(layout.yaxis ?? {}), title: { text: "experts" } } } };
+}
+
 function RunHealth({ run }: { readonly run: RunSummary }) {
   const command = evaluateCommand(run.name);
   const sample = ({ tokens, text }: EvaluationSummary) => `${formatCount(tokens)} tokens of ${shortSource(text)}`;
@@ -72,14 +78,20 @@ function RunHealth({ run }: { readonly run: RunSummary }) {
       {(evaluation) => (
         <>
           <Findings evaluation={evaluation} run={run} />
-          <ServerFigure name="load" run={run.name} command={command} prepare={withLegend} note={sample(evaluation)} />
+          <ServerFigure
+            name="load"
+            run={run.name}
+            command={command}
+            prepare={withLegend}
+            note={`${sample(evaluation)}; at x, the least used x of the experts have y of all activations`}
+          />
           <ServerFigure
             name="density-evaluated"
             run={run.name}
             command={command}
             height={280}
             note={`${sample(evaluation)}; experts that are active on none of them are left out`}
-            prepare={(figure) => withDensityAxis(figure, null)}
+            prepare={withExpertsAxis}
           />
           <section className="pane settings">
             <div className="pane-h">

@@ -54,7 +54,22 @@ describe("training curves", () => {
     const curve = { tokens: [1, 2], values: [1, 0.5] };
     const figure = { name: "normalized_mse", curve, run: "a", axisEnd: 10 } as const;
     expect(curveFigure({ ...figure, other: null }).data).toHaveLength(3);
-    expect(curveFigure({ ...figure, other: { run: "b", curve } }).data).toHaveLength(4);
+    expect(curveFigure({ ...figure, other: { run: "b", curve } }).data).toHaveLength(5);
     expect(curveFigure({ ...figure, curve: { tokens: [], values: [] }, other: null }).data).toHaveLength(2);
+  });
+
+  it("are labelled with the last logged values, on sides that do not overlap", () => {
+    const curve = { tokens: [1, 2, 12], values: [1, 0.5, 0.1] };
+    const { data } = curveFigure({
+      name: "normalized_mse",
+      curve,
+      run: "a",
+      axisEnd: 10,
+      other: { run: "b", curve: { tokens: [1], values: [0.7] } },
+    });
+    expect(data.slice(-2).map(({ text, textposition }) => [text, textposition])).toEqual([
+      [["0.7000"], "top right"],
+      [["0.5000"], "bottom right"],
+    ]);
   });
 });

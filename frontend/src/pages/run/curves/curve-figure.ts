@@ -14,13 +14,13 @@ export interface CurveLabels {
 }
 
 export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
-  normalized_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "log scale" },
+  normalized_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "in training, log scale" },
   dead_share: {
     title: "Dead share",
     segment: "Dead share",
     scale: "linear",
     digits: 4,
-    note: "share of experts inactive since the last logged step",
+    note: "share of experts active on none of the last 262,144 training tokens",
   },
   l0: { title: "Active experts", segment: "L0", scale: "linear", digits: 2, note: "mean per token" },
   stable_rank: {
@@ -92,53 +92,56 @@ interface CurveFigure {
   readonly other: { readonly run: string; readonly curve: Curve } | null;
 }
 
-function endMarker(tokens: number, value: number, digits: number) {
+interface End {
+  readonly tokens: number;
+  readonly value: number;
+}
+
+/** The last logged point that the axis shows. Tables have the same value, not that of the moving average. */
+function endOf({ tokens, values }: Curve, axisEnd: number): End | null {
+  const i = tokens.findLastIndex((at) => at <= axisEnd);
+  const [at, value] = [tokens[i], values[i]];
+  return at === undefined || value === undefined ? null : { tokens: at, value };
+}
+
+/** A marker with its value; above the end of the line if it is the higher of two, below if it is the lower. */
+function endMarker({ tokens, value }: End, other: End | null, role: string, digits: number) {
+  const place = other === null ? "middle" : value >= other.value ? "top" : "bottom";
   return {
     type: "scatter",
     mode: "markers+text",
-    meta: { role: "this-run" },
+    meta: { role },
     x: [tokens / MILLION],
     y: [value],
     text: [value.toFixed(digits)],
-    textposition: "top center",
-    marker: { size: 7 },
+    textposition: `${place} right`,
+    marker: { size: 6 },
     cliponaxis: false,
     hoverinfo: "skip",
   };
 }
 
-/** Label of the other run at the end of its visible line, on the side away from the value of the first run. */
-function otherRunLabel(other: CurveFigure["other"], axisEnd: number, scale: "log" | "linear", own: number | undefined) {
-  const lastVisible = other?.curve.tokens.findLastIndex((tokens) => tokens <= axisEnd) ?? -1;
-  const value = other === null || lastVisible < 0 ? undefined : smooth(other.curve.values)[lastVisible];
-  if (other === null || value === undefined) return [];
-  const x = (other.curve.tokens[lastVisible] ?? 0) / MILLION;
-  const y = scale === "log" ? Math.log10(value) : value;
-  const xanchor = x > (0.8 * axisEnd) / MILLION ? "right" : "left";
-  // The value of the first run is written above its end.
-  const isBelow = own === undefined || value <= own;
-  const place = isBelow ? { yanchor: "top", yshift: -8 } : { yanchor: "bottom", yshift: 20 };
-  return [{ text: other.run, x, y, xanchor, ...place, showarrow: false }];
-}
-
 export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): FigureData {
   const { scale, digits, title } = CURVE_LABELS[name];
   const smoothed = smooth(curve.values);
-  const last = smoothed.at(-1);
+  const end = endOf(curve, axisEnd);
+  const otherEnd = other === null ? null : endOf(other.curve, axisEnd);
   return {
     name: "training",
     title: `${title} of ${run}`,
     drawn: curve.values.length,
     total: curve.values.length,
     data: [
-      ...(other === null ? [] : [line(other.curve, smooth(other.curve.values), "other", other.run, digits)]),
-      line(curve, curve.values, "raw", `${run}, raw`, digits),
-      line(curve, smoothed, "this-run", run, digits),
-      ...(last === undefined ? [] : [endMarker(curve.tokens.at(-1) ?? 0, last, digits)]),
+      ...(other === null
+        ? []
+        : [line(other.curve, smooth(other.curve.values), "other", `${other.run}, moving average`, digits)]),
+      line(curve, curve.values, "raw", `${run}, as logged`, digits),
+      line(curve, smoothed, "this-run", `${run}, moving average`, digits),
+      ...(otherEnd === null ? [] : [endMarker(otherEnd, end, "other", digits)]),
+      ...(end === null ? [] : [endMarker(end, otherEnd, "this-run", digits)]),
     ],
     layout: {
-      annotations: otherRunLabel(other, axisEnd, scale, last),
-      margin: { l: 48, r: 24, t: 12, b: 38 },
+      margin: { l: 48, r: 52, t: 12, b: 38 },
       xaxis: { title: { text: "training tokens, millions" }, range: [0, axisEnd / MILLION], showgrid: false },
       yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },
     },

@@ -1,7 +1,7 @@
 /** Properties of two runs, with the differences marked. */
 
 import type { RunDetail } from "@/api/types";
-import { activeK, gateName, methodName, shortSource, statusName } from "@/components/runs/run-labels";
+import { activeK, gateName, hasHiddenLayer, methodName, shortSource, statusName } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 import { isClose } from "./verdict";
@@ -44,11 +44,15 @@ const FACTS: readonly FactKind[] = [
   },
   { name: "Layer", value: ({ run }) => run.layer },
   { name: "Method", value: ({ run }) => methodName(run.method) },
-  { name: "Activation", value: ({ run }) => run.activation },
+  { name: "Activation function", value: ({ run }) => (hasHiddenLayer(run) ? run.activation : null) },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
   { name: "Active K", value: ({ run }) => activeK(run) },
   { name: "Gate", value: ({ run }) => gateName(run.gate) },
-  { name: "Hidden width H", value: ({ run }) => run.hidden_width, text: ({ run }) => formatCount(run.hidden_width) },
+  {
+    name: "Hidden width H",
+    value: ({ run }) => (hasHiddenLayer(run) ? run.hidden_width : null),
+    text: ({ run }) => (hasHiddenLayer(run) ? formatCount(run.hidden_width) : NONE),
+  },
   {
     name: "Parameters",
     isSame: isSameSize,
@@ -71,7 +75,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
   },
   {
-    name: "Dead in training, %",
+    name: "Dead, last 262,144 training tokens, %",
     value: ({ run }) => run.last_metric?.dead_share ?? null,
     text: ({ run }) => (run.last_metric === null ? NONE : formatPercent(run.last_metric.dead_share, 1)),
   },
@@ -82,7 +86,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.indexed_tokens === null ? "not indexed" : formatCompact(run.indexed_tokens)),
   },
   {
-    name: "Active in index",
+    name: "Experts active in index",
     value: ({ run }) => run.active_experts,
     text: ({ run }) => (run.active_experts === null ? "not indexed" : formatCount(run.active_experts)),
   },

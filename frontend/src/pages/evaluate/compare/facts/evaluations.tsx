@@ -15,19 +15,33 @@ import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
-import { commonEvaluation, factPairs, type CommonEvaluation } from "./common-evaluation";
-import { inactiveVerdict, interpretabilityVerdict, metricsVerdict } from "./other-measures";
+import { commonEvaluation, type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
+import { type Favour, favour } from "./favours";
+import {
+  deadVerdict,
+  interpretabilityVerdict,
+  metricsVerdict,
+  reconstructionNote,
+  routingVerdict,
+} from "./other-measures";
 import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
 
 interface EvaluationsProps {
   readonly one: string;
   readonly other: string;
+  readonly isSameMlp: boolean;
 }
 
 const OTHER_MLP = "Not comparable: the runs replace different MLPs, which are worth different amounts.";
 
+interface VerdictProps {
+  readonly one: RunDetail;
+  readonly other: RunDetail;
+  readonly isSameMlp: boolean;
+}
+
 /** The verdict on both runs, one row per kind of measure. */
-export function Verdict({ one, other }: { readonly one: RunDetail; readonly other: RunDetail }) {
+export function Verdict({ one, other, isSameMlp }: VerdictProps) {
   const [name, otherName] = [one.run.name, other.run.name];
   const evaluations = [useQuery(evaluationsQuery(name)), useQuery(evaluationsQuery(otherName))] as const;
   const loss = useQuery(lossDifferenceQuery(name, otherName));
@@ -35,13 +49,13 @@ export function Verdict({ one, other }: { readonly one: RunDetail; readonly othe
   const [first, second] = evaluations;
   const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);
   const difference = loss.data?.difference ?? null;
-  const isSameMlp = one.run.language_model === other.run.language_model && one.run.layer === other.run.layer;
   const isFair = unfairDifferences(one.run, other.run).length === 0;
   const isMeasured = experts.every(({ data }) => data !== undefined);
   const rows: readonly (readonly [string, string | null])[] = [
     ["Loss", isSameMlp ? common && difference && evaluationVerdict(common, difference) : OTHER_MLP],
+    ["Routing", isSameMlp ? common && routingVerdict(common) : OTHER_MLP],
     ["Other metrics", isSameMlp ? common && metricsVerdict(common) : OTHER_MLP],
-    ["Inactive experts", common && inactiveVerdict(common)],
+    ["Dead experts", deadVerdict(one.run, other.run) ?? "Not measured: both runs need an index (mxd index)."],
     [
       "Interpretability",
       isMeasured ? interpretabilityVerdict(experts[0].data?.measured ?? null, experts[1].data?.measured ?? null) : null,
@@ -76,13 +90,32 @@ function Value({ fact }: { readonly fact: Fact }) {
   );
 }
 
+const MARKS = { one: { clear: "◀", unclear: "◁" }, other: { clear: "▶", unclear: "▷" } } as const;
+
+/** An arrow at the run that a metric favours; hollow if that is not clear. */
+function FavourMark({ found, common }: { readonly found: Favour | null; readonly common: CommonEvaluation }) {
+  if (found === null) return <td className="mark" />;
+  const { side, isClear } = found;
+  return (
+    <td className="mark">
+      <span aria-hidden="true">{MARKS[side][isClear ? "clear" : "unclear"]}</span>
+      <span className="sr">
+        favours {common[side].run}
+        {isClear ? "" : ", not clearly"}
+      </span>
+    </td>
+  );
+}
+
 interface MetricsTableProps {
   readonly label: string;
   readonly common: CommonEvaluation;
   readonly pairs: ReturnType<typeof factPairs>;
+  /** Which run a metric favours; null for no metric. */
+  readonly favourOf: (pair: FactPair) => Favour | null;
 }
 
-function MetricsTable({ label, common, pairs }: MetricsTableProps) {
+function MetricsTable({ label, common, pairs, favourOf }: MetricsTableProps) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
@@ -93,19 +126,23 @@ function MetricsTable({ label, common, pairs }: MetricsTableProps) {
             <th scope="col" className="num mono">
               {common.one.run}
             </th>
+            <th scope="col" className="mark">
+              <span className="sr">Favours</span>
+            </th>
             <th scope="col" className="num mono">
               {common.other.run}
             </th>
           </tr>
         </thead>
         <tbody>
-          {pairs.map(({ name, one, other }, i) => (
-            <Fragment key={name}>
-              <GroupRow fact={one} previous={pairs[i - 1]?.one} columns={3} />
-              <tr className={factRow(one)}>
-                <th scope="row">{name}</th>
-                <Value fact={one} />
-                <Value fact={other} />
+          {pairs.map((pair, i) => (
+            <Fragment key={pair.name}>
+              <GroupRow fact={pair.one} previous={pairs[i - 1]?.one} columns={4} />
+              <tr className={factRow(pair.one)}>
+                <th scope="row">{pair.name}</th>
+                <Value fact={pair.one} />
+                <FavourMark found={favourOf(pair)} common={common} />
+                <Value fact={pair.other} />
               </tr>
             </Fragment>
           ))}
@@ -115,7 +152,42 @@ function MetricsTable({ label, common, pairs }: MetricsTableProps) {
   );
 }
 
-export function Evaluations({ one, other }: EvaluationsProps) {
+const NO_FAVOUR = () => null;
+
+/** The metrics of both runs, with arrows if they replace the same MLP. */
+function CommonTables({ common, isSameMlp }: { readonly common: CommonEvaluation; readonly isSameMlp: boolean }) {
+  const { data: loss } = useQuery(lossDifferenceQuery(common.one.run, common.other.run));
+  const pairs = factPairs(common.one.faithfulness, common.other.faithfulness);
+  const note = isSameMlp ? reconstructionNote(pairs) : null;
+  return (
+    <>
+      {isSameMlp && (
+        <p className="ink2">
+          ◀ ▶ favours this run, clearly: the paired difference excludes zero or the intervals do not overlap. ◁ ▷ not
+          clearly. Jacobian agreement counts minus its control.
+        </p>
+      )}
+      {note !== null && <p className="ink2">{note}</p>}
+      <MetricsTable
+        label="Evaluations of both runs"
+        common={common}
+        pairs={pairs}
+        favourOf={isSameMlp ? (pair) => favour(pair, pairs, loss?.difference ?? null) : NO_FAVOUR}
+      />
+      <details className="more-metrics">
+        <summary>Expert health of both runs</summary>
+        <MetricsTable
+          label="Expert health of both runs"
+          common={common}
+          pairs={factPairs(common.one.health, common.other.health)}
+          favourOf={NO_FAVOUR}
+        />
+      </details>
+    </>
+  );
+}
+
+export function Evaluations({ one, other, isSameMlp }: EvaluationsProps) {
   const queries = [useQuery(evaluationsQuery(one)), useQuery(evaluationsQuery(other))] as const;
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
@@ -145,21 +217,7 @@ export function Evaluations({ one, other }: EvaluationsProps) {
           <Command text={`mxd evaluate ${one} ${other} --dataset HELD_OUT_TEXT --tokens 100k`} />
         </>
       ) : (
-        <>
-          <MetricsTable
-            label="Evaluations of both runs"
-            common={common}
-            pairs={factPairs(common.one.faithfulness, common.other.faithfulness)}
-          />
-          <details className="more-metrics">
-            <summary>Expert health of both runs</summary>
-            <MetricsTable
-              label="Expert health of both runs"
-              common={common}
-              pairs={factPairs(common.one.health, common.other.health)}
-            />
-          </details>
-        </>
+        <CommonTables common={common} isSameMlp={isSameMlp} />
       )}
     </section>
   );

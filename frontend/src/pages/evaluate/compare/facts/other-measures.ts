@@ -1,44 +1,94 @@
-/** What a comparison says besides the loss: other metrics, inactive experts, label scores and token entropy. */
+/** What a comparison says besides the loss: routing, other metrics, dead experts, label scores and token entropy. */
 
-import type { EvaluationSummary, Fact, Interpretability, MeanOverExperts } from "@/api/types";
+import type { Fact, Interpretability, MeanOverExperts } from "@/api/types";
 import { formatFact } from "@/components/runs/facts";
 import { shortSource } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 
-import { type CommonEvaluation, factPairs } from "./common-evaluation";
+import { type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
+import { controlOf, type Favour, favour, isOfTheLoss } from "./favours";
 
-/** Metrics that repeat the loss increase, which has a paired test of its own. */
-const OF_THE_LOSS = ["Loss increase", "Loss recovered vs zero ablation", "Loss recovered vs mean ablation"];
 /** Quantile of the normal distribution for a 95 % interval. */
 const Z95 = 1.96;
 
-const hasInterval = ({ low, high }: Fact) => low != null && high != null && low < high;
-const isApart = (a: Fact, b: Fact) => (a.low ?? 0) > (b.high ?? 0) || (b.low ?? 0) > (a.high ?? 0);
-
-/** Metrics with intervals that do not overlap, and those whose intervals do. Null without such metrics. */
-export function metricsVerdict({ one, other }: CommonEvaluation): string | null {
-  const pairs = factPairs(one.faithfulness, other.faithfulness).filter(
-    (pair) => !OF_THE_LOSS.includes(pair.name) && hasInterval(pair.one) && hasInterval(pair.other),
-  );
-  if (pairs.length === 0) return null;
-  const apart = pairs.filter((pair) => isApart(pair.one, pair.other));
-  const differing = apart.map(
-    (pair) =>
-      `${pair.name} ${formatFact(pair.one.value, pair.one.unit)} against ${formatFact(pair.other.value, pair.other.unit)}`,
-  );
-  const count = `${apart.length} of ${pairs.length} other metrics have intervals that do not overlap`;
-  const rest = "Overlapping intervals do not show that two runs are equal.";
-  return apart.length === 0 ? `${count}. ${rest}` : `${count}: ${differing.join("; ")}. ${rest}`;
+interface Favoured {
+  readonly pair: FactPair;
+  readonly favour: Favour;
 }
 
-const inactiveShare = ({ health }: EvaluationSummary) =>
-  health.find(({ name }) => name === "Inactive experts")?.value ?? null;
+function valuesOf({ name, one, other }: FactPair, pairs: readonly FactPair[]): string {
+  const values = ({ one: a, other: b }: Pick<FactPair, "one" | "other">) =>
+    `${formatFact(a.value, a.unit)} against ${formatFact(b.value, b.unit)}`;
+  const control = controlOf({ name, one, other }, pairs);
+  return `${name} ${values({ one, other })}${control === undefined ? "" : ` (controls ${values(control)})`}`;
+}
 
-/** Experts that the evaluated text does not activate; null if unknown. */
-export function inactiveVerdict({ one, other }: CommonEvaluation): string | null {
-  const [first, second] = [inactiveShare(one), inactiveShare(other)];
-  if (first === null || second === null) return null;
-  return `${formatFact(first, "share")} of the experts of ${one.run} and ${formatFact(second, "share")} of those of ${other.run} are active on none of the ${formatCount(one.tokens)} evaluated tokens.`;
+/** Metrics besides the loss that clearly favour a run. Null without such metrics. */
+export function metricsVerdict({ one, other }: CommonEvaluation): string | null {
+  const pairs = factPairs(one.faithfulness, other.faithfulness);
+  const judged = pairs.flatMap((pair): readonly Favoured[] => {
+    const found = isOfTheLoss(pair) ? null : favour(pair, pairs, null);
+    return found === null ? [] : [{ pair, favour: found }];
+  });
+  if (judged.length === 0) return null;
+  const sentences = ([one.run, other.run] as const).flatMap((run, i) => {
+    const clear = judged.filter(({ favour: { side, isClear } }) => isClear && (side === "one") === (i === 0));
+    if (clear.length === 0) return [];
+    return [`In favour of ${run}: ${clear.map(({ pair }) => valuesOf(pair, pairs)).join("; ")}.`];
+  });
+  const rest = "The other metrics are not clear, which does not show that the runs are equal.";
+  return [...sentences, judged.every(({ favour: { isClear } }) => isClear) ? "" : rest].join(" ").trim();
+}
+
+/** Why normalised MSE and variance explained can favour different runs; null if they do not. */
+export function reconstructionNote(pairs: readonly FactPair[]): string | null {
+  const [mse, variance] = ["Normalised MSE", "Variance explained"].map((name) => {
+    const pair = pairs.find((one) => one.name === name);
+    return pair === undefined ? null : favour(pair, pairs, null);
+  });
+  if (!mse || !variance || mse.side === variance.side) return null;
+  return (
+    "Normalised MSE and variance explained favour different runs. Both can be true: normalised MSE divides each token’s error by its own ‖y‖², so every token counts equally. " +
+    "Variance explained divides the summed error by the total variance, so tokens with a large output count most."
+  );
+}
+
+/** Routing shares of both runs, and which loss they flatter. Null if they were not measured. */
+export function routingVerdict({ one, other }: CommonEvaluation): string | null {
+  const pairs = factPairs(one.faithfulness, other.faithfulness);
+  const pair = ["Strict routing share", "Routing share"]
+    .map((name) => pairs.find((each) => each.name === name))
+    .find(Boolean);
+  if (pair === undefined) return null;
+  const text = ({ value, low, high, unit }: Fact) =>
+    `${formatFact(value, unit)} (${formatFact(low, unit)} to ${formatFact(high, unit)})`;
+  const [lower, higher] =
+    (pair.one.value ?? 0) < (pair.other.value ?? 0) ? [pair.one, pair.other] : [pair.other, pair.one];
+  const isApart = (lower.high ?? 0) < (higher.low ?? 0);
+  const run = lower === pair.one ? one.run : other.run;
+  const consequence = isApart
+    ? ` More of the output of ${run} does not depend on routing, which makes its loss increase look better.`
+    : " The intervals overlap, so the losses are comparable.";
+  return `${pair.name} ${text(pair.one)} against ${text(pair.other)}.${consequence}`;
+}
+
+interface IndexedRun {
+  readonly name: string;
+  readonly num_experts: number;
+  readonly active_experts: number | null;
+  readonly indexed_tokens: number | null;
+}
+
+/** Share of experts that no indexed token activates; null without both indexes. */
+export function deadVerdict(one: IndexedRun, other: IndexedRun): string | null {
+  const texts = [one, other].flatMap(({ name, num_experts: count, active_experts: active, indexed_tokens: tokens }) =>
+    active === null || tokens === null
+      ? []
+      : [
+          `${formatFact(1 - active / count, "share")} of the experts of ${name} are active on none of ${formatCount(tokens)} indexed tokens`,
+        ],
+  );
+  return texts.length < 2 ? null : `${texts.join("; ")}.`;
 }
 
 /** A difference of two means over experts, with its 95 % interval. */
@@ -51,8 +101,8 @@ function differenceOf(one: MeanOverExperts, other: MeanOverExperts, digits: numb
 }
 
 const MEASURES = [
-  { key: "label_score", name: "label score", digits: 3 },
-  { key: "token_entropy", name: "token entropy in bits", digits: 2 },
+  { key: "label_score", name: "label score (higher is easier to describe)", digits: 3 },
+  { key: "token_entropy", name: "token entropy in bits (lower is more specific)", digits: 2 },
 ] as const;
 
 const indexOf = ({ indexed_tokens: tokens, index_text: text }: Interpretability) =>

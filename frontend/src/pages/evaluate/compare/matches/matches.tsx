@@ -56,15 +56,23 @@ interface MatchedExpertsProps extends MatchesProps {
   readonly comparison: RunComparison;
 }
 
-/** Runs with one seed may start from the same gate; the chance level does not take that into account. */
+const median = (values: readonly number[]) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
+
+/** Experts of one id start from the same example token; the chance level does not take that into account. */
 function SameStart({ comparison, one, other }: Pick<MatchedExpertsProps, "comparison" | "one" | "other">) {
-  const numSame = comparison.pairs.filter((pair) => pair.one.expert === pair.other.expert).length;
+  const { pairs } = comparison;
+  const rest = pairs.filter((pair) => pair.one.expert !== pair.other.expert);
+  const numSame = pairs.length - rest.length;
   if (one.seed !== other.seed || numSame === 0) return null;
+  const mutual = rest.filter((pair) => pair.mutual).length;
   return (
-    <p className="ink2">
-      Both runs have seed {one.seed}, and {formatCount(numSame)} of {formatCount(comparison.pairs.length)} pairs have
-      the same id. A common initialisation can cause such matches. <Term id="recurrence">Found again</Term> compares
-      runs with other seeds.
+    <p>
+      {numSame > rest.length ? "Most of these matches" : "Many of these matches"} come from the common initialisation:
+      both runs have seed {one.seed}, and {formatCount(numSame)} of {formatCount(pairs.length)} pairs have the same id,
+      so both experts start from the same weights or example token.
+      {rest.length > 0 &&
+        ` Of the other ${formatCount(rest.length)} pairs, ${formatPercent(mutual / rest.length, 1)} % are mutual, with a median cosine of ${formatFixed(median(rest.map(({ cosine }) => cosine)))}.`}{" "}
+      Only runs with other seeds show that experts are <Term id="recurrence">found again</Term>.
     </p>
   );
 }

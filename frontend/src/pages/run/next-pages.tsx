@@ -1,0 +1,46 @@
+/** Pages that answer the next questions about a run. */
+
+import type { RunSummary } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
+import { LinkButton } from "@/components/ui/button";
+import { formatCount } from "@/lib/text/format";
+
+interface Step {
+  readonly label: string;
+  readonly to: string;
+}
+
+function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
+  const { page } = pageLinks(run.name);
+  const isIndexed = run.active_experts !== null;
+  const partner = runs.find(
+    ({ name, language_model: model, layer }) =>
+      name !== run.name && model === run.language_model && layer === run.layer,
+  );
+  return [
+    ...(isIndexed
+      ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active experts`, to: page("experts") }]
+      : []),
+    { label: "Route a prompt", to: page("routing") },
+    { label: "Steer with an expert", to: page("steering") },
+    ...(partner === undefined
+      ? []
+      : [{ label: `Compare with ${partner.name}`, to: page("compare", { with: partner.name }) }]),
+    ...(run.evaluated_k.length > 1 ? [{ label: "Loss at fewer active experts", to: page("frontier") }] : []),
+    ...(run.held_out === null ? [] : [{ label: "Dead, dense and duplicate experts", to: page("health") }]),
+  ];
+}
+
+export function NextPages({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  return (
+    <nav className="next-pages" aria-label="Next steps">
+      {steps(run, runs).map(({ label, to }) => (
+        <LinkButton key={label} size="small" to={to}>
+          {label}
+        </LinkButton>
+      ))}
+    </nav>
+  );
+}
