@@ -127,8 +127,7 @@ export function ActivatingContexts({ run, detail, contexts, onNext }: Activating
         <div className="pane-h">
           <h2>Top examples</h2>
           <span className="note">
-            the {contexts.length} strongest, at most one per sequence; the outlined token has the largest activation; ‖
-            separates documents
+            the {contexts.length} strongest, at most one per sequence; outlined: their peaks; ‖ separates documents
           </span>
           <span className="grow" />
           <RampLegend kind="sequential" low="Activation 0" high={formatFixed(row.max_activation)} />

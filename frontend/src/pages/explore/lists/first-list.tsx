@@ -58,20 +58,21 @@ function ExampleList({ run }: { readonly run: string }) {
   const navigate = useNavigate();
   const links = usePageLinks();
   if (best.length === 0) return null;
+  // A callback of the mutation would be dropped: with the new list, this example is no longer on the page.
   const create = () =>
-    creation.mutate(
-      { name: NAME, experts: best.map(({ expert }) => expert) },
-      { onSuccess: ({ id }) => void navigate(links.list(id)) },
+    creation.mutateAsync({ name: NAME, experts: best.map(({ expert }) => expert) }).then(
+      ({ id }) => navigate(links.list(id)),
+      () => undefined, // the page shows the error
     );
   return (
     <section className="pane first-list">
       <div className="pane-h">
         <h2>Example: {NAME}</h2>
         <span className="note">
-          experts of {run} with high activations on few kinds of token and labels with good scores
+          experts of {run} with high activations, few kinds of token, and user labels or well-scored automatic ones
         </span>
         <span className="grow" />
-        <Button onClick={create} disabled={creation.isPending}>
+        <Button onClick={() => void create()} disabled={creation.isPending}>
           Create this list
         </Button>
       </div>

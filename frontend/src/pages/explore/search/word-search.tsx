@@ -26,9 +26,19 @@ interface SummaryProps {
   readonly hits: readonly SearchHit[];
 }
 
+/** A word near an example says little about the expert. */
+function ExampleCaveat({ hits }: { readonly hits: readonly SearchHit[] }) {
+  const count = hits.filter((hit) => hit.matched === "example").length;
+  if (count === 0) return null;
+  return (
+    <p className="caveat">
+      {formatCount(count)} of the listed match only by the text around an example, where they may fire on other words.
+    </p>
+  );
+}
+
 function Summary({ run, text, hits }: SummaryProps) {
   const experts = hits.map((hit) => hit.expert);
-  const onlyExamples = hits.filter((hit) => hit.matched === "example").length;
   const links = usePageLinks();
   const filters = { sort: "expert", order: "asc", search: text } as const;
   const { data } = useInfiniteQuery(expertsQuery(run.name, filters, 1));
@@ -40,8 +50,6 @@ function Summary({ run, text, hits }: SummaryProps) {
     <div className="search-bar">
       <span className="count" role="status">
         <b>{count}</b>, best match first{isCut && `; the first ${formatCount(experts.length)} are listed`}
-        {onlyExamples > 0 &&
-          `; ${formatCount(onlyExamples)} only by text around an example, where they may fire on other words`}
       </span>
       <span className="see-all">
         {isCut && (
@@ -79,6 +87,7 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   return (
     <>
       <Summary run={run} text={text} hits={hits} />
+      <ExampleCaveat hits={hits} />
       <WordHits run={run.name} text={text} hits={hits} />
     </>
   );

@@ -98,8 +98,9 @@ function MatrixSvd({ map }: { readonly map: ExpertMap }) {
         )}
       </div>
       <p className="ablation-note">
-        Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Relative to RMS:
-        |c| divided by its root mean square over all experts in that dimension; below 0.1 counts as near zero.
+        Computed from the weights alone. Tokens: final norm and unembedding applied to the direction. Later layers are
+        ignored, so in early layers the tokens often mean little. Relative to RMS: |c| divided by its root mean square
+        over all experts in that dimension; below 0.1 counts as near zero.
       </p>
     </>
   );

@@ -60,6 +60,7 @@ export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: Rand
   const numInTop = data.examples.length - unseen.length;
   const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
   const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.active_tokens);
+  if (unseen.length === 0) return null;
   if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
   return (
     <section className="group" aria-label="Random sample">

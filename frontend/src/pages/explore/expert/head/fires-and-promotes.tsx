@@ -3,10 +3,13 @@
 import type { ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatFoundAgain, formatPercent } from "@/lib/text/format";
+import { formatFoundAgain, formatPercent, formatPlural } from "@/lib/text/format";
 import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
+
+/** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
+const FEW_TOKENS = 20;
 
 /** Rarer tokens say little about the expert. */
 const MIN_SHARE = 0.05;
@@ -33,6 +36,15 @@ function Chips({ tokens }: ChipsProps) {
   );
 }
 
+function TooFew({ row }: { readonly row: ExpertRow }) {
+  if (row.active_tokens >= FEW_TOKENS) return null;
+  return (
+    <span className="too-few">
+      Active on only {formatPlural(row.active_tokens, "indexed token")}: too few to say what it responds to.
+    </span>
+  );
+}
+
 interface FiresAndPromotesProps {
   readonly run: string;
   readonly row: ExpertRow;
@@ -46,6 +58,7 @@ export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
       <span>
         <Term id="top_tokens">Most often on</Term> <Chips tokens={mainTokens(row)} />
       </span>
+      <TooFew row={row} />
       {ablation !== null && hasLogitEffect !== null && (
         <span>
           <Term id="direct_logit_effect">Promotes</Term>{" "}

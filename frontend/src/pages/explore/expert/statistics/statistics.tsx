@@ -88,7 +88,7 @@ function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow
           {formatFixed(row.max_activation)}
         </Fact>
         {row.active_tokens > 0 && (
-          <Fact name="Above half of max" term="above_half" unit="% of active tokens">
+          <Fact name="Above half of max" term="above_half" unit="%">
             {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
           </Fact>
         )}

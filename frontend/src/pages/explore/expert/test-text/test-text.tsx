@@ -33,7 +33,7 @@ function summary({ pieces, peak }: Activation, largest: number): string {
   const strongest = pieces.find((piece) => piece.index === peak)?.value ?? null;
   if (strongest === null) return `Inactive on all ${formatCount(pieces.length)} tokens.`;
   const share = largest > 0 ? `, ${formatFixed((100 * strongest) / largest, 0)} % of its overall maximum` : "";
-  return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, maximum ${formatFixed(strongest, 4)}${share}.`;
+  return `Active on ${formatCount(active)} of ${formatCount(pieces.length)} tokens, maximum ${formatFixed(strongest)}${share}.`;
 }
 
 function TestedText({
