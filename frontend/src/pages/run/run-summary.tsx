@@ -27,8 +27,8 @@ export function RunSummaryText({ run }: { readonly run: RunSummary }) {
           Trained on {formatCompact(run.trained_tokens)} tokens of{" "}
           <span className="mono" title={run.text}>
             {shortSource(run.text)}
-          </span>{" "}
-          with one seed.
+          </span>
+          , seed {run.seed}.
         </>
       )}
     </p>

@@ -46,9 +46,10 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         )}
         {sample !== "" && (
           <>
-            {sample}
-            <span className="r-interval">, with 95 % intervals over sequences, not seeds</span>. Dead experts are active
-            on no token of the run’s index, whose length follows the share.
+            {sample}, with 95 % intervals over sequences, not seeds.{" "}
+            <span className="r-index-note">
+              Dead experts are active on no token of the run’s index, whose length follows the share.
+            </span>
           </>
         )}
       </p>

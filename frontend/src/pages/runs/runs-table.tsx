@@ -54,7 +54,7 @@ const COLUMNS: readonly Column[] = [
   { sort: "k", name: "Active", unit: "K", className: "num r-size", term: "k" },
   { sort: "parameters", name: "Parameters", className: "num r-wide" },
   { sort: "trained_tokens", name: "Tokens", className: "num r-tokens", term: "trained_tokens" },
-  { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric", term: "training_mse" },
+  { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric r-training", term: "training_mse" },
   { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
   { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
   { sort: "routing_share", name: "Routing share", unit: "%", className: "num r-metric r-index", term: "routing_share" },
@@ -119,7 +119,9 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
       <td className="num r-tokens">
         <Progress run={run} />
       </td>
-      <td className="num r-metric">{metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}</td>
+      <td className="num r-metric r-training">
+        {metric === null ? NOT_RECORDED : formatFixed(metric.normalized_mse, 4)}
+      </td>
       <td className="num r-metric" title={sample(run)}>
         {heldOut === null ? NOT_EVALUATED : formatFixed(heldOut.normalized_mse, 4)}
       </td>

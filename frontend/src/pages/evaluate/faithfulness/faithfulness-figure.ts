@@ -43,8 +43,14 @@ interface LayerOfRun {
 
 const K_OF_LABEL = / at K (\d+)/;
 
+interface Labelling {
+  readonly runs: readonly LayerOfRun[];
+  /** A layer that labels leave out, for narrow screens; undefined for none. */
+  readonly impliedLayer?: number | undefined;
+}
+
 /** The names of a trace's points, with the layer of each run, and K if the run was evaluated at several. */
-function withLayers(raw: RawTrace, runs: readonly LayerOfRun[]): RawTrace {
+function withLayers(raw: RawTrace, { runs, impliedLayer }: Labelling): RawTrace {
   const names = list(raw.customdata);
   const texts = list(raw.y).map(String);
   const hasSeveral = (name: unknown) => texts.some((text, i) => names[i] === name && K_OF_LABEL.test(text));
@@ -52,7 +58,7 @@ function withLayers(raw: RawTrace, runs: readonly LayerOfRun[]): RawTrace {
     const run = runs.find(({ name }) => name === names[i]);
     if (run === undefined) return text;
     const k = hasSeveral(run.name) && !K_OF_LABEL.test(text) ? ` at K ${run.k}` : "";
-    return `${text}${k}, layer ${run.layer}`;
+    return run.layer === impliedLayer ? `${text}${k}` : `${text}${k}, layer ${run.layer}`;
   });
   return { ...raw, y: labels };
 }
@@ -76,9 +82,15 @@ function rowOrder(named: readonly RawTrace[], run: string, runs: readonly LayerO
     .map(({ label }) => label);
 }
 
-export function faithfulnessFigure(figure: FigureData, run: string, runs: readonly LayerOfRun[]): FigureData {
+export function faithfulnessFigure(
+  figure: FigureData,
+  run: string,
+  runs: readonly LayerOfRun[],
+  isNarrow = false,
+): FigureData {
   const values = figure.data.flatMap(extentOf);
-  const named = figure.data.map((raw) => withLayers(raw, runs));
+  const impliedLayer = isNarrow ? runs.find(({ name }) => name === run)?.layer : undefined;
+  const named = figure.data.map((raw) => withLayers(raw, { runs, impliedLayer }));
   const data = named.flatMap((raw) => {
     if (readTrace(raw).role !== "this-run") return [raw];
     const others = pointsOf(raw, (other) => other !== run);
@@ -102,7 +114,7 @@ export function faithfulnessFigure(figure: FigureData, run: string, runs: readon
       },
       xaxis: {
         ...xaxis,
-        title: { text: "Loss increase, nats per token, log scale" },
+        title: { text: "nats per token, log scale" },
         range: logRange(values),
         ...logTicks(values),
       },

@@ -14,6 +14,7 @@ import { FactsTable } from "@/components/runs/facts-table";
 import { Findings } from "@/components/runs/evaluations/findings";
 import { EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { runSummaryLine, shortSource } from "@/components/runs/run-labels";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
 
 import { faithfulnessFigure, routingFigure } from "./faithfulness-figure";
@@ -37,6 +38,7 @@ function RoutingOfAllRuns() {
 
 function RunFaithfulness({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
+  const isNarrow = useIsNarrow();
   return (
     <WithEvaluation run={run.name}>
       {(evaluation, others) => (
@@ -56,7 +58,7 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
           <ServerFigure
             name="faithfulness"
             note="with 95 % intervals. Fair between runs of one layer: MLPs of different layers are worth different amounts, so compare a run with its MLP’s mean output, in the same row."
-            prepare={(figure) => faithfulnessFigure(figure, run.name, runs)}
+            prepare={(figure) => faithfulnessFigure(figure, run.name, runs, isNarrow)}
           />
           <section className="pane settings">
             <div className="pane-h">

@@ -11,17 +11,19 @@ interface CellProps {
   readonly label: string;
   readonly estimate: Estimate | null;
   readonly text: (value: number) => string;
+  readonly unit?: string;
 }
 
 /** A value with its interval; a dash if it was not measured. */
-function Cell({ label, estimate, text }: CellProps) {
+function Cell({ label, estimate, text, unit = "" }: CellProps) {
   return (
     <td className="num" data-label={label}>
       {estimate === null ? (
         <span className="dim">–</span>
       ) : (
         <>
-          {text(estimate.value)}{" "}
+          {text(estimate.value)}
+          {unit}{" "}
           <span className="interval">
             {text(estimate.low)} to {text(estimate.high)}
           </span>
@@ -33,22 +35,27 @@ function Cell({ label, estimate, text }: CellProps) {
 
 const fixed = (value: number) => formatFixed(value, 4);
 const signed = (value: number) => formatSigned(value, 4);
-const percent = (share: number) => `${formatPercent(share, 1)} %`;
+const percent = (share: number) => formatPercent(share, 1);
 
-function Row({ point, name }: { readonly point: FrontierPoint; readonly name: string }) {
+interface RowProps {
+  readonly point: FrontierPoint;
+  readonly name: string;
+  readonly own: string;
+}
+
+function Row({ point, name, own }: RowProps) {
   const [run] = point.runs;
   return (
     <tr>
       <th scope="row">{run === undefined ? name : <Link to={pageLinks(null).run(run)}>{name}</Link>}</th>
       <td className="num" data-label="K">
-        {point.k}
-        {point.k !== point.trained_k && <span className="interval">trained at {point.trained_k}</span>}
+        {point.k} {point.k !== point.trained_k && <span className="interval">trained at {point.trained_k}</span>}
       </td>
       <Cell label="Loss increase" estimate={point.loss_increase} text={fixed} />
-      <Cell label="Difference" estimate={point.difference} text={signed} />
+      <Cell label={`${own} minus this`} estimate={point.difference} text={signed} />
       <Cell label="Normalised MSE" estimate={point.normalized_mse} text={fixed} />
-      <Cell label="Routing share" estimate={point.routing_share} text={percent} />
-      <Cell label="Strict routing share" estimate={point.strict_routing_share} text={percent} />
+      <Cell label="Routing share" estimate={point.routing_share} text={percent} unit=" %" />
+      <Cell label="Strict routing share" estimate={point.strict_routing_share} text={percent} unit=" %" />
     </tr>
   );
 }
@@ -81,7 +88,9 @@ export function FrontierTable({ frontier, own }: { readonly frontier: Frontier; 
         </thead>
         <tbody>
           {frontier.lines.flatMap((line) =>
-            line.points.map((point) => <Row key={`${line.name} ${point.k}`} point={point} name={line.name} />),
+            line.points.map((point) => (
+              <Row key={`${line.name} ${point.k}`} point={point} name={line.name} own={own} />
+            )),
           )}
         </tbody>
       </table>

@@ -141,7 +141,7 @@ export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: C
       <FigureView
         figure={figure}
         title={labels.title}
-        note={`${labels.note}; thick line: moving average, label: last logged value`}
+        note={`${labels.note}; line: moving average, label: last value`}
         height={HEIGHT}
         controls={
           <>

@@ -83,7 +83,7 @@ function Value({ fact }: { readonly fact: Fact }) {
       {formatFact(value, unit)}
       {low !== null && low !== undefined && (
         <span className="interval">
-          {formatFact(low, unit)} to {formatFact(high, unit)}
+          {formatFact(low, unit).replace(" %", "")} to {formatFact(high, unit).replace(" %", "")}
         </span>
       )}
     </td>
