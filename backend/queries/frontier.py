@@ -51,8 +51,8 @@ def frontier(session: Session, run: RunRecord) -> Frontier | None:
     lines = [line for line in lines_of(session) if _is_mlp_of(line, run)]
     for line in lines:
         line.points = [point for point in line.points if sample_of(point.records[0]) == sample]
-    lines = [line for line in lines if line.points]
-    own = next(line for line in lines if run.name in _runs_of(line))
+    lines = sorted((line for line in lines if line.points), key=lambda line: run.name not in _runs_of(line))
+    own = lines[0]
     own_points = {k_of(point): point for point in own.points}
     names = names_of(lines)
     result = records[0].result

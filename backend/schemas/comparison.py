@@ -147,6 +147,7 @@ class Frontier(Schema):
     seen_text: bool
     """True if the current run was trained on this dataset."""
     lines: tuple[FrontierLine, ...]
+    """The current run's line first."""
 
 
 class FrontierResponse(Schema):

@@ -3655,7 +3655,10 @@ export interface components {
          * @description Evaluations of the runs of one MLP on the same sequences.
          */
         Frontier: {
-            /** Lines */
+            /**
+             * Lines
+             * @description The current run's line first.
+             */
             lines: components["schemas"]["FrontierLine"][];
             /**
              * Seen Text
@@ -4659,7 +4662,7 @@ export interface components {
             predictions: components["schemas"]["Prediction"][];
             /**
              * Zeroed Kl
-             * @description The same for an output of zero instead of the sparse layer: the KL divergence of removing the MLP.
+             * @description KL divergence from the original next-token distribution to that without the MLP (output zero), in nats.
              */
             zeroed_kl: number;
         };

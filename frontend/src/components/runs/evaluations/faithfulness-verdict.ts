@@ -20,12 +20,11 @@ export interface EqualFor extends Fact {
 }
 
 const named = (facts: readonly Fact[], name: string) => facts.find((fact) => fact.name === name);
-/** With its unit, on one line. */
-const units = ({ value, unit }: Fact) =>
-  `${formatFact(value, unit)}${unit === "nats" ? " nats" : ""}`.replaceAll(" ", "\u00a0");
+const onOneLine = (text: string) => text.replaceAll(" ", "\u00a0");
+const units = ({ value, unit }: Fact) => onOneLine(`${formatFact(value, unit)}${unit === "nats" ? " nats" : ""}`);
 
 function intervalOf({ low, high, unit }: Fact): string {
-  return low == null ? "" : `${formatFact(low, unit)} to ${formatFact(high, unit)}`;
+  return low == null ? "" : `${onOneLine(formatFact(low, unit))} to ${onOneLine(formatFact(high, unit))}`;
 }
 
 /** By length; empty if no prompt was continued. */

@@ -47,7 +47,7 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
       : `${toAct} of ${found.length} findings ${toAct === 1 ? "calls" : "call"} for an action`;
   return (
     <section className="pane settings" aria-label="Findings">
-      <div className="pane-h">
+      <div className="pane-h wrap">
         <h2>{verdict}</h2>
         <span className="note">
           {run.name}, {formatCount(evaluation.tokens)} tokens of {shortSource(evaluation.text)} unless another sample is
