@@ -32,7 +32,7 @@ function DeadExpert({ run }: { readonly run: RunSummary }) {
   return (
     <EmptyState title="Dead expert">
       It is inactive on all {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so it has no examples. It may fire on
-      other text; the similar experts below hint at what its gate responds to.
+      other text: test one below.
     </EmptyState>
   );
 }

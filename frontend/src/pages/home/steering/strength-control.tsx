@@ -29,7 +29,7 @@ function Hint({ row, mode }: Pick<StrengthControlProps, "row" | "mode">) {
       {mode === "add"
         ? `Added on every token, in units of the expert’s 99th percentile (${formatFixed(row.p99)}). `
         : "No effect where the expert is inactive. "}
-      Drag or press <kbd>←</kbd> <kbd>→</kbd>. Both texts use the same seed.
+      Drag or press <kbd>←</kbd> <kbd>→</kbd>. One sample each, same seed.
     </p>
   );
 }

@@ -68,6 +68,28 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   );
 }
 
+function ActivationFacts({ row }: { readonly row: ExpertRow }) {
+  return (
+    <>
+      <Fact name="Mean when active" term="mean_activation">
+        {formatFixed(row.mean_activation)}
+      </Fact>
+      <Fact name="99th percentile" term="p99">
+        {formatFixed(row.p99)}
+      </Fact>
+      <Fact name="Max activation" term="max_activation">
+        {formatFixed(row.max_activation)}
+      </Fact>
+      <Fact name="Above half of max" term="above_half" unit="%">
+        {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
+      </Fact>
+      <Fact name="Token entropy" term="entropy" unit="bits">
+        {formatFixed(row.entropy)}
+      </Fact>
+    </>
+  );
+}
+
 function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
   return (
     <section>
@@ -78,23 +100,7 @@ function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow
         <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
           {formatCount(row.active_tokens)}
         </Fact>
-        <Fact name="Mean when active" term="mean_activation">
-          {formatFixed(row.mean_activation)}
-        </Fact>
-        <Fact name="99th percentile" term="p99">
-          {formatFixed(row.p99)}
-        </Fact>
-        <Fact name="Max activation" term="max_activation">
-          {formatFixed(row.max_activation)}
-        </Fact>
-        {row.active_tokens > 0 && (
-          <Fact name="Above half of max" term="above_half" unit="%">
-            {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
-          </Fact>
-        )}
-        <Fact name="Token entropy" term="entropy" unit="bits">
-          {formatFixed(row.entropy)}
-        </Fact>
+        {row.active_tokens > 0 && <ActivationFacts row={row} />}
       </dl>
     </section>
   );

@@ -21,6 +21,7 @@ const FIGURE = {
     },
   ],
 } as const;
+const NAMES = { count: 5, characters: 28 };
 const figure = () => structuredClone(FIGURE) as unknown as Parameters<typeof overviewFigure>[0];
 
 describe("overview of experts", () => {
@@ -35,20 +36,20 @@ describe("overview of experts", () => {
   });
 
   it("adds the names as a separate trace", () => {
-    expect(overviewFigure(figure(), 5).data).toHaveLength(2);
+    expect(overviewFigure(figure(), NAMES).data).toHaveLength(2);
   });
 
   it("connects each name with its point", () => {
-    const annotations = overviewFigure(figure(), 5).layout.annotations as { text: string; x: number; ax: number }[];
+    const annotations = overviewFigure(figure(), NAMES).layout.annotations as { text: string; x: number; ax: number }[];
     const dates = annotations.find(({ text }) => text === "dates");
     expect(dates?.x).toBeCloseTo(-3);
     expect(dates?.ax).toBeGreaterThan(-3);
   });
 
   it("shortens names to their first clause, at a word", () => {
-    expect(shortLabel("Fires in early life; promotes childhood")).toBe("Fires in early life");
-    expect(shortLabel("Fires on the before numbers and after")).toBe("Fires on the before numbers…");
-    expect(shortLabel("a".repeat(40))).toBe("a".repeat(28) + "…");
+    expect(shortLabel("Fires in early life; promotes childhood", 28)).toBe("Fires in early life");
+    expect(shortLabel("Fires on the before numbers and after", 28)).toBe("Fires on the before numbers…");
+    expect(shortLabel("a".repeat(40), 28)).toBe("a".repeat(28) + "…");
   });
 
   it("spans the selection, rounded outwards", () => {

@@ -27,14 +27,17 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
   );
 }
 
-/** Longest name beside a point, in characters, so that a third of the figure holds it. */
-const LABEL_CHARACTERS = 28;
+/** Number and longest length of the names beside points, so that a third of the figure holds them. */
+export interface Names {
+  readonly count: number;
+  readonly characters: number;
+}
 
 /** The first clause of a label, shortened at a word. The full label is in the point's tooltip. */
-export function shortLabel(label: string): string {
+export function shortLabel(label: string, characters: number): string {
   const clause = label.split(";")[0] ?? label;
-  if (clause.length <= LABEL_CHARACTERS) return clause;
-  const cut = clause.slice(0, LABEL_CHARACTERS);
+  if (clause.length <= characters) return clause;
+  const cut = clause.slice(0, characters);
   return `${cut.slice(0, cut.lastIndexOf(" ") + 1 || undefined).trimEnd()}…`;
 }
 
@@ -44,9 +47,9 @@ const NAME_START = 0.62;
 const NAME_STEP = 0.11;
 
 /** A name in the upper right corner of the figure, with a line to its point. `x` is in powers of ten. */
-function nameAnnotation(point: OverviewPoint, x: number, y: number): Readonly<Record<string, unknown>> {
+function nameAnnotation(name: string, point: OverviewPoint, x: number, y: number): Readonly<Record<string, unknown>> {
   return {
-    text: shortLabel(point.label ?? ""),
+    text: name,
     name: "name",
     x: Math.log10(point.density),
     y: point.mean,
@@ -70,9 +73,9 @@ export function namedPoints(points: readonly OverviewPoint[], count: number): re
   return strongest.toSorted((a, b) => a.density - b.density);
 }
 
-export function overviewFigure(figure: FigureData, maxLabels: number): FigureData {
+export function overviewFigure(figure: FigureData, names: Names): FigureData {
   const points = overviewPoints(figure);
-  const named = namedPoints(points, maxLabels);
+  const named = namedPoints(points, names.count);
   const lowest = Math.min(1, ...points.filter((point) => point.density > 0).map((point) => point.density));
   const range = [Math.floor(Math.log10(lowest) * 2) / 2, 0.06] as const;
   const highest = Math.max(...points.map((point) => point.mean));
@@ -105,7 +108,12 @@ export function overviewFigure(figure: FigureData, maxLabels: number): FigureDat
       annotations: [
         cornerTitle("Mean activation when active"),
         ...named.map((point, i) =>
-          nameAnnotation(point, range[0] + NAME_START * (range[1] - range[0]), highest * (1 - NAME_STEP * i)),
+          nameAnnotation(
+            shortLabel(point.label ?? "", names.characters),
+            point,
+            range[0] + NAME_START * (range[1] - range[0]),
+            highest * (1 - NAME_STEP * i),
+          ),
         ),
       ],
     },

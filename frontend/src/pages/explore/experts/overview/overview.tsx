@@ -20,6 +20,8 @@ import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints } from ".
 import { SelectionPane } from "./selection-pane";
 
 const HEIGHT = 232;
+const NAMES = { count: 5, characters: 28 };
+const NARROW_NAMES = { count: 2, characters: 18 };
 
 interface OverviewProps {
   readonly run: RunSummary;
@@ -94,7 +96,9 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
   const links = usePageLinks();
   const points = useMemo(() => (data === undefined ? [] : overviewPoints(data)), [data]);
   const figure = useMemo(
-    () => data && (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? 2 : 5)),
+    () =>
+      data &&
+      (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? NARROW_NAMES : NAMES)),
     [data, isNarrow],
   );
   const { chosen, onSelect, clear, version } = useSelection(points);

@@ -119,7 +119,7 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
             formatFixed,
           )}
         </dd>
-        <dt>Human-labelled</dt>
+        <dt>User-labelled</dt>
         <dd>
           {formatCount(labelled.length)} <span>of {formatCount(chosen.length)}</span>
         </dd>
