@@ -29,12 +29,6 @@ function extentOf(raw: RawTrace): readonly number[] {
   return [...x, ...list(arrayminus).flatMap((minus, i) => (x[i] ?? 0) - Number(minus))].filter((value) => value > 0);
 }
 
-/** The routing shares of all runs and their intervals, instead of the range from 0 to 1. */
-export function routingFigure(figure: FigureData): FigureData {
-  const xaxis = { ...(figure.layout.xaxis ?? {}), range: undefined, autorange: true };
-  return withLegend({ ...figure, layout: { ...figure.layout, xaxis } });
-}
-
 interface LayerOfRun {
   readonly name: string;
   readonly layer: number;

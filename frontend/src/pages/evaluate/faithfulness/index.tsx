@@ -3,8 +3,6 @@
 import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 
-import { useState } from "react";
-
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withLegend } from "@/components/plots/axes/legend";
@@ -17,24 +15,7 @@ import { runSummaryLine, shortSource } from "@/components/runs/run-labels";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
 
-import { faithfulnessFigure, routingFigure } from "./faithfulness-figure";
-
-/** Loss increase against routing share, which says more than the figure above only for runs that replace the same MLP. */
-function RoutingOfAllRuns() {
-  const [isOpen, setOpen] = useState(false);
-  return (
-    <details className="more-metrics settings" onToggle={({ currentTarget }) => setOpen(currentTarget.open)}>
-      <summary>Loss increase against routing share, all runs</summary>
-      {isOpen && (
-        <ServerFigure
-          name="routing-frontier"
-          note="a fair comparison only between runs of one layer"
-          prepare={routingFigure}
-        />
-      )}
-    </details>
-  );
-}
+import { faithfulnessFigure } from "./faithfulness-figure";
 
 function RunFaithfulness({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
@@ -75,7 +56,6 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
             />
           </section>
           <ServerFigure name="added-layers" prepare={withLegend} />
-          <RoutingOfAllRuns />
         </>
       )}
     </WithEvaluation>

@@ -1,9 +1,11 @@
 /** How to measure a frontier: a trained run at fewer active experts, or a run trained at another K. */
 
+import { useQuery } from "@tanstack/react-query";
 import { Fragment } from "react";
 import { Link } from "react-router";
 
-import type { Frontier, RunSummary } from "@/api/types";
+import { runQuery } from "@/api/queries";
+import type { Frontier, RunDetail, RunSummary } from "@/api/types";
 import { hasFrontier } from "@/components/layout/navigation/pages";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
@@ -28,13 +30,30 @@ function fewerExperts(run: RunSummary): string {
   return `mxd evaluate ${run.name} --k ${[...new Set([...ks, run.k])].join(",")} ${sampleOptions(run)}`;
 }
 
+/** Settings that a new run must share with this one to differ only in K, and their flags. */
+const SHARED_FLAGS: Readonly<Record<string, string>> = {
+  "optimizer.learning_rate": "--learning-rate",
+  "optimizer.batch_tokens": "--batch-tokens",
+  "text.context_length": "--context-length",
+  "text.on_short_text": "--on-short-text",
+  init: "--init",
+  seed: "--seed",
+};
+
+function sharedFlags(config: RunDetail["config"]): string {
+  return Object.entries(SHARED_FLAGS)
+    .flatMap(([name, flag]) => (config[name] == null ? [] : [` ${flag} ${String(config[name])}`]))
+    .join("");
+}
+
 /** Trains runs at these K, under names that the second command evaluates. */
-function atK(run: RunSummary, ks: readonly number[]): readonly [string, string] {
+function useCommandsAtK(run: RunSummary, ks: readonly number[]): readonly [string, string] {
+  const config = useQuery(runQuery(run.name)).data?.config ?? {};
   const { language_model: model, layer, method, num_experts: count, text, target_tokens: tokens } = run;
   const name = ks.length > 1 ? `"${run.name}-k{k}"` : `${run.name}-k${ks[0] ?? run.k}`;
   const names = ks.map((k) => `${run.name}-k${k}`).join(" ");
   return [
-    `mxd train ${model} --name ${name} --layer ${layer} --method ${method} --num-experts ${count} --k ${ks.join(",")} --dataset ${text} --tokens ${tokens || "2M"}`,
+    `mxd train ${model} --name ${name} --layer ${layer} --method ${method} --num-experts ${count} --k ${ks.join(",")} --dataset ${text} --tokens ${tokens || "2M"}${sharedFlags(config)}`,
     `mxd evaluate ${names} ${sampleOptions(run)}`,
   ];
 }
@@ -43,15 +62,16 @@ function atK(run: RunSummary, ks: readonly number[]): readonly [string, string] 
 export function TrainAtTheseK({ run, frontier }: { readonly run: RunSummary; readonly frontier: Frontier }) {
   const points = frontier.lines.filter(({ own }) => own).flatMap((line) => line.points);
   const ks = points.filter(({ k, trained_k: trained }) => k < trained).map(({ k }) => k);
+  const commands = useCommandsAtK(run, ks);
   if (ks.length === 0) return null;
   return (
     <details className="more-metrics no-frontier">
       <summary>Train runs at K = {listed(ks)}</summary>
       <p className="ink2">
-        One pass over the activations trains runs that differ from {run.name} only in K, and both are evaluated on the
-        same sequences.
+        One pass over the activations trains runs that differ from {run.name} only in K. They are evaluated on the same
+        sequences.
       </p>
-      {atK(run, ks).map((command) => (
+      {commands.map((command) => (
         <Command key={command} text={command} />
       ))}
     </details>
@@ -84,7 +104,7 @@ function LayersWithFrontier() {
 }
 
 export function NoFrontier({ run }: { readonly run: RunSummary }) {
-  const [train, evaluate] = atK(run, [2 * run.k]);
+  const [train, evaluate] = useCommandsAtK(run, [2 * run.k]);
   return (
     <section className="pane settings no-frontier">
       <h2>No frontier of layer {run.layer} yet</h2>
