@@ -8,6 +8,7 @@ import { intervalOf, type Metric, METRIC_NAMES, type ProbedClass, scoreOf, score
 
 const ROW_HEIGHT = 46;
 const MARGINS = 96;
+const PADDING = 0.02;
 const SERIES = [
   ["top1", "best expert", "circle"],
   ["neuron", "best MLP neuron", "triangle-up"],
@@ -47,6 +48,14 @@ function trace(classes: readonly ProbedClass[], metric: Metric, [kind, name, sym
   };
 }
 
+/** From 0 for F1, otherwise from chance or the lowest end of an interval. */
+function lowest(classes: readonly ProbedClass[], metric: Metric): number {
+  const ends = classes.flatMap((probed) =>
+    SERIES.map(([kind]) => intervalOf(probed[kind], metric)?.[0] ?? scoreOf(probed[kind], metric) ?? 1),
+  );
+  return CHANCE[metric] === null ? 0 : Math.min(CHANCE[metric], ...ends) - PADDING;
+}
+
 export function probeFigure({ classes }: ProbeSummary, metric: Metric): ViewedFigure {
   const chance = CHANCE[metric];
   const name = METRIC_NAMES[metric];
@@ -59,7 +68,7 @@ export function probeFigure({ classes }: ProbeSummary, metric: Metric): ViewedFi
       scattergap: 0.25,
       xaxis: {
         title: { text: chance === null ? `${name} on test texts` : `${name} on test texts, ${chance} is chance` },
-        range: [chance === null ? 0 : 0.3, 1.02],
+        range: [lowest(classes, metric), 1 + PADDING],
       },
       yaxis: { autorange: "reversed", type: "category", showgrid: false, showdividers: true },
     },

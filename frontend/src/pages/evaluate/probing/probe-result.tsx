@@ -29,6 +29,8 @@ function pools(run: ReturnType<typeof useCurrentRun>["runs"][number]): string {
   return `${units}${neurons} and ${formatCount(run.num_experts)} units of the random gate`;
 }
 
+const fileName = ({ labels }: ProbeSummary) => labels.split("/").at(-1) ?? labels;
+
 function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
   const summary = useCurrentRun().runs.find(({ name }) => name === run);
   const unit = probe.level === "text" ? "text" : "token";
@@ -41,6 +43,9 @@ function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
       </li>
       {summary !== undefined && (
         <li>The best one is selected among {pools(summary)}. A larger pool has an advantage at equal quality.</li>
+      )}
+      {summary?.text.split("/").at(-1) === fileName(probe) && (
+        <li>The run was trained on a file of this name, without the labels.</li>
       )}
       <li>
         F1 depends on the threshold of the regression, which weights both classes equally.{" "}
@@ -59,7 +64,6 @@ function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
 
 export function ProbeResult({ run, probe, metric, onMetric }: ResultProps) {
   const figure = useMemo(() => probeFigure(probe, metric), [probe, metric]);
-  const file = probe.labels.split("/").at(-1) ?? probe.labels;
   const unit = probe.level === "text" ? "texts" : "tokens";
   return (
     <>
@@ -67,8 +71,8 @@ export function ProbeResult({ run, probe, metric, onMetric }: ResultProps) {
         <div className="pane-h">
           <h2>Single-expert probes of {run}</h2>
           <span className="note">
-            {formatCount(probe.examples)} {unit} of {file} in {formatCount(probe.classes.length)} classes, of which{" "}
-            {formatCount(probe.test_examples)} are test {unit}
+            {formatCount(probe.examples)} {unit} of {fileName(probe)} in {formatCount(probe.classes.length)} classes, of
+            which {formatCount(probe.test_examples)} are test {unit}
           </span>
         </div>
         <p className="verdict">
@@ -90,7 +94,7 @@ export function ProbeResult({ run, probe, metric, onMetric }: ResultProps) {
           <span className="note">
             {METRIC_NAMES[metric]} on test {unit}
             {metric === "balanced-accuracy" ? "" : " (95 % interval)"}; bold: the highest of expert, neuron and random
-            gate
+            gate, also if their intervals overlap
           </span>
         </div>
         <ProbeTable run={run} probe={probe} metric={metric} />
