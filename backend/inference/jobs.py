@@ -93,11 +93,12 @@ def route(context: JobContext, text: str, k: int | None = None) -> tuple[Routing
 
 
 def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
-    """Next-token predictions with the MLP and with the run's layer in its place."""
+    """Next-token predictions with the MLPs and with the runs' layers in their place."""
     from mxd.trainer.inference.predictions import predict
 
     context.check_length(text)
-    return predict(context.language_model, context.runs[0], text, k)
+    run, *others = context.runs
+    return predict(context.language_model, run, text, k, others)
 
 
 def direct_effects(context: JobContext, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:

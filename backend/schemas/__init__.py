@@ -122,6 +122,7 @@ from mxd.backend.schemas.recurrence import ExpertRecurrence, RecurrenceMatch
 from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
+    PredictionsRequest,
     PredictionsResponse,
     PromptText,
     RoutedExpertInfo,
@@ -239,6 +240,7 @@ __all__ = [
     "PassageResult",
     "PassageToProtect",
     "PassageToken",
+    "PredictionsRequest",
     "PredictionsResponse",
     "PrivacyList",
     "ProbeList",

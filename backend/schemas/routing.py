@@ -29,8 +29,15 @@ class RoutingRequest(PromptText):
     """Number of experts per token, strongest first. Default: the run's K."""
 
 
+class PredictionsRequest(RoutingRequest):
+    """A text to predict."""
+
+    others: Annotated[tuple[str, ...], Field(max_length=7)] = ()
+    """Names of runs whose layers replace the MLPs of other layers at the same time."""
+
+
 class PredictionsResponse(Schema):
-    """Next-token distributions with the original MLP and with the run's layer."""
+    """Next-token distributions with the original MLPs and with the runs' layers."""
 
     run: str
     tokens: tuple[PredictedToken, ...]

@@ -1,10 +1,11 @@
-"""Next-token predictions after each token of a text, with the original MLP and with a sparse layer in its place.
+"""Next-token predictions after each token of a text, with the original MLPs and with sparse layers in their place.
 
 Shapes: R rows, T tokens, I input width, V vocabulary size, P most probable tokens, N vocabulary blocks, B block size.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -26,37 +27,45 @@ BLOCK = 64
 
 
 @torch.inference_mode()
-def predict(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Predictions:
-    """Predict the next token after each token of a text, with the original MLP and with the run's layer, in one pass.
+def predict(
+    language_model: LanguageModel, run: Run, text: str, k: int | None = None, others: Sequence[Run] = ()
+) -> Predictions:
+    """Predict the next token after each token of a text, with the original MLPs and with the runs' layers, in one pass.
 
     Args:
         language_model: the language model of the run.
         run: the run whose layer replaces the MLP.
         text: the text to read.
-        k: active experts per token; by default the run's K.
+        k: active experts per token; by default each run's K.
+        others: runs whose layers replace the MLPs of other layers at the same time.
 
     Raises:
         TooLongError: the text exceeds the language model's context length.
-        UserError: the text is empty, the run belongs to another language model, or has no such K.
+        UserError: the text is empty, a run is of another language model or has no such K, or two replace one layer.
     """
-    ids = text_ids(language_model, [run], text)
-    block = run.config.layer
-    function = replacement(run.at_k(k).to(language_model.device_of(block)))
-    num_rows = 1 if language_model.can_split_row(block) else 2
-    with language_model.replace_mlps({block: partial(_original_and_replaced, function)}):
-        logits_2TV = language_model.logits(torch.tensor([ids] * num_rows))
-    original_TV, replaced_TV = logits_2TV.log_softmax(dim=-1)
+    runs = [run, *others]
+    ids = text_ids(language_model, runs, text)
+    layers = {one.config.layer: one.at_k(k).to(language_model.device_of(one.config.layer)) for one in runs}
+    num_rows = 1 if language_model.can_split_row(min(layers)) else 3
+    functions = {block: partial(_three_rows, replacement(layer)) for block, layer in layers.items()}
+    with language_model.replace_mlps(functions):
+        logits_3TV = language_model.logits(torch.tensor([ids] * num_rows))
+    original_TV, replaced_TV, zeroed_TV = logits_3TV.log_softmax(dim=-1)
     columns = zip(
         kl_divergence(original_TV, replaced_TV).tolist(),
+        kl_divergence(original_TV, zeroed_TV).tolist(),
         _most_probable(language_model, original_TV, replaced_TV),
         strict=True,
     )
     return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
 
 
-def _original_and_replaced(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-    """Two rows: the original output and that of ``function``. The input is one row where the model allows a split."""
-    return torch.stack([mlp()[0], function(x_RTI[-1:], mlp)[0]])
+def _three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+    """Rows: the original output, that of ``function``, and zeros. The input is one row before the first split."""
+    original_RTO = mlp()
+    row = slice(1, 2) if len(x_RTI) > 1 else slice(0, 1)
+    replaced_1TO = function(x_RTI[row], lambda: original_RTO[row])
+    return torch.stack([original_RTO[0], replaced_1TO[0], torch.zeros_like(original_RTO[0])])
 
 
 def kl_divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:

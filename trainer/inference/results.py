@@ -99,6 +99,8 @@ class PredictedToken:
 
     kl: float
     """KL divergence from the original next-token distribution to that with the sparse layer, in nats."""
+    zeroed_kl: float
+    """KL divergence from the original next-token distribution to that without the MLP (output zero), in nats."""
     predictions: tuple[Prediction, ...]
     """Union of the most probable next tokens of both, in descending order of the original probability."""
 

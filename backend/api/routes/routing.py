@@ -24,6 +24,7 @@ from mxd.backend.schemas import (
     EffectsResponse,
     PassageRequest,
     PassageResult,
+    PredictionsRequest,
     PredictionsResponse,
     RoutedExpertInfo,
     RoutingRequest,
@@ -52,11 +53,13 @@ async def route(run: RunName, request: RoutingRequest, services: ServicesDep, ht
 
 
 @router.post("/routing/predictions", response_model=PredictionsResponse)
-async def predictions(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> Response:
+async def predictions(run: RunName, request: PredictionsRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
-    await asyncio.to_thread(_check, services, run)
+    runs = [run, *request.others]
+    for name in runs:
+        await asyncio.to_thread(_check, services, name)
     text = await prompt_text(services, run, request.text, request.turns)
-    result = await cancel_on_disconnect(http, services.live.submit([run], jobs.predict, text, request.k))
+    result = await cancel_on_disconnect(http, services.live.submit(runs, jobs.predict, text, request.k))
     return json_response({"run": run, "tokens": result.value.tokens, "took_ms": result.took_ms})
 
 

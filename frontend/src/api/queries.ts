@@ -182,10 +182,13 @@ export function routingQuery(run: string, prompt: string | Prompt) {
   });
 }
 
-/** Next-token distributions with and without the MxD. Slower than the routing itself, so fetched separately. */
-export function predictionsQuery(run: string, prompt: string | Prompt) {
+/**
+ * Next-token distributions with the MLPs and with the layers of the run and of `others`. Slower than the routing itself,
+ * so fetched separately.
+ */
+export function predictionsQuery(run: string, prompt: string | Prompt, others: readonly string[] = []) {
   const request = asPrompt(prompt);
-  const body = promptBody(request);
+  const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
   return queryOptions({
     queryKey: ["run", run, "predictions", body],
     queryFn: isEmptyPrompt(request)

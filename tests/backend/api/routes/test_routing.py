@@ -41,6 +41,14 @@ def test_predictions_equal_those_of_the_trainer(live_client: TestClient, fitted:
         assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]
 
 
+def test_predictions_with_a_repeated_or_unknown_run(live_client: TestClient) -> None:
+    answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT, "others": ["small"]})
+    assert answer.status_code == 400
+    assert "A run is listed twice" in answer.text
+    unknown = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT, "others": ["missing"]})
+    assert unknown.status_code == 404
+
+
 def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     answer = live_client.post(f"{RUN}/routing/effects", json={"text": PROMPT, "position": 2}).json()
     wanted = direct_effects(fitted.language_model, Run.load("small", fitted.data), PROMPT, 2)

@@ -23,11 +23,11 @@ import {
   heatColumns,
   type HeatRow,
   heatRows,
-  meanKl,
   type Predicted,
   scaleEnd,
   filterByDensity,
 } from "./heat-map/heat-rows";
+import { ReplacedKl } from "./replaced-kl";
 import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
 import { PlainTable } from "./table/plain-table";
 import { DensityFilter, StartToken } from "./token-filters";
@@ -73,20 +73,17 @@ function useLock({ params, setParams }: RoutingViewProps) {
 }
 
 interface FootProps extends RoutingViewProps {
-  readonly columns: readonly Column[];
-  readonly predicted: Predicted;
   readonly rows: readonly HeatRow[];
   readonly shared: number;
   readonly end: number;
 }
 
-function Foot({ params, setParams, columns, predicted, rows, shared, end }: FootProps) {
+function Foot({ params, setParams, rows, shared, end }: FootProps) {
   const hidden = rows.length - params.rows;
   return (
     <div className="heat-foot">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       <span className="grow" />
-      <span className="dim">Mean KL {meanKl(columns, predicted)} nats.</span>
       <StartToken params={params} setParams={setParams} />
       <DensityFilter params={params} setParams={setParams} />
       {shared > 0 && (
@@ -138,6 +135,11 @@ export function RoutingView(props: RoutingViewProps) {
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
         <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
+        <ReplacedKl
+          subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
+          columns={columns}
+          predicted={predicted}
+        />
         {params.view === "table" ? (
           <PlainTable response={response} predicted={predicted} withStart={params.start} />
         ) : (
@@ -153,14 +155,7 @@ export function RoutingView(props: RoutingViewProps) {
             onLock={onLock}
           />
         )}
-        <Foot
-          {...props}
-          columns={columns}
-          predicted={predicted}
-          rows={rows}
-          shared={all.filter((row) => row.isShared).length}
-          end={end}
-        />
+        <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
         <TokenPanel

@@ -28,11 +28,11 @@ function horizontalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | 
   return row[row.indexOf(element) + step];
 }
 
-/** The next cell above or below in the same column; empty cells are skipped. */
+/** The next cell above or below in the same column: a token, or a run if runs are columns. Empty cells are skipped. */
 function verticalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
-  const column = element
-    .closest("table")
-    ?.querySelectorAll<HTMLElement>(`[data-position="${element.dataset.position ?? ""}"]`);
+  const { position = "", run } = element.dataset;
+  const selector = run === undefined ? `[data-position="${position}"]` : `[data-run="${run}"]`;
+  const column = element.closest("table")?.querySelectorAll<HTMLElement>(selector);
   const all = [...(column ?? [])];
   return all[all.indexOf(element) + step];
 }

@@ -40,7 +40,7 @@ const TOKENS = [
   ]),
   token(".", [[3, 2.5]]),
 ];
-const PREDICTED = [5, 0.1, 0.1, 0.3].map((kl) => ({ kl, predictions: [] }));
+const PREDICTED = [5, 0.1, 0.1, 0.3].map((kl) => ({ kl, zeroed_kl: 2 * kl, predictions: [] }));
 const columns = heatColumns({ tokens: TOKENS }, false);
 const order = (ranking: Parameters<typeof heatRows>[2]) => heatRows(columns, EXPERTS, ranking).map((row) => row.expert);
 
@@ -48,9 +48,10 @@ describe("heat map columns", () => {
   it("omit the start token by default", () => {
     expect(columns.map(({ position }) => position)).toEqual([1, 2, 3]);
     expect(heatColumns({ tokens: TOKENS }, true)).toHaveLength(4);
-    expect(meanKl(columns, PREDICTED)).toBe("0.167");
-    expect(meanKl(columns, undefined)).toBe("…");
-    expect(meanKl([], PREDICTED)).toBe("0.000");
+    expect(meanKl(columns, PREDICTED, "kl")).toBe("0.167");
+    expect(meanKl(columns, PREDICTED, "zeroed_kl")).toBe("0.333");
+    expect(meanKl(columns, undefined, "kl")).toBe("…");
+    expect(meanKl([], PREDICTED, "kl")).toBe("0.000");
   });
 });
 

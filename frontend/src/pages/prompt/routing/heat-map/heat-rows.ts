@@ -127,9 +127,9 @@ export function formatKl(kl: number): string {
   return kl >= 0.9995 ? kl.toFixed(2) : kl.toFixed(3).replace(/^0/, "");
 }
 
-/** Mean KL over the columns, as text. */
-export function meanKl(columns: readonly Column[], predicted: Predicted): string {
+/** Mean over the columns of the KL with the layer, or with the MLP removed, as text. */
+export function meanKl(columns: readonly Column[], predicted: Predicted, key: "kl" | "zeroed_kl"): string {
   if (predicted === undefined) return "…";
-  const sum = columns.reduce((total, { position }) => total + (predicted[position]?.kl ?? 0), 0);
+  const sum = columns.reduce((total, { position }) => total + (predicted[position]?.[key] ?? 0), 0);
   return (sum / Math.max(1, columns.length)).toFixed(3);
 }

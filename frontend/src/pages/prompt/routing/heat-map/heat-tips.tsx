@@ -38,7 +38,8 @@ export function CellTip({ row, column }: CellTipProps) {
 
 export function ColumnTip({ column, predicted }: { readonly column: Column; readonly predicted: Predicted }) {
   const { token, position } = column;
-  const kl = predicted?.[position]?.kl;
+  const next = predicted?.[position];
+  const nats = (value: number | undefined) => (value === undefined ? "…" : `${formatFixed(value, 4)} nats`);
   return (
     <>
       <div className="hd">
@@ -51,7 +52,9 @@ export function ColumnTip({ column, predicted }: { readonly column: Column; read
         <dt>Active experts</dt>
         <dd>{token.experts.length}</dd>
         <dt>KL from original</dt>
-        <dd>{kl === undefined ? "…" : `${formatFixed(kl, 4)} nats`}</dd>
+        <dd>{nats(next?.kl)}</dd>
+        <dt>KL with the MLP removed</dt>
+        <dd>{nats(next?.zeroed_kl)}</dd>
       </dl>
     </>
   );

@@ -18,7 +18,7 @@ describe("a routing as a table", () => {
     expect(
       routingTable(
         response,
-        [0, 0.25].map((kl) => ({ kl, predictions: [] })),
+        [0, 0.25].map((kl) => ({ kl, zeroed_kl: 2 * kl, predictions: [] })),
         false,
       ).rows,
     ).toEqual([["1", " a", "0.2500", "5", "fifth", "1.2346", "0.5000"]]);

@@ -10,7 +10,7 @@ export function ExpertsHead({ children }: { readonly children: ReactNode }) {
       <tr>
         {children}
         <th className="num">
-          <Term id="activation">Act.</Term>
+          <Term id="activation">Activation</Term>
         </th>
         <th className="num">
           <Term id="output_norm">Share</Term> <span className="unit">%</span>

@@ -29,7 +29,8 @@ export function NextToken({ token, method }: NextTokenProps) {
         <h2>Next token</h2>
         <span className="grow" />
         <span className="note">
-          <Term id="kl">KL</Term> {token === undefined ? "…" : formatFixed(token.kl, 3)} nats
+          <Term id="kl">KL</Term> {token === undefined ? "…" : formatFixed(token.kl, 3)} nats, MLP removed{" "}
+          {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)}
         </span>
       </div>
       <table>

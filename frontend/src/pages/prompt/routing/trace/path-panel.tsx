@@ -12,13 +12,13 @@ import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-row
 import { ExpertsHead } from "@/pages/prompt/routing/token/experts-head";
 import { NextToken } from "@/pages/prompt/routing/token/next-token";
 
-import type { TraceLayer } from "./trace-rows";
+import { TRACED_EXPERTS, type TraceLayer } from "./trace-rows";
 
 interface PathPanelProps {
   readonly column: Column;
   readonly layers: readonly TraceLayer[];
   readonly predicted: Predicted;
-  /** Name of the method that replaces the MLP. */
+  /** What replaces the MLPs. */
   readonly method: string;
 }
 
@@ -66,6 +66,9 @@ export function PathPanel({ column, layers, predicted, method }: PathPanelProps)
           </h2>
           <span className="note">position {column.position}</span>
         </div>
+        <p className="dim">
+          The {TRACED_EXPERTS} experts of each layer with the largest share × rarity. Activation colours are per layer.
+        </p>
         <table className="path">
           <ExpertsHead>
             <th>Layer</th>

@@ -43,7 +43,8 @@ test("experts that fire nearly everywhere can be left out", () => {
   expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
 });
 
-test("an expert without a label is named after its id and its most frequent token", () => {
-  expect(tracedName(7, info)).toBe("7 ␣girl");
-  expect(tracedName(7, { ...info, label: "children" })).toBe("children");
+test("an expert without a label is named after its most frequent token", () => {
+  expect(tracedName(info)).toBe("fires on “girl”");
+  expect(tracedName({ ...info, label: "children" })).toBe("children");
+  expect(tracedName({ ...info, top_tokens: [] })).toBe("");
 });

@@ -2,7 +2,7 @@
 
 import type { RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { visibleText } from "@/lib/text/token-text";
+import { firesOn } from "@/lib/text/token-text";
 import {
   type Column,
   filterByDensity,
@@ -12,7 +12,7 @@ import {
   scaleEnd,
 } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-/** Experts listed per layer and token. */
+/** Experts of each layer in the path of a token; the table shows the first one. */
 export const TRACED_EXPERTS = 3;
 
 export interface TracedExpert {
@@ -63,10 +63,7 @@ export function traceLayers(
     });
 }
 
-/** The label, or the id with the token on which the expert fires most. */
-export function tracedName(expert: number, info: RoutedExpertInfo): string {
-  const label = info.label ?? shownAutomatic(info.automatic)?.label;
-  if (label !== undefined) return label;
-  const [token] = info.top_tokens;
-  return token === undefined ? String(expert) : `${expert} ${visibleText(token)}`;
+/** The label, or the token on which the expert fires most often; empty if neither is known. */
+export function tracedName({ label, automatic, top_tokens: [token] }: RoutedExpertInfo): string {
+  return label ?? shownAutomatic(automatic)?.label ?? (token === undefined ? "" : firesOn(token));
 }

@@ -1,15 +1,17 @@
-/** Layers as rows, tokens as columns, and in each cell the strongest experts, linked to their pages. */
+/** Tokens as rows, layers as columns: each row is a token's path, from its first layer to the next token. */
 
-import { type CSSProperties, useCallback, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useMemo } from "react";
 import { Link } from "react-router";
 
+import type { PredictedToken } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTips } from "@/components/tokens/tip-layer";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { type CellPosition, heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
-import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { type Column, formatKl, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
 import { type TracedExpert, type TraceLayer, tracedName } from "./trace-rows";
@@ -34,10 +36,13 @@ function Expert({ layer, position, row, cell }: ExpertProps) {
       to={pageLinks(layer.run).expert(row.expert)}
       tabIndex={-1}
       data-position={position}
+      data-run={layer.run}
       data-expert={row.expert}
       className={`s${Math.max(1, sequentialStep(cell.coefficient, layer.end))}`}
     >
-      {tracedName(row.expert, row.info)}
+      <span className="name">
+        <span className="mono id">{row.expert}</span> {tracedName(row.info)}
+      </span>
     </Link>
   );
 }
@@ -54,7 +59,7 @@ function useEvents({ columns, layers, predicted, onChoose }: TraceTableProps) {
       return <CellTip row={traced.row} column={column} />;
     };
     return heatEvents({
-      onEnter: (cell, element) => tips.show(element, tipAt(cell, element.closest("tr")?.dataset.run)),
+      onEnter: (cell, element) => tips.show(element, tipAt(cell, element.dataset.run)),
       onLeave: tips.hide,
       onLock: ({ position, expert }) => {
         if (expert === null) onChoose(position);
@@ -63,92 +68,87 @@ function useEvents({ columns, layers, predicted, onChoose }: TraceTableProps) {
   }, [columns, layers, onChoose, predicted, tips]);
 }
 
-/** The most probable next token after each token, at the end of its path. */
-function Predictions({ columns, predicted, current }: Pick<TraceTableProps, "columns" | "predicted" | "current">) {
+/** The most probable next token of the original model and, where it differs, with the layers replaced. */
+function NextToken({ predictions }: Pick<PredictedToken, "predictions">) {
+  const [original] = predictions;
+  if (original === undefined) return null;
+  const replaced = predictions.reduce((best, one) => (one.replaced > best.replaced ? one : best), original);
   return (
-    <tfoot>
-      <tr>
-        <th scope="row">Next token</th>
-        {columns.map(({ position }) => {
-          const best = predicted?.[position]?.predictions[0];
-          return (
-            <td key={position} className={position === current ? "lk" : undefined}>
-              {best === undefined ? "…" : <TokenChip text={best.text} />}
-            </td>
-          );
-        })}
-      </tr>
-    </tfoot>
+    <>
+      <TokenChip text={original.text} />
+      {replaced !== original && (
+        <>
+          {" → "}
+          <TokenChip text={replaced.text} />
+        </>
+      )}
+    </>
   );
 }
 
-/** Number of tokens beyond the right edge, updated on scrolling and resizing. */
-function useHiddenTokens(count: number) {
-  const box = useRef<HTMLDivElement>(null);
-  const [hidden, setHidden] = useState(0);
-  const update = useCallback(() => {
-    const heads = [...(box.current?.querySelectorAll("thead button") ?? [])].slice(0, count);
-    const right = box.current?.getBoundingClientRect().right ?? 0;
-    setHidden(heads.filter((head) => head.getBoundingClientRect().right > right + 1).length);
-  }, [count]);
-  useLayoutEffect(() => {
-    if (box.current === null) return undefined;
-    const observer = new ResizeObserver(update);
-    observer.observe(box.current);
-    return () => observer.disconnect();
-  }, [update]);
-  return { box, hidden, update };
+function Head({ layers }: Pick<TraceTableProps, "layers">) {
+  return (
+    <thead>
+      <tr>
+        <th scope="col">Token</th>
+        {layers.map(({ run, layer }) => (
+          <th key={run} scope="col" title={run}>
+            Layer {layer}
+          </th>
+        ))}
+        <th scope="col">
+          <Term id="traced_next">Next token</Term>
+        </th>
+        <th scope="col" className="num">
+          <Term id="kl">KL</Term>
+        </th>
+      </tr>
+    </thead>
+  );
+}
+
+function Path({ column, layers, predicted, current }: Omit<TraceTableProps, "columns"> & { readonly column: Column }) {
+  const { position, token } = column;
+  const next = predicted?.[position];
+  return (
+    <tr className={position === current ? "lk" : undefined}>
+      <th scope="row">
+        <button type="button" data-position={position} data-run="" aria-pressed={position === current}>
+          {columnText(token.text)}
+        </button>
+      </th>
+      {layers.map((layer) => {
+        const [strongest] = layer.tokens.get(position) ?? [];
+        return (
+          <td key={layer.run}>
+            {strongest === undefined ? (
+              <span className="dim">–</span>
+            ) : (
+              <Expert layer={layer} position={position} {...strongest} />
+            )}
+          </td>
+        );
+      })}
+      <td className="next">{next === undefined ? "…" : <NextToken predictions={next.predictions} />}</td>
+      <td className="num">{next === undefined ? "…" : formatKl(next.kl)}</td>
+    </tr>
+  );
 }
 
 export function TraceTable(props: TraceTableProps) {
-  const { columns, layers, predicted, current } = props;
+  const { columns, ...shared } = props;
   const events = useEvents(props);
-  const { box, hidden, update } = useHiddenTokens(columns.length);
-  const mark = (position: number) => (position === current ? "lk" : undefined);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div ref={box} className="trace-box" tabIndex={0} role="region" aria-label="Trace" onScroll={update}>
-      <table
-        className="trace"
-        style={{ "--tokens": columns.length } as CSSProperties}
-        aria-label="Strongest experts, layers by tokens"
-        {...events}
-      >
-        <thead>
-          <tr>
-            <th>
-              <span className="sr">Layer</span>
-            </th>
-            {columns.map(({ position, token }) => (
-              <th key={position} scope="col" className={mark(position)}>
-                <button type="button" data-position={position} aria-pressed={position === current}>
-                  {columnText(token.text)}
-                </button>
-              </th>
-            ))}
-          </tr>
-        </thead>
+    <div className="trace-box" tabIndex={0} role="region" aria-label="Trace">
+      <table className="trace" aria-label="Strongest expert, tokens by layers" {...events}>
+        <Head layers={props.layers} />
         <tbody>
-          {layers.map((layer) => (
-            <tr key={layer.run} data-run={layer.run}>
-              <th scope="row" title={layer.run}>
-                Layer {layer.layer}
-              </th>
-              {columns.map(({ position }) => (
-                <td key={position} className={mark(position)}>
-                  {layer.tokens.get(position)?.map((traced) => (
-                    <Expert key={traced.row.expert} layer={layer} position={position} {...traced} />
-                  ))}
-                </td>
-              ))}
-            </tr>
+          {columns.map((column) => (
+            <Path key={column.position} column={column} {...shared} />
           ))}
         </tbody>
-        <Predictions columns={columns} predicted={predicted} current={current} />
       </table>
-      <p className="heat-cue dim">
-        {hidden > 0 && `${hidden} more ${hidden === 1 ? "token" : "tokens"} to the right: scroll sideways`}
-      </p>
     </div>
   );
 }

@@ -1,4 +1,4 @@
-/** A text through several layers at once: one table, and the path of one token beside it. */
+/** A text through several layers at once: the path of every token in a table, and that of one token beside it. */
 
 import "./trace.css";
 
@@ -9,17 +9,17 @@ import { predictionsQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
-import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import type { SetParams, Values } from "@/hooks/use-url-state";
-import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
 
 import { PathPanel } from "./path-panel";
-import { TRACED_EXPERTS, traceLayers } from "./trace-rows";
+import { traceLayers } from "./trace-rows";
 import { TraceTable } from "./trace-table";
 
 interface TraceViewProps {
@@ -43,23 +43,41 @@ function useLayerRoutings(routings: readonly RoutingResponse[]) {
   );
 }
 
+interface NotesProps {
+  readonly layers: number;
+  readonly columns: readonly Column[];
+  readonly predicted: Predicted;
+}
+
+function Notes({ layers, ...shared }: NotesProps) {
+  return (
+    <>
+      <p className="heat-order dim">
+        Each row follows one token through {layers} layers, each of which reads the original model’s activations. A cell
+        shows the expert with the largest <Term id="traced_order">share × rarity</Term>. Ids belong to a layer: equal
+        ids in two layers are unrelated experts.
+      </p>
+      <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
+    </>
+  );
+}
+
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
   const layered = useLayerRoutings(routings);
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
   const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
-  const { data } = useQuery(predictionsQuery(run.name, { text: params.prompt, k: effectiveK(run, params.k) }));
+  const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
+  const others = routings.slice(1).map((routing) => routing.run);
+  const { data } = useQuery(predictionsQuery(run.name, prompt, others));
   const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
   const column = columns.find(({ position }) => position === params.lock?.position) ?? columns.at(-1);
   const onChoose = useCallback((position: number) => setParams({ lock: { position, expert: null } }), [setParams]);
   return (
     <div className="prompted-columns">
-      <section className="prompted-main heat-pane" aria-label="Experts by layer and token">
+      <section className="prompted-main heat-pane" aria-label="Path of each token">
         <div className="pane-h">
-          <h2>Experts by layer and token</h2>
-          <span className="note">
-            the {TRACED_EXPERTS} with the largest <Term id="traced_order">share × rarity</Term> in each layer
-          </span>
+          <h2>Path of each token</h2>
           <span className="grow" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
           <LayerButtons
@@ -69,6 +87,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
             onChoose={(names) => setParams({ layers: names })}
           />
         </div>
+        <Notes layers={layers.length} columns={columns} predicted={predicted} />
         <TraceTable
           columns={columns}
           layers={layers}
@@ -84,12 +103,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         </div>
       </section>
       {column !== undefined && (
-        <PathPanel
-          column={column}
-          layers={layers}
-          predicted={predicted}
-          method={`${methodName(run.method)}, layer ${run.layer} only,`}
-        />
+        <PathPanel column={column} layers={layers} predicted={predicted} method={`${layers.length} layers`} />
       )}
     </div>
   );
