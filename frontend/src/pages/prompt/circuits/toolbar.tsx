@@ -11,6 +11,7 @@ import { Slider } from "@/components/ui/slider";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatCount, formatPercent } from "@/lib/text/format";
 
+import { unexplainedShare } from "./check/verdict";
 import type { CIRCUIT_PARAMS } from "./circuit-params";
 import type { ShownGraph } from "./graph/shown-graph";
 
@@ -101,6 +102,26 @@ function expertEdges({ nodes, edges }: ShownGraph): string {
   return `${number} of the ${formatCount(edges.length)} shown edges ${joined > 1 ? "join" : "joins"} two experts.`;
 }
 
+/** Which part of all influence is drawn, and which part begins where no expert explains it: two different shares. */
+function Coverage({ response, shown }: Pick<ToolbarProps, "response" | "shown">) {
+  const { nodes, num_nodes, retained_influence, origins } = response.graph;
+  const outside = unexplainedShare(origins);
+  return (
+    <p className="dim">
+      The <Term id="circuit">circuit</Term> draws {nodes.length - 1} of {formatCount(num_nodes)} nodes. They carry{" "}
+      {formatPercent(retained_influence, 0)} % of the summed <Term id="influence">influence</Term> of all nodes, MLPs
+      and error nodes included.{" "}
+      {outside !== null && (
+        <>
+          “Unexplained” counts all paths, drawn or not: {formatPercent(outside, 0)} % of their influence begins in an
+          MLP without a run or in an <Term id="error_node">error node</Term>.{" "}
+        </>
+      )}
+      {expertEdges(shown)}
+    </p>
+  );
+}
+
 export function Toolbar({ response, shown, params, setParams, isTraced, children }: ToolbarProps) {
   return (
     <div className="circuit-toolbar">
@@ -147,12 +168,7 @@ export function Toolbar({ response, shown, params, setParams, isTraced, children
         {children}
         <Zoom params={params} setParams={setParams} />
       </span>
-      <p className="dim">
-        The <Term id="circuit">circuit</Term> has {response.graph.nodes.length - 1} nodes with{" "}
-        {formatPercent(response.graph.retained_influence, 0)} % of all <Term id="influence">influence</Term>, out of{" "}
-        {formatCount(response.graph.num_nodes)}. {expertEdges(shown)} <Term id="error_node">Error nodes</Term> are what
-        a layer does not reconstruct.
-      </p>
+      <Coverage response={response} shown={shown} />
     </div>
   );
 }

@@ -27,7 +27,9 @@ test("the verdict depends on correlation, direction and size", () => {
 test("a graph whose influence is mostly unexplained has no good verdict, and says so", () => {
   const found = verdict(agreement(0.9, 1, 0.9), 20, 20, { expert: 0.06, mlp: 0.9, error: 0.04 });
   expect(found?.level).toBe("weak");
-  expect(found?.headline).toBe("The graph’s predictions hold on this prompt, but 94 % of the influence is unexplained");
+  expect(found?.headline).toBe(
+    "Predicted expert effects hold on this prompt, but 94 % of the influence is unexplained",
+  );
   expect(verdict(agreement(0.1, 0.4, 0), 20, 20, { mlp: 0.9 })?.headline).toMatch(/^Do not rely.*, and 90 % of/);
   expect(verdict(agreement(0.9, 1, 0.9), 20, 20, {})?.level).toBe("weak");
 });

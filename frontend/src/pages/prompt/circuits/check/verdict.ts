@@ -36,8 +36,8 @@ const MIN_SAME_SIGN = 0.65;
 const MAX_UNEXPLAINED = 0.5;
 
 const HEADLINES: Readonly<Record<Level, string>> = {
-  good: "The graph’s predictions hold on this prompt",
-  weak: "The graph’s predictions hold only in part",
+  good: "Predicted expert effects hold on this prompt",
+  weak: "Predicted expert effects hold only in part",
   bad: "Do not rely on this graph: its predictions fail",
 };
 
@@ -71,7 +71,7 @@ function levelOf({ correlation, same_sign, slope }: Agreement): Level {
 type Origins = CircuitResponse["graph"]["origins"];
 
 /** Null for files without it. */
-function unexplainedShare(origins: Origins): number | null {
+export function unexplainedShare(origins: Origins): number | null {
   return Object.keys(origins).length === 0 ? null : (origins.mlp ?? 0) + (origins.error ?? 0);
 }
 

@@ -67,8 +67,8 @@ const NODE_HEIGHT = 22;
 /** Original MLPs and error nodes, which have short names. */
 const PLAIN_WIDTH = 68;
 const GAP = 5;
-/** Between boxes in one column, whose marks are above their corners. */
-const VERTICAL_GAP = 9;
+/** Between boxes in one column. */
+const VERTICAL_GAP = 7;
 const ROW_PADDING = 20;
 const TOKEN_HEIGHT = 26;
 const COLUMN_GAP = 8;

@@ -3,7 +3,7 @@
 import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { formatPercent, formatSigned } from "@/lib/text/format";
-import { visibleText } from "@/lib/text/token-text";
+import { firesOn, splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 import { bandName, mlpBand } from "./mlp-bands";
 import type { ShownNode } from "./shown-graph";
@@ -20,14 +20,14 @@ export function nodeExpertInfo(response: CircuitResponse, node: CircuitNode): Ci
   return response.experts[node.run]?.[node.expert];
 }
 
-/** The expert's label, else its id with the token that it promotes most, else with the one it fires on most. */
+/** The expert's label, else its id with the token that it promotes most, else with the one it fires on most often. */
 function expertName(response: CircuitResponse, node: CircuitNode): string {
   const info = nodeExpertInfo(response, node);
   const label = info?.label ?? shownAutomatic(info?.automatic)?.label;
   if (label !== undefined) return label;
-  if (info?.promoted != null) return `${node.expert} → ${visibleText(info.promoted)}`;
+  if (info?.promoted != null) return `${node.expert}, promotes “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
   const [token] = info?.top_tokens ?? [];
-  return token === undefined ? `Expert ${node.expert}` : `${node.expert} on ${visibleText(token)}`;
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert}, ${firesOn(token)}`;
 }
 
 /** Without layer and token, which its place in the graph shows. */
@@ -46,13 +46,13 @@ export function shortName(response: CircuitResponse, node: CircuitNode): string 
   }
 }
 
-/** For example `560 → ␣girl, layer 3, on ␣little`. */
+/** For example `560, promotes “girl”, layer 3, at ␣little`. */
 export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   const name = shortName(response, node);
   if (node.kind === "target") return `Next token ${name}`;
   if (node.kind === "embedding") return `Token ${name}`;
-  if (node.kind === "error") return `Error node, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
-  return `${name}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
+  if (node.kind === "error") return `Error node, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
+  return `${name}, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
 }
 
 /** As the end of an edge: the MLPs of a band go by their layers. */
@@ -60,7 +60,7 @@ export function endName(response: CircuitResponse, node: CircuitNode): string {
   const { graph } = response;
   const band = node.kind === "mlp" && node.layer !== null ? mlpBand(graph, node.layer) : null;
   if (band === null || band.first === band.last) return nodeName(response, node);
-  return `MLPs, ${bandName(band).toLowerCase()}, on ${tokenText(graph, node.position)}`;
+  return `MLPs, ${bandName(band).toLowerCase()}, at ${tokenText(graph, node.position)}`;
 }
 
 /** In its box in the graph. */
@@ -75,10 +75,10 @@ export function shownName(response: CircuitResponse, { node, supernode, members 
   const { graph } = response;
   const band = members.length > 1 && node.layer !== null ? mlpBand(graph, node.layer) : null;
   if (band !== null) {
-    return `${members.length} MLPs, ${bandName(band).toLowerCase()}, on ${tokenText(graph, node.position)}`;
+    return `${members.length} MLPs, ${bandName(band).toLowerCase()}, at ${tokenText(graph, node.position)}`;
   }
   if (node.kind !== "expert") return nodeName(response, node);
-  return `Expert ${node.expert}, layer ${node.layer}, on ${tokenText(response.graph, node.position)}`;
+  return `Expert ${node.expert}, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
 }
 
 export const signClass = (value: number) => (value < 0 ? "down" : "up");

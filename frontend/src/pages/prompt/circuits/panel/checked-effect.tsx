@@ -112,7 +112,7 @@ export function LargestEffects({ response, measured, onSelect }: LargestEffectsP
                 {shortName(response, node)}
               </button>
               <span className="dim">
-                layer {node.layer}, on {tokenText(response.graph, node.position)}
+                layer {node.layer}, at {tokenText(response.graph, node.position)}
               </span>
             </th>
             <td className={`num ${signClass(node.effect)}`}>{formatSigned(node.effect, 3)}</td>
