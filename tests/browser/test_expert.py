@@ -76,7 +76,9 @@ def test_an_example_expands_and_more_examples_load(expert: Page) -> None:
     row.get_by_role("button", name="Show the full example").click()
     expect(row.get_by_text("Use in Routing")).to_be_visible()
     before = contexts(expert).count()
-    expert.get_by_role("region", name="Top examples").get_by_role("button", name=re.compile(r"^7 of \d+$")).click()
+    expert.get_by_role("region", name="Top examples").get_by_role(
+        "button", name=re.compile(r"^8 of \d+ stored$")
+    ).click()
     expect(contexts(expert).nth(before)).to_be_visible()
 
 
