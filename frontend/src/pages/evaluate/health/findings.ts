@@ -48,8 +48,9 @@ interface Evaluated {
 
 /** The sample of a metric as a sentence. */
 const measuredOn = ({ sample }: Evaluated) => (sample === "" ? "" : ` Measured on ${sample}.`);
-const NOTHING = "Nothing to change:";
 const limit = (share: number) => `${100 * share} %`;
+const atMost = (share: number) => `Nothing to change: the upper limit is ${limit(share)}.`;
+const atLeast = (share: number) => `Nothing to change: the lower limit is ${limit(share)}.`;
 
 function trainCommand(run: TrainedRun, experts: number, flags = ""): string {
   const { language_model: model, layer, method, text, target_tokens: tokens, k } = run;
@@ -89,7 +90,7 @@ function inactive(share: number, evaluated: Evaluated): Finding {
       command: `mxd index ${run.name} --dataset ${run.text} --tokens ${enoughTokens(run)}`,
     };
   if (count / run.num_experts <= MAX_INACTIVE) {
-    const reading = ` ${NOTHING} at most ${limit(MAX_INACTIVE)}. The rarest active experts have few examples, so read their labels with care.`;
+    const reading = ` ${atMost(MAX_INACTIVE)} The rarest active experts have few examples, so read their labels with care.`;
     return { level: "good", title, advice: where + other + reading, experts };
   }
   const advice = `${where}${other} More than ${limit(MAX_INACTIVE)} of the parameters are unused. Train with fewer experts:`;
@@ -103,7 +104,7 @@ function densest(share: number, evaluated: Evaluated): Finding {
     return {
       level: "good",
       title,
-      advice: `${NOTHING} no expert is active on more than ${limit(MAX_DENSITY)} of the tokens. The densest ones say least about any one token; in Routing, filter them out by density.`,
+      advice: `${atMost(MAX_DENSITY)} The densest ones say least about any one token; in Routing, filter them out by density.`,
       experts,
     };
   const advice =
@@ -116,7 +117,7 @@ function load(effective: number, evaluated: Evaluated): Finding {
   const title = `Effective number of experts: ${formatCount(effective)} of all ${formatCount(run.num_experts)}`;
   const meaning = `The entropy of the load is that of so many equally used experts. On only ${formatCount(tokens)} tokens it tends to be too low, because rare experts are missed.`;
   if (effective >= MIN_EFFECTIVE * run.num_experts) {
-    return { level: "good", title, advice: `${meaning} ${NOTHING} at least ${limit(MIN_EFFECTIVE)} count.` };
+    return { level: "good", title, advice: `${meaning} ${atLeast(MIN_EFFECTIVE)}` };
   }
   const advice = `${meaning} Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
   return { level: "act", title, advice, command: balanced(evaluated) };
@@ -132,7 +133,7 @@ function duplicates(share: number, evaluated: Evaluated): Finding {
     return {
       level: "good",
       title,
-      advice: `${measuredOn(evaluated).trim()} ${NOTHING} at most ${limit(MAX_DUPLICATES)} repeat another.`.trim(),
+      advice: `${measuredOn(evaluated).trim()} ${atMost(MAX_DUPLICATES)}`.trim(),
     };
   const advice = `More than ${limit(MAX_DUPLICATES)} repeat another.${measuredOn(evaluated)} Train with fewer experts:`;
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
@@ -147,7 +148,11 @@ function rank(share: number, evaluated: Evaluated): Finding {
       : ` Their stable rank is ${formatFixed(stableRank, 1)}: few output directions hold most of each matrix.`;
   const measured = measuredOn(evaluated);
   if (share >= MIN_RANK)
-    return { level: "good", title, advice: `${NOTHING} full linear maps, or nearly so.${stable}${measured}` };
+    return {
+      level: "good",
+      title,
+      advice: `${atLeast(MIN_RANK)} Experts are full linear maps, or nearly so.${stable}${measured}`,
+    };
   const advice = `Some experts write to few output directions, which storing a layer in 8 bits can cause.${stable}${measured}`;
   return { level: "act", title, advice };
 }

@@ -14,6 +14,7 @@ import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { formatFixed } from "@/lib/text/format";
 import { type CurveName, CURVES } from "@/pages/run/run-params";
 
 import { CURVE_LABELS, curveFigure, mergeCurve } from "./curve-figure";
@@ -109,6 +110,11 @@ function NoCurve({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** The error on held-out text, which is not the one that the curve ends with. */
+function heldOutNote({ held_out: heldOut }: RunSummary, curve: CurveName): string {
+  return heldOut === null || curve !== "normalized_mse" ? "" : `; held-out: ${formatFixed(heldOut.normalized_mse, 4)}`;
+}
+
 export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
   const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
   const labels = CURVE_LABELS[curve];
@@ -141,7 +147,7 @@ export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: C
       <FigureView
         figure={figure}
         title={labels.title}
-        note={`${labels.note}; line: moving average, label: last value`}
+        note={`${labels.note}; line: moving average, label: last value${compare === null ? heldOutNote(detail.run, curve) : ""}`}
         height={HEIGHT}
         controls={
           <>
