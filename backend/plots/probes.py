@@ -59,7 +59,7 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     named = _classes(own)
     panels = [(named[_texts(probe)][name], panel) for probe in own for name, panel in _experts(probe).items()]
     rows = -(-len(panels) // COLUMNS)
-    titles = [f"{name}, expert {probe_records['expert']}" for name, probe_records in panels]
+    titles = [f"{name}, expert {one['expert']}, n = {sum(one['class_counts'])}" for name, one in panels]
     figure = make_subplots(
         rows=rows,
         cols=COLUMNS,

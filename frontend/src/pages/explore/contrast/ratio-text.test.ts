@@ -28,8 +28,8 @@ test("an expert that is active in one text only has no ratio", () => {
 
 test("a density that rests on one document is called unreliable", () => {
   const found = contrast(80, 3, 20, 2, 200);
-  expect(singleUnit({ ...found, units_a: 12 }, "document")).toBe("unreliable: one active document in B");
-  expect(singleUnit(found, "sequence")).toBe("unreliable: one active sequence in A and B");
+  expect(singleUnit({ ...found, units_a: 12 }, "document")).toBe("only 1 document in B");
+  expect(singleUnit(found, "sequence")).toBe("only 1 sequence in A and B");
   expect(singleUnit({ ...found, units_a: 12, units_b: 2 }, "document")).toBeNull();
   expect(singleUnit({ ...found, units_a: 12, units_b: 0 }, "document")).toBeNull();
 });

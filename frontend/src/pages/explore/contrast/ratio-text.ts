@@ -8,7 +8,7 @@ export type Side = "a" | "b";
 /** A warning if a density rests on a single document; null otherwise. */
 export function singleUnit({ units_a, units_b }: ContrastHit["contrast"], unit: string): string | null {
   const sides = [...(units_a === 1 ? ["A"] : []), ...(units_b === 1 ? ["B"] : [])];
-  return sides.length === 0 ? null : `unreliable: one active ${unit} in ${sides.join(" and ")}`;
+  return sides.length === 0 ? null : `only 1 ${unit} in ${sides.join(" and ")}`;
 }
 
 /** Two significant digits without an exponent; all digits from 100 on. */

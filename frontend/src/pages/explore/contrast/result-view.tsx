@@ -78,7 +78,10 @@ function Summary({ result, numExperts }: SummaryProps) {
           Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
           tokens in at least {min_units} {unit}s of both texts together.
         </li>
-        <li>Order: lower end of the ratio’s interval, largest first.</li>
+        <li>
+          Order: lower end of the ratio’s interval, largest first. A ratio that rests on a single {unit} is marked: it
+          is not reliable.
+        </li>
       </ul>
     </div>
   );
