@@ -28,6 +28,8 @@ function tipOf({ name, layer, method, parameters, k, held_out: { loss_recovered:
 
 export function sizeFigure(runs: readonly EvaluatedRun[], current: string): ViewedFigure {
   const sizes = runs.map(({ parameters }) => parameters);
+  // Matched runs differ by a few parameters, which one tick stands for.
+  const ticks = [...new Map(sizes.map((size) => [formatCompact(size), size])).values()];
   const data = runs
     .toSorted((a, b) => a.parameters - b.parameters || a.name.localeCompare(b.name, "en"))
     .map((run, i) => {
@@ -61,8 +63,9 @@ export function sizeFigure(runs: readonly EvaluatedRun[], current: string): View
         type: "log",
         title: { text: "parameters, log scale" },
         range: logRange(sizes),
-        tickvals: sizes,
-        ticktext: sizes.map(formatCompact),
+        tickvals: ticks,
+        ticktext: ticks.map(formatCompact),
+        tickangle: 0,
         showgrid: false,
       },
       yaxis: { title: { text: "loss recovered, %" } },
