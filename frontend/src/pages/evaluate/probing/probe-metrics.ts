@@ -17,6 +17,9 @@ export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
   "balanced-accuracy": "Balanced accuracy",
 };
 
+/** Name of the file of labelled texts. */
+export const fileName = ({ labels }: ProbeSummary) => labels.split("/").at(-1) ?? labels;
+
 /** Null if it was not measured. */
 export function scoreOf(score: Score, metric: Metric): number | null {
   return { f1: score.f1, "roc-auc": score.roc_auc, "balanced-accuracy": score.balanced_accuracy }[metric];

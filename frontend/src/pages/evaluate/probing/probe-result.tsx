@@ -11,7 +11,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { formatCount } from "@/lib/text/format";
 
 import { probeFigure, probeFigureHeight } from "./probe-figure";
-import { type Metric, METRIC_NAMES, METRICS } from "./probe-metrics";
+import { fileName, type Metric, METRIC_NAMES, METRICS } from "./probe-metrics";
 import { ProbeTable } from "./probe-table";
 import { probeVerdict } from "./probe-verdict";
 
@@ -28,8 +28,6 @@ function pools(run: ReturnType<typeof useCurrentRun>["runs"][number]): string {
   const neurons = run.origin === null ? `, ${formatCount(run.hidden_width)} neurons` : "";
   return `${units}${neurons} and ${formatCount(run.num_experts)} units of the random gate`;
 }
-
-const fileName = ({ labels }: ProbeSummary) => labels.split("/").at(-1) ?? labels;
 
 function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
   const summary = useCurrentRun().runs.find(({ name }) => name === run);

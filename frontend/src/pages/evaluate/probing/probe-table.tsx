@@ -11,6 +11,7 @@ import { formatCount, formatFixed } from "@/lib/text/format";
 import {
   type Baseline,
   differenceOf,
+  fileName,
   meanScore,
   type Metric,
   METRIC_NAMES,
@@ -105,9 +106,10 @@ function Means({ probe: { classes }, metric }: Omit<TableProps, "run">) {
 
 export function ProbeTable({ run, probe, metric }: TableProps) {
   const unit = probe.level === "text" ? "texts" : "tokens";
+  const label = `Probes on ${fileName(probe)}, ${unit}: ${METRIC_NAMES[metric]}`;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={`Probes: ${METRIC_NAMES[metric]}`}>
+    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>
