@@ -109,8 +109,8 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       </section>
       {text.trim() === "" ? (
         <EmptyState title="Find experts by words">
-          An expert’s number finds it. Words are looked up in labels first, then in the tokens on which each expert
-          fires most often, then in its top examples.
+          Enter the number of an expert, or words. Words are looked up in labels first, then in the tokens on which each
+          expert fires most often, then in its top examples.
           <ExampleWords run={run.name} onChoose={onText} />
         </EmptyState>
       ) : (
