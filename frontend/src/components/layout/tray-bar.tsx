@@ -106,6 +106,8 @@ export function TrayBar() {
   const [open, setOpen] = useState(false);
   const isSteeringPage = useLocation().pathname.startsWith("/steering");
   const count = tray.edits.length;
+  // The page shows the tray itself.
+  if (isSteeringPage) return null;
   return (
     <aside className="tray" aria-label="Tray">
       {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}
@@ -128,13 +130,9 @@ export function TrayBar() {
         <EditChip key={editKey(edit)} edit={edit} />
       ))}
       {count > MAX_CHIPS && <span className="chip">+{count - MAX_CHIPS}</span>}
-      {isSteeringPage ? (
-        count > 0 && <span className="dim tray-hint">open here</span>
-      ) : (
-        <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={linkTo("steering")}>
-          Steer
-        </LinkButton>
-      )}
+      <LinkButton size="small" variant={count > 0 ? "primary" : "plain"} shortcut="steer" to={linkTo("steering")}>
+        Steer
+      </LinkButton>
     </aside>
   );
 }

@@ -9,7 +9,8 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
-import { formatFixed, formatPlural } from "@/lib/text/format";
+import { describeEdit } from "@/lib/edits/edits";
+import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 /** Of the run, and of each other one; the Sessions menu lists all. */
@@ -66,7 +67,7 @@ function RunGroup(props: RunSessions) {
                 <span>
                   {expert === null || strength === null
                     ? formatPlural(edits, "edit")
-                    : `${expert} + ${formatFixed(strength, 1)}. `}
+                    : `${expert} ${describeEdit({ mode: "add", strength })}. `}
                   {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
                 </span>
               </Link>

@@ -1,7 +1,7 @@
 /** Tooltip of a token with an expert's activation. */
 
 import { formatCount, formatFixed } from "@/lib/text/format";
-import { isBoundary } from "@/lib/text/token-text";
+import { boundaryName, isBoundary } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
 
@@ -23,7 +23,7 @@ export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenT
       <div className="hd">
         <TokenChip text={text} />
         <span className="dim">
-          {isBoundary(text) && "document boundary, "}token {formatCount(id)}
+          {isBoundary(text) && `${boundaryName(text)}, `}token {formatCount(id)}
         </span>
       </div>
       {coefficient === null ? (

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { describeEdit, formatEdits, parseEdits } from "./edits";
+import { describeEdit, formatEdits, parseEdits, strengthDigits } from "./edits";
 
 describe("edits", () => {
   it("round-trip", () => {
@@ -26,8 +26,13 @@ describe("edits", () => {
   it("are described with the sign of their mode", () => {
     expect(describeEdit({ mode: "scale", strength: 4 })).toBe("× 4.0");
     expect(describeEdit({ mode: "add", strength: 2.5 })).toBe("+ 2.5");
+    expect(describeEdit({ mode: "add", strength: 1.75 })).toBe("+ 1.75");
     expect(describeEdit({ mode: "add", strength: -1 })).toBe("− 1.0");
     expect(describeEdit({ mode: "set", strength: 0.8 })).toBe("= 0.8");
     expect(describeEdit({ mode: "ablate", strength: 1 })).toBe("ablated");
+  });
+
+  it("show all typed decimals", () => {
+    expect([4, 0.85, -2.5, 0.12345].map(strengthDigits)).toEqual([1, 2, 1, 3]);
   });
 });

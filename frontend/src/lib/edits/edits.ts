@@ -88,10 +88,16 @@ export function formatEdits(edits: readonly Edit[]): string {
 
 const SIGNS: Readonly<Record<EditMode, string>> = { scale: "×", add: "+", set: "=", ablate: "" };
 
-/** `× 4.0`, `+ 2.5`, `− 1.0`, `= 0.8`, `ablated`. */
+/** Number of decimals of the strength, at least one. */
+export function strengthDigits(strength: number): number {
+  const decimals = String(strength).split(".")[1]?.length ?? 0;
+  return Math.min(3, Math.max(1, decimals));
+}
+
+/** `× 4.0`, `+ 2.5`, `+ 1.75`, `− 1.0`, `= 0.8`, `ablated`. */
 export function describeEdit(edit: Pick<Edit, "mode" | "strength">): string {
   if (edit.mode === "ablate") return "ablated";
   const sign = edit.mode === "add" && edit.strength < 0 ? "−" : SIGNS[edit.mode];
   const size = edit.mode === "add" ? Math.abs(edit.strength) : edit.strength;
-  return `${sign} ${size.toFixed(1).replace("-", "−")}`;
+  return `${sign} ${size.toFixed(strengthDigits(size)).replace("-", "−")}`;
 }

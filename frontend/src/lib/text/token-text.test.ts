@@ -35,6 +35,7 @@ describe("visible tokens", () => {
   it("draw a document separator as a boundary", () => {
     expect(visibleText("<|endoftext|>")).toBe("‖");
     expect(visibleText("</s>")).toBe("‖");
+    expect(visibleText("<|im_end|>")).toBe("‖");
     expect(visibleText("<|im_start|>")).toBe("<|im_start|>");
     expect(toOneLine("end.<|endoftext|>Once", false)).toBe("end.‖Once");
     expect(toOneLine("<s>old</s>", false)).toBe("<s>old</s>");

@@ -19,11 +19,11 @@ export interface VisiblePart {
   readonly isSymbol: boolean;
 }
 
-/** Sign of a boundary between documents, in place of the token that separates them. */
+/** Sign of a boundary between documents or chat turns, in place of the token that separates them. */
 export const BOUNDARY = "‖";
-const SEPARATOR = /<\|(?:endoftext|end_of_text|begin_of_text)\|>|^(?:<\/?s>|<(?:bos|eos)>)$/g;
+const SEPARATOR = /<\|(?:endoftext|end_of_text|begin_of_text|im_end)\|>|^(?:<\/?s>|<(?:bos|eos)>)$/g;
 
-/** Draw each document separator as `‖`. */
+/** Draw each separator of documents or turns as `‖`. */
 export function markBoundaries(text: string): string {
   return text.replace(SEPARATOR, BOUNDARY);
 }
@@ -31,6 +31,8 @@ export function markBoundaries(text: string): string {
 export function isBoundary(token: string): boolean {
   return markBoundaries(token) === BOUNDARY;
 }
+
+export const boundaryName = (token: string) => (token === "<|im_end|>" ? "end of turn" : "document boundary");
 
 const SYMBOLS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
 const INVISIBLE = /([ \n\t\r\u00a0]+)/;
@@ -65,7 +67,7 @@ export function firesOn(token: string): string {
 
 /** Screen-reader name of a token of white space only, or of a document separator; null for any other token. */
 export function whitespaceName(text: string): string | null {
-  if (isBoundary(text)) return "document boundary";
+  if (isBoundary(text)) return boundaryName(text);
   if (text.trim() !== "") return null;
   return /[\n\r]/.test(text) ? "line break" : "space";
 }

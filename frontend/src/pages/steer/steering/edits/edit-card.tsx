@@ -14,11 +14,18 @@ import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
-import { type Edit, EDIT_MODES, type EditMode, INITIAL_STRENGTH, MAX_STRENGTH } from "@/lib/edits/edits";
+import {
+  type Edit,
+  EDIT_MODES,
+  type EditMode,
+  INITIAL_STRENGTH,
+  MAX_STRENGTH,
+  strengthDigits,
+} from "@/lib/edits/edits";
 
 import { type Activity, hasNoEffect } from "./activity";
 import { EditCondition } from "./edit-condition";
-import { editScale, strengthDigits, describeStrength } from "./edit-scale";
+import { describeStrength, editScale, exceedsRange } from "./edit-scale";
 
 const NUM_SNIPPETS = 2;
 
@@ -145,7 +152,8 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
     return <p className="card-note">Strengths are limited to −1,000 to 1,000.</p>;
   }
   const description = describeStrength(edit.mode, edit.strength, row);
-  return description === "" ? null : <p className="card-note">{description}</p>;
+  if (description === "") return null;
+  return <p className={exceedsRange(edit.mode, edit.strength, row) ? "card-note warn" : "card-note"}>{description}</p>;
 }
 
 export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }: EditCardProps) {

@@ -71,6 +71,19 @@ interface EditListProps {
   readonly onReset: (edits: readonly Edit[]) => void;
 }
 
+function ResetButtons({ edits, onReset }: Pick<EditListProps, "edits" | "onReset">) {
+  return (
+    <>
+      <Button size="small" variant="ghost" icon="reset" onClick={() => onReset(neutralise(edits))}>
+        Reset
+      </Button>
+      <Button size="small" variant="ghost" onClick={() => onReset([])}>
+        Clear
+      </Button>
+    </>
+  );
+}
+
 export function EditList({ run, edits, routing, steered, onBeforeChange, onReset }: EditListProps) {
   const tray = useTray();
   const [adding, setAdding] = useState(false);
@@ -83,11 +96,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
         <h2>Tray</h2>
         <span className="note">{isEmpty ? "empty" : `${edits.length} ${edits.length === 1 ? "edit" : "edits"}`}</span>
         <span className="grow" />
-        {!isEmpty && (
-          <Button size="small" variant="ghost" icon="reset" onClick={() => onReset(neutralise(edits))}>
-            Reset
-          </Button>
-        )}
+        {!isEmpty && <ResetButtons edits={edits} onReset={onReset} />}
         {!isEmpty && (
           <Button
             size="small"

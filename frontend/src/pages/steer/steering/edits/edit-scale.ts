@@ -14,8 +14,6 @@ export interface EditScale {
   readonly sign: string;
 }
 
-export type ExpertStatistics = Pick<ExpertRow, "max_activation" | "p99">;
-
 /** Upper end of all sliders: a factor of 8, or 8 units. */
 const MAX = 8;
 const STEP = 0.1;
@@ -34,16 +32,20 @@ export function editScale(mode: Exclude<EditMode, "ablate">): EditScale {
   };
 }
 
-/** The strength as an activation, compared with the expert's maximum. */
-export function describeStrength(mode: EditMode, strength: number, statistics: ExpertStatistics | null): string {
-  if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
-  const coefficient = formatFixed(Math.abs(strength) * statistics.p99, 1);
-  const change = mode === "set" ? "" : strength < 0 ? " less" : " more";
-  return `${coefficient}${change} on each edited token; its maximum is ${formatFixed(statistics.max_activation, 1)}.`;
+/** Null without an index. */
+type Compared = Pick<ExpertRow, "max_activation" | "p99"> | null;
+
+/** Whether the strength alone is above the largest activation in the index, which the model was never seen to reach. */
+export function exceedsRange(mode: EditMode, strength: number, statistics: Compared): boolean {
+  if (statistics === null || (mode !== "add" && mode !== "set")) return false;
+  return strength * statistics.p99 > statistics.max_activation;
 }
 
-/** Number of decimals of the strength, at least one. */
-export function strengthDigits(strength: number): number {
-  const decimals = String(strength).split(".")[1]?.length ?? 0;
-  return Math.min(3, Math.max(1, decimals));
+/** The strength as an activation, compared with the expert's largest one in the index. */
+export function describeStrength(mode: EditMode, strength: number, statistics: Compared): string {
+  if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
+  const [activation, largest] = [Math.abs(strength) * statistics.p99, statistics.max_activation];
+  const change = mode === "set" ? "" : strength < 0 ? " less" : " more";
+  const sentence = `${formatFixed(activation, 1)}${change} on each edited token; the largest in the index is ${formatFixed(largest, 1)}.`;
+  return exceedsRange(mode, strength, statistics) ? `Above the expert’s natural range: ${sentence}` : sentence;
 }

@@ -15,7 +15,7 @@ import { sessionUrl } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
 import { TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
-import { formatFixed } from "@/lib/text/format";
+import { describeEdit } from "@/lib/edits/edits";
 import { toOneLine } from "@/lib/text/token-text";
 
 const NAME_LENGTH = 60;
@@ -63,7 +63,7 @@ const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 
 /** `609 + 2.0` for one amplified expert, else the number of edits. */
 function describeEdits({ edits, expert, strength }: SessionSummary): string {
-  if (expert !== null && strength !== null) return `${expert} + ${formatFixed(strength, 1)}`;
+  if (expert !== null && strength !== null) return `${expert} ${describeEdit({ mode: "add", strength })}`;
   return `${edits} ${edits === 1 ? "edit" : "edits"}`;
 }
 

@@ -7,6 +7,7 @@ import { useTips } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-strip";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import type { Piece } from "@/lib/text/kwic";
+import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
 import {
@@ -80,7 +81,7 @@ function ContinuationText(props: TextProps) {
   const shown = prompt.length > MAX_PROMPT_LENGTH ? `…${prompt.slice(-MAX_PROMPT_LENGTH)}` : prompt;
   return (
     <div ref={box} className="stream-text" data-outdated={generation.isOutdated || undefined}>
-      <span className="stream-prompt">{shown}</span>
+      <span className="stream-prompt">{markBoundaries(shown)}</span>
       <TokenStrip
         className="stream-tokens"
         label={variant === "baseline" ? "Baseline text" : "Steered text"}

@@ -10,6 +10,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatFixed } from "@/lib/text/format";
+import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
 import { type Generation, meanKl, continuationText } from "./generation";
@@ -42,7 +43,7 @@ function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "p
               </CopyButton>
             </div>
             {texts.map((text, i) => (
-              <p key={i}>{text}</p>
+              <p key={i}>{markBoundaries(text)}</p>
             ))}
           </section>
         );
