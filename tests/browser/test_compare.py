@@ -56,8 +56,8 @@ def test_adding_a_layer_shows_a_trace(page: Page) -> None:
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("group", name="Other layers").get_by_role("button", name="Layer 1").click()
     expect(page).to_have_url(re.compile("layers=second"))
-    trace = page.get_by_role("table", name="Strongest experts, layers by tokens")
-    expect(trace.get_by_role("rowheader")).to_have_text(["Layer 1", "Layer 3", "Next token"])
+    trace = page.get_by_role("table", name="Strongest expert, tokens by layers")
+    expect(trace.get_by_role("columnheader")).to_have_text(["Token", "Layer 1", "Layer 3", "Next token", "KL"])
     trace.get_by_role("button", name="girl").click()
     path = page.get_by_role("complementary", name="Path of the token")
     expect(path.get_by_role("heading", name="Path of ␣girl")).to_be_visible()
@@ -68,7 +68,7 @@ def test_adding_a_layer_shows_a_trace(page: Page) -> None:
     plus.click()
     expect(plus).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("complementary", name="Tray")).to_contain_text(re.compile(r"second/\d+"))
-    expert = trace.get_by_role("row", name="Layer 1").get_by_role("link").first
+    expert = trace.get_by_role("row", name="girl").get_by_role("link").first
     expert.hover()
     expect(page.get_by_role("tooltip")).to_contain_text("Rank on this token")
     expert.click()

@@ -26,9 +26,13 @@ function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly
   const experts = layer.tokens.get(position) ?? [];
   return (
     <tbody aria-label={`Layer ${layer.layer}`}>
-      {experts.map(({ row, cell }, i) => (
+      <tr>
+        <th scope="rowgroup" colSpan={4} className="layer">
+          Layer {layer.layer}
+        </th>
+      </tr>
+      {experts.map(({ row, cell }) => (
         <tr key={row.expert}>
-          <td className="layer">{i === 0 && layer.layer}</td>
           <td className="a">
             <Link to={pageLinks(layer.run).expert(row.expert)}>
               <span className="mono id">{row.expert}</span>{" "}
@@ -46,7 +50,6 @@ function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly
       ))}
       {experts.length === 0 && (
         <tr>
-          <td className="layer">{layer.layer}</td>
           <td colSpan={4} className="dim">
             No expert below this density
           </td>
@@ -71,7 +74,6 @@ export function PathPanel({ column, layers, predicted, method }: PathPanelProps)
         </p>
         <table className="path">
           <ExpertsHead>
-            <th>Layer</th>
             <th>Expert</th>
           </ExpertsHead>
           {layers.map((layer) => (
