@@ -25,7 +25,7 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     dialog.get_by_role("textbox", name="Session name").fill("Questions back")
     dialog.get_by_role("button", name="Save", exact=True).click()
     link = dialog.get_by_role("link", name="Questions back")
-    expect(link).to_contain_text(f"{ANSWERING} + 4.0")
+    expect(link).to_contain_text(f"Expert {ANSWERING}, + 4.0")
     short = link.get_attribute("href") or ""
     assert re.fullmatch(r"/s/[2-9a-z]{7}", short)
     other = open_page()

@@ -67,7 +67,7 @@ function RunGroup(props: RunSessions) {
                 <span>
                   {expert === null || strength === null
                     ? formatPlural(edits, "edit")
-                    : `${expert} ${describeEdit({ mode: "add", strength })}. `}
+                    : `Expert ${expert}, ${describeEdit({ mode: "add", strength })}. `}
                   {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
                 </span>
               </Link>

@@ -58,9 +58,9 @@ interface Density {
 /** The preferred one first. */
 const DENSITIES: readonly Density[] = [
   ...[138, 122, 106].map((nodeWidth) => ({ nodeWidth, stacked: 1, hidesTokens: false })),
-  ...[122, 106, 92].map((nodeWidth) => ({ nodeWidth, stacked: 4, hidesTokens: false })),
+  ...[122, 106, 100].map((nodeWidth) => ({ nodeWidth, stacked: 4, hidesTokens: false })),
 ];
-const DENSEST: Density = { nodeWidth: 92, stacked: 6, hidesTokens: true };
+const DENSEST: Density = { nodeWidth: 100, stacked: 6, hidesTokens: true };
 /** Experts have two lines of text. */
 const EXPERT_HEIGHT = 34;
 const NODE_HEIGHT = 22;

@@ -167,7 +167,7 @@ function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEdi
         <h2>
           <Term id="strength_sweep">Dose</Term>
         </h2>
-        <span className="note">{edit.mode} of</span>
+        <span className="note">strength sweep: {edit.mode}, expert</span>
         <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
         {isMeasuring && <SweepProgress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
         <span className="grow" />

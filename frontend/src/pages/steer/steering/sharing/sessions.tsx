@@ -61,9 +61,9 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
 
 const DATE = new Intl.DateTimeFormat("en-GB", { dateStyle: "medium" });
 
-/** `609 + 2.0` for one amplified expert, else the number of edits. */
+/** `Expert 609, + 2.0` for one amplified expert, else the number of edits. */
 function describeEdits({ edits, expert, strength }: SessionSummary): string {
-  if (expert !== null && strength !== null) return `${expert} ${describeEdit({ mode: "add", strength })}`;
+  if (expert !== null && strength !== null) return `Expert ${expert}, ${describeEdit({ mode: "add", strength })}`;
   return `${edits} ${edits === 1 ? "edit" : "edits"}`;
 }
 
