@@ -34,7 +34,8 @@ def test_a_benchmark_has_a_verdict_a_figure_and_tables(open_page: OpenPage, site
     expect(page.locator(".plot .legend").first).to_be_visible()
     assert page.evaluate("window.shift") <= MAX_SHIFT
     check_looks(page, lambda page: page.get_by_role("region", name="Differences"))
-    expect(page.get_by_role("main")).to_contain_text("4 of 113 data sets, chosen by name. Each with 150 to 200 training and 99 test texts")
+    sample = "4 of 113 data sets, chosen by name. Each with 150 to 200 training and 99 test texts"
+    expect(page.get_by_role("main")).to_contain_text(sample)
     expect(page.locator(".verdict")).to_contain_text("over 4 data sets, 5 units per probe.")
     expect(page.get_by_role("region", name="Scores").get_by_role("row")).to_have_count(5)
     expect(page.get_by_role("region", name="Differences").get_by_role("row")).to_have_count(1 + 3 * 2)
