@@ -3,6 +3,7 @@
 import type { Estimate, Frontier, FrontierPoint } from "@/api/types";
 import { logTicks } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
+import { hoverLines } from "@/components/plots/figure/escape-markup";
 import type { ViewedFigure } from "@/components/plots/figure/figure-view";
 import { formatCount } from "@/lib/text/format";
 
@@ -45,7 +46,12 @@ function axisOf(i: number, ks: readonly number[]) {
 
 function tipOf(point: FrontierPoint, name: string, value: Estimate): string {
   const trained = point.k === point.trained_k ? "" : `, trained at ${point.trained_k}`;
-  return `${name}, K ${point.k}${trained}<br>${value.value.toFixed(4)} (${interval(value)})<br>${formatCount(point.parameters)} parameters`;
+  return hoverLines([
+    name,
+    `K ${point.k}${trained}`,
+    `${value.value.toFixed(4)} (${interval(value)})`,
+    `${formatCount(point.parameters)} parameters`,
+  ]);
 }
 
 export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title, axis, of }: Measure): ViewedFigure {
@@ -72,8 +78,7 @@ export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title
         thickness: 1.25,
       },
       customdata: points.map(({ runs }) => runs[0]),
-      hovertext: points.map((point) => tipOf(point, line, of(point))),
-      hovertemplate: "%{hovertext}<extra></extra>",
+      hovertemplate: points.map((point) => tipOf(point, line, of(point))),
     };
   });
   const shifted = lines.map((_, i) => axisOf(i, ks));

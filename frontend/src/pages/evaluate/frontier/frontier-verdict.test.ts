@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { Frontier, FrontierLine, FrontierPoint } from "@/api/types";
 
-import { frontierVerdict, intervalNote, routingNote, truncationNote } from "./frontier-verdict";
+import { errorNote, frontierVerdict, intervalNote, routingNote, truncationNote } from "./frontier-verdict";
 
 const estimate = (value: number, half: number) => ({ value, low: value - half, high: value + half });
 
@@ -64,12 +64,20 @@ test("truncated runs are named", () => {
 });
 
 test("unequal routing shares favour the run with the lower one", () => {
-  expect(routingNote(frontier(ONE, TWO))).toMatch(/equal strict routing share.*The difference favours one\.$/);
-  expect(routingNote(frontier(ONE))).not.toContain("favours");
+  expect(routingNote(frontier(ONE, TWO))).toMatch(
+    /equal strict routing share.*The lower share lowers the loss increase of one\. It is the higher one all the same/,
+  );
+  expect(routingNote(frontier(ONE))).not.toContain("lowers the loss increase of");
 });
 
 test("intervals say what they cover", () => {
   expect(intervalNote(frontier(ONE))).toBe(
     "Intervals: 95 %, bootstrap over the 64 sequences, not training seeds: each run has one.",
   );
+});
+
+test("the run with the lower error is named at each K", () => {
+  const better = { ...TWO, points: TWO.points.map((each) => ({ ...each, normalized_mse: estimate(0.19, 0.01) })) };
+  expect(errorNote(frontier(ONE, better))).toBe("Lower normalised MSE: two at K = 6 and 24. Not tested in pairs.");
+  expect(errorNote(frontier(ONE))).toBeNull();
 });

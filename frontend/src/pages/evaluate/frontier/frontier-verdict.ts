@@ -75,25 +75,56 @@ const SHARES = [
   { key: "routing_share", name: "routing share" },
 ] as const;
 
+/** True if a line's loss increase is clearly above the current run's at some K, or the current run's above another's. */
+function isHigherSomewhere({ lines }: Frontier, line: FrontierLine): boolean {
+  const compared = line.own ? lines.filter(({ own }) => !own) : [line];
+  return compared
+    .flatMap(({ points }) => points)
+    .some(({ difference }) => difference !== null && (line.own ? difference.low > 0 : difference.high < 0));
+}
+
+/** What a lower share means for the comparison, if one line's share is clearly below all others'. */
+function consequence(frontier: Frontier, shares: readonly ({ readonly line: FrontierLine } & Estimate)[]): string {
+  const [lowest, ...others] = shares.toSorted((a, b) => a.value - b.value);
+  if (lowest === undefined || others.length === 0 || others.some(({ low }) => low <= lowest.high)) return "";
+  const despite = isHigherSomewhere(frontier, lowest.line)
+    ? " It is the higher one all the same, so its dense path does not explain the difference."
+    : "";
+  return ` The lower share lowers the loss increase of ${lowest.line.name}.${despite}`;
+}
+
 /** Whether the routing shares of the lines are equal enough to compare their losses. */
-export function routingNote({ lines }: Frontier): string | null {
+export function routingNote(frontier: Frontier): string | null {
   for (const { key, name } of SHARES) {
-    const shares = lines.flatMap((line) => {
+    const shares = frontier.lines.flatMap((line) => {
       const share = line.points.at(-1)?.[key];
-      return share ? [{ line: line.name, ...share }] : [];
+      return share ? [{ line, ...share }] : [];
     });
     if (shares.length === 0) continue;
     const texts = shares.map(
       ({ line, value, low, high }) =>
-        `${line} ${formatPercent(value, 1)} % (${formatPercent(low, 1)} to ${formatPercent(high, 1)} %)`,
+        `${line.name} ${formatPercent(value, 1)} % (${formatPercent(low, 1)} to ${formatPercent(high, 1)} %)`,
     );
-    const lowest = shares.toSorted((a, b) => a.value - b.value)[0];
-    const isApart = shares.some(({ low }) => lowest !== undefined && low > lowest.high);
     const rule = `A dense path that works without routing lowers the loss increase, so losses compare only at equal ${name}.`;
-    const favoured = isApart && lowest ? ` The difference favours ${lowest.line}.` : "";
-    return `${rule} Here: ${listed(texts)}.${favoured}`;
+    return `${rule} Here: ${listed(texts)}.${consequence(frontier, shares)}`;
   }
   return null;
+}
+
+/** Which run has the lower error at each K. The stored errors are not per sequence, so they are not paired. */
+export function errorNote(frontier: Frontier): string | null {
+  const own = ownLine(frontier);
+  const [other, ...more] = frontier.lines.filter((line) => !line.own);
+  if (own === undefined || other === undefined || more.length > 0) return null;
+  const pairs = own.points.flatMap((point) => {
+    const twin = other.points.find(({ k }) => k === point.k);
+    return twin === undefined ? [] : [{ k: point.k, isLower: point.normalized_mse.value < twin.normalized_mse.value }];
+  });
+  const at = (isLower: boolean) => pairs.filter((pair) => pair.isLower === isLower).map(({ k }) => k);
+  const texts = [[own.name, at(true)] as const, [other.name, at(false)] as const].flatMap(([name, ks]) =>
+    ks.length === 0 ? [] : [`${name} at K = ${listed(ks)}`],
+  );
+  return texts.length === 0 ? null : `Lower normalised MSE: ${texts.join("; ")}. Not tested in pairs.`;
 }
 
 /** Whether two lines of single runs were trained under equal conditions; null if there are no two. */

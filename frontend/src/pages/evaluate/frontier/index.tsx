@@ -24,6 +24,7 @@ import { frontierFigure, MEASURES } from "./frontier-figure";
 import { FrontierTable } from "./frontier-table";
 import {
   conditionsNote,
+  errorNote,
   frontierVerdict,
   intervalNote,
   ksOf,
@@ -75,6 +76,7 @@ function FrontierView({ frontier, run }: { readonly frontier: Frontier; readonly
     conditionsNote(frontier, runs),
     truncationNote(frontier),
     routingNote(frontier),
+    errorNote(frontier),
     intervalNote(frontier),
   ];
   return (

@@ -3,6 +3,7 @@
 import type { RunSummary } from "@/api/types";
 import { logRange } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
+import { hoverLines } from "@/components/plots/figure/escape-markup";
 import type { ViewedFigure } from "@/components/plots/figure/figure-view";
 import { methodName } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
@@ -23,7 +24,12 @@ export function evaluatedRuns(
 
 function tipOf({ name, layer, method, parameters, k, held_out: { loss_recovered: found } }: EvaluatedRun): string {
   const [value, low, high] = [found.value, found.low, found.high].map((share) => formatPercent(share, 1));
-  return `${name}, layer ${layer}<br>${methodName(method)}, K ${k}, ${formatCount(parameters)} parameters<br>${value} % (${low} to ${high})`;
+  return hoverLines([
+    `${name}, layer ${layer}`,
+    `${methodName(method)}, K ${k}`,
+    `${formatCount(parameters)} parameters`,
+    `${value} % (${low} to ${high})`,
+  ]);
 }
 
 export function sizeFigure(runs: readonly EvaluatedRun[], current: string): ViewedFigure {
@@ -50,8 +56,7 @@ export function sizeFigure(runs: readonly EvaluatedRun[], current: string): View
           thickness: 1,
         },
         customdata: [run.name],
-        hovertext: [tipOf(run)],
-        hovertemplate: "%{hovertext}<extra></extra>",
+        hovertemplate: [tipOf(run)],
       };
     });
   return withLegend({
