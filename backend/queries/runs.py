@@ -144,6 +144,7 @@ class _Evaluated(NamedTuple):
 
     held_out: HeldOut | None = None
     routing_share: float | None = None
+    strict_routing_share: float | None = None
     ks: tuple[int, ...] = ()
 
 
@@ -165,6 +166,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
         result["seen_text"].as_boolean(),
         result["k"].as_integer(),
         _number("routing_share"),
+        _number("strict_routing_share"),
         _number("intervals", "normalized_mse", "value"),
         *(_number("loss_recovered_zero", end) for end in ("value", "low", "high")),
         *(_number("loss_increase", end) for end in ("value", "low", "high")),
@@ -172,7 +174,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
     query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     rows = session.execute(query.order_by(EvaluationRecord.created_at, EvaluationRecord.id))
     newest: dict[str, _Evaluated] = {}
-    for name, subject, text, tokens, seen_text, k, share, error, *ends in rows:
+    for name, subject, text, tokens, seen_text, k, share, strict, error, *ends in rows:
         if share is None:
             continue
         before = newest.get(name, UNKNOWN)
@@ -189,7 +191,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
                 loss_recovered=recovered,
                 loss_increase=increase,
             )
-            evaluated = evaluated._replace(held_out=held_out, routing_share=share)
+            evaluated = evaluated._replace(held_out=held_out, routing_share=share, strict_routing_share=strict)
         newest[name] = evaluated
     return newest
 
@@ -236,6 +238,7 @@ def _summary(
         indexed_tokens=index.tokens if index else None,
         active_experts=index.active_experts if index else None,
         routing_share=evaluated.routing_share,
+        strict_routing_share=evaluated.strict_routing_share,
         routing_share_tokens=evaluated.held_out.tokens if evaluated.held_out else None,
         held_out=evaluated.held_out,
         evaluated_k=evaluated.ks,

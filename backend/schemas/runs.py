@@ -109,6 +109,8 @@ class RunSummary(Schema):
     """Number of experts active on at least one indexed token; null if not indexed."""
     routing_share: float | None
     """Routing share of the newest evaluation; null if not evaluated."""
+    strict_routing_share: float | None
+    """Strict routing share of that evaluation; null if not measured."""
     routing_share_tokens: int | None
     """Number of tokens of that evaluation."""
     held_out: HeldOut | None

@@ -5602,6 +5602,11 @@ export interface components {
              */
             status: "training" | "stopped" | "finished" | "failed";
             /**
+             * Strict Routing Share
+             * @description Strict routing share of that evaluation; null if not measured.
+             */
+            strict_routing_share: number | null;
+            /**
              * Target Tokens
              * @description Number of tokens to train on.
              */

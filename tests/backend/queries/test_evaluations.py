@@ -132,6 +132,7 @@ def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) 
     facts = {fact["name"]: fact["value"] for fact in found["faithfulness"]}
     assert runs["first"]["routing_share"] == pytest.approx(facts["Routing share"])
     assert runs["first"]["routing_share_tokens"] == found["tokens"] == 320
+    assert runs["first"]["strict_routing_share"] == pytest.approx(facts["Strict routing share"])
     assert seen.get("/api/runs/first").json()["run"]["routing_share"] == runs["first"]["routing_share"]
     assert (runs["bare"]["routing_share"], runs["bare"]["routing_share_tokens"]) == (None, None)
     assert {run["mixing"] for run in runs.values()} == {"centred"}

@@ -5,7 +5,7 @@ import { Fragment } from "react";
 import type { Fact } from "@/api/types";
 import { Term } from "@/components/terms/term";
 
-import { factTerm, formatFact } from "./facts";
+import { factTerm, formatFact, formatInterval } from "./facts";
 
 interface GroupRowProps {
   readonly fact: Fact;
@@ -27,7 +27,7 @@ export function GroupRow({ fact, previous, columns }: GroupRowProps) {
 }
 
 /** The metric's name, linked to its definition. */
-function FactName({ fact }: { readonly fact: Fact }) {
+export function FactName({ fact }: { readonly fact: Fact }) {
   const { name } = fact;
   const term = factTerm(fact);
   return term === undefined ? name : <Term id={term}>{name}</Term>;
@@ -85,9 +85,7 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
                 <td className="num">{formatFact(fact.value, fact.unit)}</td>
                 {hasIntervals && (
                   <td className="num" data-label="95 % interval">
-                    {fact.low !== null && fact.low !== undefined
-                      ? `${formatFact(fact.low, fact.unit)} to ${formatFact(fact.high, fact.unit)}`
-                      : ""}
+                    {formatInterval(fact)}
                   </td>
                 )}
                 {others.map((other) => (

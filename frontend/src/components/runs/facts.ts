@@ -15,6 +15,12 @@ export function formatFact(value: number | null | undefined, unit: Fact["unit"])
   return Math.abs(value) < 0.001 ? value.toExponential(1).replaceAll("-", "−") : value.toFixed(4).replace("-", "−");
 }
 
+/** The interval, with the unit behind its upper end; empty if there is none or if both ends read the same. */
+export function formatInterval({ low, high, unit }: Fact): string {
+  const [from, to] = [formatFact(low, unit), formatFact(high, unit)];
+  return low == null || from === to ? "" : `${from.replace(" %", "")} to ${to}`;
+}
+
 /** Definitions in the glossary of the metrics that have one. */
 const TERMS: Readonly<Record<string, TermId>> = {
   "Loss increase": "loss_increase_of_run",

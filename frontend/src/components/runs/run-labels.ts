@@ -94,3 +94,8 @@ export function shortOrigin(origin: string): string {
 export function shortSource(source: string): string {
   return source.replace(/\/+$/, "").split("/").at(-1) ?? source;
 }
+
+/** The share that decides how far losses compare: the strict routing share where it was measured. */
+export function decisiveShare(run: Pick<RunSummary, "routing_share" | "strict_routing_share">): number | null {
+  return run.strict_routing_share ?? run.routing_share;
+}

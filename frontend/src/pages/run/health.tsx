@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { Link } from "react-router";
 
-import { figureQuery } from "@/api/queries";
+import { evaluationsQuery, figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
@@ -13,6 +13,7 @@ import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { findings } from "@/pages/evaluate/health/findings";
 
 const HEIGHT = 206;
 
@@ -61,6 +62,20 @@ function DensityHistogram({ run }: { readonly run: RunSummary }) {
   return <Plot figure={figure} height={HEIGHT} label={figure.title} />;
 }
 
+/** The link to the findings, with the number of those that call for an action. */
+function FindingsLink({ run }: { readonly run: RunSummary }) {
+  const newest = useQuery(evaluationsQuery(run.name)).data?.evaluations[0];
+  const found = newest === undefined ? [] : findings(newest, run);
+  const actions = found.filter(({ level }) => level !== "good").length;
+  return (
+    <Link className="link" to={pageLinks(run.name).page("health")}>
+      {actions === 0
+        ? "All findings"
+        : `${actions} of ${found.length} findings ${actions === 1 ? "calls" : "call"} for an action`}
+    </Link>
+  );
+}
+
 export function Health({ run }: { readonly run: RunSummary }) {
   const isIndexed = run.indexed_tokens !== null;
   return (
@@ -68,11 +83,7 @@ export function Health({ run }: { readonly run: RunSummary }) {
       <div className="pane-h">
         <h2>Expert health</h2>
         <span className="grow" />
-        {run.held_out !== null && (
-          <Link className="link" to={pageLinks(run.name).page("health")}>
-            All findings
-          </Link>
-        )}
+        {run.held_out !== null && <FindingsLink run={run} />}
       </div>
       <HealthFigures run={run} />
       {isIndexed ? (

@@ -9,6 +9,15 @@ import { StatusWord } from "@/pages/runs/status-word";
 
 import { RunSummaryText } from "./run-summary";
 
+const START_FORMAT = {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  timeZoneName: "short",
+} as const;
+
 function Progress({ run }: { readonly run: RunSummary }) {
   if (!hasTokenCount(run)) return null;
   const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
@@ -59,8 +68,7 @@ export function RunHead({ detail }: { readonly detail: RunDetail }) {
       <section className="run-head">
         <div className="run-title">
           <p className="run-status">
-            <StatusWord status={run.status} />, started{" "}
-            {new Date(run.started_at).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })}
+            <StatusWord status={run.status} />, started {new Date(run.started_at).toLocaleString("en-GB", START_FORMAT)}
             {run.status === "training" && <span className="dim">, last step {formatAgo(run.updated_at, now)}</span>}
           </p>
           <h1 className="mono">{run.name}</h1>

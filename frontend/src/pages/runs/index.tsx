@@ -46,10 +46,8 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         )}
         {sample !== "" && (
           <>
-            {sample}, with 95 % intervals over sequences, not seeds.{" "}
-            <span className="r-index-note">
-              Dead experts are active on no token of the run’s index, whose length follows the share.
-            </span>
+            {sample}, with 95 % intervals over sequences, not seeds. Dead experts are active on no token of the run’s
+            index, whose length follows the share.
           </>
         )}
       </p>

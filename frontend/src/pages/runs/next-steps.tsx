@@ -45,7 +45,7 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
       : [
           {
             title: "Train another run",
-            text: "Runs of one layer are comparable: another seed, K, number of experts or method.",
+            text: "Another seed shows how much results vary between runs. Options that are not named take their defaults.",
             command: `mxd train ${first.language_model} --layer ${first.layer} --dataset ${first.text} --tokens ${first.target_tokens || "2M"} --k ${first.k} --seed ${first.seed + 1}`,
           },
         ]),

@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import type { RunSummary } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
-import { activeK, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
+import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { SortHeader, type Sorting } from "@/components/table/sort-header";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
@@ -57,8 +57,8 @@ const COLUMNS: readonly Column[] = [
   { sort: "training_mse", name: "MSE", unit: "training", className: "num r-metric r-training", term: "training_mse" },
   { sort: "held_out_mse", name: "MSE", unit: "held-out", className: "num r-metric", term: "normalised_mse" },
   { sort: "loss_recovered", name: "Loss recovered", unit: "%", className: "num r-loss", term: "loss_recovered" },
-  { sort: "routing_share", name: "Routing share", unit: "%", className: "num r-metric r-index", term: "routing_share" },
-  { sort: "dead", name: "Dead", unit: "% in index", className: "num r-metric r-index", term: "dead_share" },
+  { sort: "routing_share", name: "Routing share", unit: "%", className: "num r-metric", term: "strict_routing_share" },
+  { sort: "dead", name: "Dead", unit: "% in index", className: "num r-metric r-dead", term: "dead_share" },
   { sort: "updated", name: "Updated", className: "num r-wide" },
 ];
 
@@ -92,6 +92,30 @@ function Dead({ run }: { readonly run: RunSummary }) {
   );
 }
 
+/** The strict share, or the other one if that is all there is. */
+function RoutingShare({ run }: { readonly run: RunSummary }) {
+  const share = decisiveShare(run);
+  if (share === null) return NOT_EVALUATED;
+  return (
+    <>
+      {formatPercent(share, 1)}{" "}
+      <span className="dim r-interval">{run.strict_routing_share === null ? "not strict" : "strict"}</span>
+    </>
+  );
+}
+
+/** What the hidden columns of a narrow screen hold. */
+function Facts({ run }: { readonly run: RunSummary }) {
+  const share = decisiveShare(run);
+  return (
+    <span className="dim r-facts">
+      {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
+      {run.held_out !== null && `, MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
+      {share !== null && `, routing share ${formatPercent(share, 1)} %`}
+    </span>
+  );
+}
+
 interface RunRowProps {
   readonly run: RunSummary;
   readonly now: number;
@@ -109,6 +133,7 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
           {run.name}
         </Link>
         {run.status !== "finished" && <StatusWord status={run.status} />}
+        <Facts run={run} />
       </td>
       {withModel && <td className="r-model mono">{run.language_model_name}</td>}
       <td className="r-size">{methodName(run.method)}</td>
@@ -128,10 +153,10 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
       <td className="num r-loss" title={sample(run)}>
         <LossRecovered run={run} />
       </td>
-      <td className="num r-metric r-index" title={sample(run)}>
-        {run.routing_share === null ? NOT_EVALUATED : formatPercent(run.routing_share, 1)}
+      <td className="num r-metric" title={sample(run)}>
+        <RoutingShare run={run} />
       </td>
-      <td className="num r-metric r-index">
+      <td className="num r-metric r-dead">
         <Dead run={run} />
       </td>
       <td className="num dim r-wide">{formatAgo(run.updated_at, now)}</td>
@@ -148,7 +173,9 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
         Layer {group.layer}
         {one !== undefined && other !== undefined && (
           <>
-            <span className="unit">{group.runs.length} runs of one MLP, so MSE and loss are comparable</span>
+            <span className="unit">
+              {group.runs.length} runs of one MLP: MSE is comparable, loss at equal routing share
+            </span>
             <Link
               className="link"
               to={pageLinks(one.name).page("compare", rest.length > 0 ? {} : { with: other.name })}

@@ -1,6 +1,7 @@
 /** Order of the runs: grouped by the MLP that they replace, or sorted by one column. */
 
 import type { RunSummary } from "@/api/types";
+import { decisiveShare } from "@/components/runs/run-labels";
 import { choiceParam } from "@/hooks/use-url-state";
 
 export const SORTS = [
@@ -39,7 +40,7 @@ const KEYS: Readonly<Record<Sort, (run: RunSummary) => number | string | null>> 
   training_mse: (run) => run.last_metric?.normalized_mse ?? null,
   held_out_mse: (run) => run.held_out?.normalized_mse ?? null,
   loss_recovered: (run) => run.held_out?.loss_recovered.value ?? null,
-  routing_share: (run) => run.routing_share,
+  routing_share: decisiveShare,
   dead: deadShare,
   updated: (run) => run.updated_at,
 };

@@ -7,6 +7,7 @@ import { SearchBox } from "@/components/layout/search/search-box";
 import { useSearchDialog } from "@/components/layout/search/search-dialog";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { decisiveShare } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
@@ -86,7 +87,7 @@ const LOW_ROUTING_SHARE = 0.5;
 /** Warns on every page that the experts of the current run explain little. */
 function RoutingWarning() {
   const { summary } = useCurrentRun();
-  const share = summary?.routing_share ?? null;
+  const share = summary === null ? null : decisiveShare(summary);
   if (summary === null || share === null || share >= LOW_ROUTING_SHARE) return null;
   return (
     <p className="routing-warning" role="note">

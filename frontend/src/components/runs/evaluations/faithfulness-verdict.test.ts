@@ -39,10 +39,10 @@ test("each finding has its value, interval and reference", () => {
   const [loss, recovered, routing, equal] = found;
   expect(loss).toMatchObject({ value: "0.0300 nats per token", interval: "0.0200 to 0.0400" });
   expect(plain(loss?.meaning)).toContain("Zero-ablating the MLP adds 0.3400 nats.");
-  expect(plain(recovered?.meaning)).toContain("Relative to mean ablation: 90.9 % (88.6 % to 92.9 %).");
+  expect(plain(recovered?.meaning)).toContain("Relative to mean ablation: 90.9 % (88.6 to 92.9 %).");
   expect(routing?.meaning).toContain("It depends on which experts are active.");
   expect(plain(equal?.value)).toBe("0 of 32 prompts at 32 tokens");
-  expect(plain(equal?.interval)).toBe("0.0 % to 10.7 %");
+  expect(plain(equal?.interval)).toBe("0.0 to 10.7 %");
 });
 
 test("a low routing share is called by its meaning", () => {
@@ -50,17 +50,15 @@ test("a low routing share is called by its meaning", () => {
   expect(found?.meaning).toContain("It does not depend on which experts are active.");
 });
 
-test("other controls of the routing share follow it", () => {
+test("the strict routing share comes first", () => {
   const [found] = findings([share("Routing share", 0.9, 0.8, 1), share("Strict routing share", 0.7, 0.6, 0.8)]);
-  expect(plain(found?.meaning)).toMatch(/Strict routing share: 70\.0 % \(60\.0 % to 80\.0 %\)\.$/);
+  expect(plain(found?.value)).toBe("70.0 %");
+  expect(plain(found?.meaning)).toMatch(/its best constant, .* Frozen at the median: 90\.0 % \(80\.0 to 100\.0 %\)\.$/);
 });
 
-test("the verdict names the run, the reference and the longest continuation, with intervals", () => {
+test("the verdict names the run, the reference and the routing", () => {
   expect(plain(faithfulnessVerdict("mine", FACTS))).toBe(
-    "Replacing the MLP by mine raises the loss by 0.0300 nats per token (95 % interval 0.0200 to 0.0400): 91.5 % " +
-      "(89.3 % to 93.4 %) of the loss that zero-ablating the MLP adds is recovered. " +
-      "Routing share: 99.8 % (99.2 % to 100.4 %). " +
-      "0 of 32 prompts keep the same greedy continuation for 32 tokens (0.0 % to 10.7 %).",
+    "mine recovers 91.5 % of the loss that zero-ablating the MLP adds, and 99.8 % of its effect depends on routing.",
   );
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });

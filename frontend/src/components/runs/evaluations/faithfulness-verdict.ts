@@ -1,7 +1,7 @@
 /** The main results of an evaluation, each with its interval and its meaning. */
 
 import type { Fact } from "@/api/types";
-import { CONTINUATIONS, formatFact } from "@/components/runs/facts";
+import { CONTINUATIONS, formatFact, formatInterval } from "@/components/runs/facts";
 import type { TermId } from "@/lib/text/glossary";
 
 export interface Finding {
@@ -23,9 +23,7 @@ const named = (facts: readonly Fact[], name: string) => facts.find((fact) => fac
 const onOneLine = (text: string) => text.replaceAll(" ", "\u00a0");
 const units = ({ value, unit }: Fact) => onOneLine(`${formatFact(value, unit)}${unit === "nats" ? " nats" : ""}`);
 
-function intervalOf({ low, high, unit }: Fact): string {
-  return low == null ? "" : `${onOneLine(formatFact(low, unit))} to ${onOneLine(formatFact(high, unit))}`;
-}
+const intervalOf = (fact: Fact) => formatInterval(fact).replace(" %", "\u00a0%");
 
 /** By length; empty if no prompt was continued. */
 export function continuations(facts: readonly Fact[]): readonly EqualFor[] {
@@ -61,20 +59,20 @@ function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> |
 /** Below this share, most of the layer's effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
-/** Routing shares with other controls than the median, as far as they were measured. */
-function otherControls(facts: readonly Fact[]): string {
-  const others = facts.filter(({ name, value }) => name.endsWith(" routing share") && value !== null);
-  return others.map((fact) => ` ${fact.name}: ${units(fact)} (${intervalOf(fact)}).`).join("");
-}
-
+/** The strict share, with the one whose mixing is frozen at its median behind it; only the latter if that is all. */
 function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
-  const fact = named(facts, "Routing share");
+  const [strict, median] = [named(facts, "Strict routing share"), named(facts, "Routing share")];
+  const fact = strict?.value == null ? median : strict;
   if (fact?.value == null) return null;
-  const meaning =
-    fact.value < LOW_ROUTING_SHARE
-      ? "Most of the layer’s effect remains when every token mixes the experts in the same way. It does not depend on which experts are active."
-      : "If every token mixes the experts in the same way, most of the layer’s effect is lost. It depends on which experts are active.";
-  return { value: units(fact), interval: intervalOf(fact), meaning: meaning + otherControls(facts) };
+  const constant = fact === median ? "median" : "best constant";
+  const [lost, depends] = fact.value < LOW_ROUTING_SHARE ? ["remains", "does not depend"] : ["is lost", "depends"];
+  const other =
+    median?.value == null || fact === median ? "" : ` Frozen at the median: ${units(median)} (${intervalOf(median)}).`;
+  return {
+    value: units(fact),
+    interval: intervalOf(fact),
+    meaning: `With the mixing of experts frozen at its ${constant}, most of the layer’s effect ${lost}. It ${depends} on which experts are active.${other}`,
+  };
 }
 
 /** Below this number, a share has an interval of 20 percentage points or more. */
@@ -108,28 +106,17 @@ export function findings(facts: readonly Fact[]): readonly Finding[] {
   const all = [
     { name: "Loss increase", term: "loss_increase_of_run", found: lossIncrease(facts) },
     { name: "Loss recovered", term: "loss_recovered", found: lossRecovered(facts) },
-    { name: "Routing share", term: "routing_share", found: routingShare(facts) },
+    { name: "Routing share", term: "strict_routing_share", found: routingShare(facts) },
     { name: "Equal continuations", term: "continuations", found: longestContinuation(facts) },
   ] as const;
   return all.flatMap(({ found, ...title }) => (found === null ? [] : [{ ...title, ...found }]));
 }
 
-/** The interval in brackets; empty if it was not computed. */
-const inBrackets = (fact: Fact) => (fact.low == null ? "" : ` (${intervalOf(fact)})`);
-
-/** The verdict in three sentences; empty if the loss was not measured. */
+/** The verdict in one sentence, whose figures have their intervals beside it; empty if the loss was not measured. */
 export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string {
-  const [kept, added] = [named(facts, "Loss recovered vs zero ablation"), named(facts, "Loss increase")];
-  if (kept === undefined || added === undefined) return "";
-  const longest = continuations(facts).at(-1);
-  const strict = named(facts, "Strict routing share") ?? named(facts, "Routing share");
-  const routing = strict?.value == null ? "" : ` ${strict.name}: ${units(strict)}${inBrackets(strict)}.`;
-  const text =
-    longest &&
-    ` ${promptShare(longest)} keep the same greedy continuation for ${longest.tokens} tokens${inBrackets(longest)}.`;
-  const direction = (added.value ?? 0) < 0 ? "changes" : "raises";
-  return (
-    `Replacing the MLP by ${run} ${direction} the loss by ${units(added)} per token${inBrackets(added).replace("(", "(95 % interval ")}: ` +
-    `${units(kept)}${inBrackets(kept)} of the loss that zero-ablating the MLP adds is recovered.${routing}${text ?? ""}`
-  );
+  const kept = named(facts, "Loss recovered vs zero ablation");
+  if (kept === undefined) return "";
+  const routing = routingShare(facts);
+  const depends = routing === null ? "" : `, and ${routing.value} of its effect depends on routing`;
+  return `${run} recovers ${units(kept)} of the loss that zero-ablating the MLP adds${depends}.`;
 }

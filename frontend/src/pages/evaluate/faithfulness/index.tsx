@@ -38,7 +38,7 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
           </section>
           <ServerFigure
             name="faithfulness"
-            note="with 95 % intervals. Fair between runs of one layer: MLPs of different layers are worth different amounts, so compare a run with its MLP’s mean output, in the same row."
+            note="with 95 % intervals. Compare runs of one layer, at equal routing shares: MLPs of different layers are worth different amounts. The MLP’s mean output, in the same row, is the reference."
             prepare={(figure) => faithfulnessFigure(figure, run.name, runs, isNarrow)}
           />
           <section className="pane settings">

@@ -14,7 +14,7 @@ export interface CurveLabels {
 }
 
 export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
-  normalized_mse: { title: "Normalised MSE", segment: "Loss", scale: "log", digits: 4, note: "in training, log scale" },
+  normalized_mse: { title: "Normalised MSE", segment: "MSE", scale: "log", digits: 4, note: "in training, log scale" },
   dead_share: {
     title: "Dead share",
     segment: "Dead share",

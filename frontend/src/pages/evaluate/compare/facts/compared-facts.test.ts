@@ -33,6 +33,7 @@ const DETAIL: RunDetail = {
     mixing: "centred",
     routing_share: null,
     routing_share_tokens: null,
+    strict_routing_share: null,
     held_out: null,
     evaluated_k: [],
   },
