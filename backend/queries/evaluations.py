@@ -77,9 +77,9 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     return records[0]
 
 
-def evaluations_of(session: Session, run: RunRecord) -> EvaluationList:
-    """Return all evaluations of a run, newest first."""
-    return EvaluationList(evaluations=tuple(_summary(record) for record in evaluations_of_run(session, run)))
+def evaluations_of(session: Session, run: RunRecord, bits: int | None = None) -> EvaluationList:
+    """Return all evaluations of a run, newest first. ``bits``: those per weight if the weights are stored rounded."""
+    return EvaluationList(evaluations=tuple(_summary(record, bits) for record in evaluations_of_run(session, run)))
 
 
 def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossDifference | None:
@@ -110,7 +110,7 @@ def evaluations_of_run(session: Session, run: RunRecord) -> list[EvaluationRecor
     return list(session.scalars(query.order_by(EvaluationRecord.created_at.desc())))
 
 
-def _summary(record: EvaluationRecord) -> EvaluationSummary:
+def _summary(record: EvaluationRecord, bits: int | None) -> EvaluationSummary:
     result = record.result
     return EvaluationSummary(
         run=record.subject,
@@ -120,7 +120,7 @@ def _summary(record: EvaluationRecord) -> EvaluationSummary:
         created_at=aware(record.created_at),
         seen_text=result["seen_text"],
         faithfulness=faithfulness_metrics(result, min(record.settings["prompts"], result["sequences"])),
-        health=_health(result),
+        health=_health(result, bits),
         warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"]),
     )
 
@@ -129,11 +129,11 @@ _Row = tuple[str, Any, Unit, str]
 """Name, value, unit and description of a metric."""
 
 
-def _health(result: Result) -> tuple[EvaluationMetric, ...]:
+def _health(result: Result, bits: int | None) -> tuple[EvaluationMetric, ...]:
     groups = {
         "Use of the experts": _load_rows(result),
         "Always-on experts": _always_on_rows(result),
-        "Similarity and rank": _matrix_rows(result),
+        "Similarity and rank": _matrix_rows(result, bits),
     }
     return tuple(
         EvaluationMetric(name=name, value=value, unit=unit, description=meaning, group=group)
@@ -194,13 +194,15 @@ def _sample_of(count: int, result: Result) -> str:
     )
 
 
-def _matrix_rows(result: Result) -> tuple[_Row, ...]:
+def _matrix_rows(result: Result, bits: int | None) -> tuple[_Row, ...]:
     health = result["health"]
     near_duplicates, ranks = health["near_duplicates"], health["expert_ranks"] or {}
     compared = f"{_sample_of(near_duplicates['compared'], result)}, each compared with all others"
     matrices = _sample_of(ranks["sampled"], result) if ranks else ""
-    sampled = f"mean over {matrices}" if ranks else "not measured"
-    smallest = f"relative to the largest, minimum over {matrices}" if ranks else "not measured"
+    weights = f"; weights as stored, rounded to {bits} bits" if bits else ""
+    sampled = f"mean over {matrices}{weights}" if ranks else "not measured"
+    smallest = f"relative to the largest, minimum over {matrices}{weights}" if ranks else "not measured"
+    scaling = f"0 removes an output dimension of the expert{weights}" if ranks else "not measured"
     return (
         (
             "Variation of the mixing vector",
@@ -238,6 +240,6 @@ def _matrix_rows(result: Result) -> tuple[_Row, ...]:
             "Smallest |c|",
             ranks.get("min_scaling"),
             "plain",
-            "smallest absolute value in any scaling vector; 0 removes an output dimension of the expert",
+            f"smallest absolute value in any scaling vector; {scaling}",
         ),
     )

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.utils.files import read_json
 
 CONFIG_FILE = "layer.json"
 WEIGHTS_FILE = "layer.safetensors"
+BITS = {"U8": 5, "I8": 8}
+"""Data type of a rounded matrix in the file -> bits per weight; see ``ops.quantization``."""
 
 
 def read_layer_config(folder: Path) -> LayerConfig:
@@ -26,3 +30,13 @@ def read_layer_config(folder: Path) -> LayerConfig:
         return LayerConfig.model_validate(read_json(path))
     except ValueError as error:
         raise UserError(f"Invalid layer config: {path}. Restore it from a copy or train the run again.") from error
+
+
+def stored_bits(weights: Path) -> int | None:
+    """Bits per weight of a layer whose matrices are stored rounded, such as a demo's; None for others."""
+    try:
+        with safe_open(weights, "np") as file:
+            dtypes = {file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError):
+        return None
+    return next((bits for dtype, bits in BITS.items() if dtype in dtypes), None)

@@ -11,6 +11,8 @@ from mxd.backend.queries.evaluations import evaluations_of
 from mxd.backend.queries.probes import described_probes
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import BenchmarkResponse, EvaluationList, ProbeList
+from mxd.trainer.layers.files import WEIGHTS_FILE, stored_bits
+from mxd.trainer.storage.run import runs_folder
 
 router = APIRouter(tags=["evaluations"])
 
@@ -19,7 +21,9 @@ router = APIRouter(tags=["evaluations"])
 def evaluations(run: RunName, services: ServicesDep) -> EvaluationList:
     """Evaluations of a run, newest first; none before ``mxd evaluate``."""
     with reading(services.database) as session:
-        return evaluations_of(session, find_run(session, run))
+        found = find_run(session, run)
+        weights = runs_folder(services.settings.data) / found.name / WEIGHTS_FILE
+        return evaluations_of(session, found, stored_bits(weights))
 
 
 @router.get("/runs/{run}/probes")

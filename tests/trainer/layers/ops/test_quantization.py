@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import read_weights
+from mxd.trainer.layers.files import stored_bits
 from mxd.trainer.layers.ops.quantization import GROUP, PACKED, SCALE, dequantize, dequantized, quantize, quantize_file
 from tests.helpers.layers import random_layer
 
@@ -62,3 +63,15 @@ def test_layers_in_8_bits_still_load() -> None:
 def test_other_tensors_are_unchanged() -> None:
     tensors = {"a": torch.randn(2, 3), "b": torch.zeros(2, dtype=torch.int8), "c.packed": torch.zeros(2)}
     assert dequantized(tensors) == tensors
+
+
+def test_a_file_shows_the_bits_of_its_weights(tmp_path: Path) -> None:
+    layer = random_layer(widths=(64, 128, 64), num_experts=200)
+    layer.save(tmp_path)
+    path = tmp_path / "layer.safetensors"
+    assert stored_bits(path) is None
+    quantize_file(path, path)
+    assert stored_bits(path) == 5
+    save_file({"a": torch.ones(2, 2, dtype=torch.int8), "a.scale": torch.ones(2)}, path)
+    assert stored_bits(path) == 8
+    assert stored_bits(tmp_path / "missing") is None

@@ -5,10 +5,11 @@ import { Fragment } from "react";
 import { Link } from "react-router";
 
 import { runQuery } from "@/api/queries";
-import type { Frontier, RunDetail, RunSummary } from "@/api/types";
+import type { Frontier, RunSummary } from "@/api/types";
 import { hasFrontier } from "@/components/layout/navigation/pages";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
+import { trainCommand } from "@/components/runs/train-command";
 import { Command } from "@/components/ui/copyable-command";
 
 import { listed } from "./frontier-verdict";
@@ -30,30 +31,13 @@ function fewerExperts(run: RunSummary): string {
   return `mxd evaluate ${run.name} --k ${[...new Set([...ks, run.k])].join(",")} ${sampleOptions(run)}`;
 }
 
-/** Settings that a new run must share with this one to differ only in K, and their flags. */
-const SHARED_FLAGS: Readonly<Record<string, string>> = {
-  "optimizer.learning_rate": "--learning-rate",
-  "optimizer.batch_tokens": "--batch-tokens",
-  "text.context_length": "--context-length",
-  "text.on_short_text": "--on-short-text",
-  init: "--init",
-  seed: "--seed",
-};
-
-function sharedFlags(config: RunDetail["config"]): string {
-  return Object.entries(SHARED_FLAGS)
-    .flatMap(([name, flag]) => (config[name] == null ? [] : [` ${flag} ${String(config[name])}`]))
-    .join("");
-}
-
 /** Trains runs at these K, under names that the second command evaluates. */
 function useCommandsAtK(run: RunSummary, ks: readonly number[]): readonly [string, string] {
   const config = useQuery(runQuery(run.name)).data?.config ?? {};
-  const { language_model: model, layer, method, num_experts: count, text, target_tokens: tokens } = run;
-  const name = ks.length > 1 ? `"${run.name}-k{k}"` : `${run.name}-k${ks[0] ?? run.k}`;
+  const name = ks.length > 1 ? `${run.name}-k{k}` : `${run.name}-k${ks[0] ?? run.k}`;
   const names = ks.map((k) => `${run.name}-k${k}`).join(" ");
   return [
-    `mxd train ${model} --name ${name} --layer ${layer} --method ${method} --num-experts ${count} --k ${ks.join(",")} --dataset ${text} --tokens ${tokens || "2M"}${sharedFlags(config)}`,
+    trainCommand(run, config, { "--name": name, "--k": ks.join(",") }),
     `mxd evaluate ${names} ${sampleOptions(run)}`,
   ];
 }

@@ -1,6 +1,7 @@
 /** What an evaluation says about the use of a run's experts, and what to do about it. */
 
 import type { EvaluationSummary } from "@/api/types";
+import { type RunConfig, trainCommand, type TrainedRun } from "@/components/runs/train-command";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 export interface Finding {
@@ -13,15 +14,7 @@ export interface Finding {
   readonly command?: string;
 }
 
-interface TrainedRun {
-  readonly name: string;
-  readonly language_model: string;
-  readonly layer: number;
-  readonly method: string;
-  readonly text: string;
-  readonly target_tokens: number;
-  readonly k: number;
-  readonly num_experts: number;
+interface IndexedRun extends TrainedRun {
   readonly indexed_tokens: number | null;
   readonly active_experts: number | null;
 }
@@ -37,31 +30,43 @@ const MIN_EFFECTIVE = 0.25;
 const ENOUGH_ACTIVATIONS = 1000;
 
 interface Evaluated {
-  readonly run: TrainedRun;
+  readonly run: IndexedRun;
+  /** Settings of the run; empty while they load. */
+  readonly config: RunConfig;
   readonly tokens: number;
-  readonly text: string;
   /** Null if it was not measured. */
   readonly stableRank: number | null;
+  readonly smallestScaling: number | null;
   /** What the metric was measured on, such as `a random sample of 32 of 4,096 experts`. */
   readonly sample: string;
+  /** Rounding of the stored weights, such as `rounded to 5 bits`; empty for those of the training. */
+  readonly rounding: string;
 }
 
 /** The sample of a metric as a sentence. */
 const measuredOn = ({ sample }: Evaluated) => (sample === "" ? "" : ` Measured on ${sample}.`);
 const limit = (share: number) => `${100 * share} %`;
-const atMost = (share: number) => `Nothing to change: the upper limit is ${limit(share)}.`;
-const atLeast = (share: number) => `Nothing to change: the lower limit is ${limit(share)}.`;
+const atMost = (share: number) => `(upper limit ${limit(share)})`;
+const atLeast = (share: number) => `(lower limit ${limit(share)})`;
 
-function trainCommand(run: TrainedRun, experts: number, flags = ""): string {
-  const { language_model: model, layer, method, text, target_tokens: tokens, k } = run;
-  return `mxd train ${model} --layer ${layer} --method ${method} --num-experts ${experts} --k ${k} --dataset ${text} --tokens ${tokens || "2M"}${flags}`;
+function fewerExperts({ run, config }: Evaluated): string {
+  const count = Math.max(1, Math.round(run.num_experts / 2));
+  return trainCommand(run, config, { "--name": `${run.name}-n${count}`, "--num-experts": String(count) });
 }
 
-const fewerExperts = ({ run }: Evaluated) => trainCommand(run, Math.max(1, Math.round(run.num_experts / 2)));
-const balanced = ({ run }: Evaluated) => trainCommand(run, run.num_experts, " --load-balance-weight 0.01");
+const BALANCE_SETTING = "regularization.load_balance_weight";
+
+/** The first weight to try, or ten times that of the run. */
+function balanced({ run, config }: Evaluated): string {
+  const weight = 10 * Number(config[BALANCE_SETTING] ?? 0) || 0.01;
+  return trainCommand(run, config, { "--name": `${run.name}-balanced`, "--load-balance-weight": String(weight) });
+}
+
+const FEWER = "Train with half the experts and otherwise the same settings:";
+const BALANCE = "balance the load in training. The command changes only the load-balance weight:";
 
 /** Tokens on which an average expert is active enough to call an inactive one dead. */
-function enoughTokens({ k, num_experts: count }: TrainedRun): number {
+function enoughTokens({ k, num_experts: count }: IndexedRun): number {
   return Math.ceil((ENOUGH_ACTIVATIONS * count) / k / 100_000) * 100_000;
 }
 
@@ -75,7 +80,7 @@ function inactive(share: number, evaluated: Evaluated): Finding {
   const count = run.num_experts - active;
   const average = (sample * run.k) / run.num_experts;
   const kind = average < ENOUGH_ACTIVATIONS ? "inactive" : "dead";
-  const title = `${formatCount(count)} of ${formatCount(run.num_experts)} experts (${formatPercent(count / run.num_experts, 1)} %) are ${kind}`;
+  const title = `${formatCount(count)} of ${formatCount(run.num_experts)} experts are ${kind}: ${formatPercent(count / run.num_experts, 1)} %`;
   const where = `They are active on none of the ${formatCount(sample)} ${isIndexed ? "indexed" : "evaluated"} tokens; an expert of average use is active on ${formatCount(average)}.`;
   const other = isIndexed
     ? ` On the ${formatCount(tokens)} evaluated tokens alone, ${formatPercent(share, 1)} % are inactive.`
@@ -90,71 +95,77 @@ function inactive(share: number, evaluated: Evaluated): Finding {
       command: `mxd index ${run.name} --dataset ${run.text} --tokens ${enoughTokens(run)}`,
     };
   if (count / run.num_experts <= MAX_INACTIVE) {
-    const reading = ` ${atMost(MAX_INACTIVE)} The rarest active experts have few examples, so read their labels with care.`;
-    return { level: "good", title, advice: where + other + reading, experts };
+    const reading = " The rarest active experts have few examples, so read their labels with care.";
+    return { level: "good", title: `${title} ${atMost(MAX_INACTIVE)}`, advice: where + other + reading, experts };
   }
-  const advice = `${where}${other} More than ${limit(MAX_INACTIVE)} of the parameters are unused. Train with fewer experts:`;
-  return { level: "act", title, advice, experts, command: fewerExperts(evaluated) };
+  const advice = `${where}${other} Their parameters are unused. ${FEWER}`;
+  return {
+    level: "act",
+    title: `${title} ${atMost(MAX_INACTIVE)}`,
+    advice,
+    experts,
+    command: fewerExperts(evaluated),
+  };
 }
 
 function densest(share: number, evaluated: Evaluated): Finding {
-  const title = `The most used expert is active on ${formatPercent(share, 1)} % of ${formatCount(evaluated.tokens)} tokens`;
+  const title = `The most used expert is active on ${formatPercent(share, 1)} % of ${formatCount(evaluated.tokens)} tokens ${atMost(MAX_DENSITY)}`;
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
   if (share <= MAX_DENSITY)
     return {
       level: "good",
       title,
-      advice: `${atMost(MAX_DENSITY)} The densest ones say least about any one token; in Routing, filter them out by density.`,
+      advice: "The densest experts say least about any one token. In Routing, filter them out by density.",
       experts,
     };
-  const advice =
-    "It says little about any one token. Hide it in Routing by its density, or balance the load in training:";
+  const advice = `It says little about any one token. Hide it in Routing by its density, or ${BALANCE}`;
   return { level: "act", title, advice, experts, command: balanced(evaluated) };
 }
 
 function load(effective: number, evaluated: Evaluated): Finding {
   const { run, tokens } = evaluated;
-  const title = `Effective number of experts: ${formatCount(effective)} of all ${formatCount(run.num_experts)}`;
+  const title = `Effective number of experts: ${formatCount(effective)} of ${formatCount(run.num_experts)}, ${formatPercent(effective / run.num_experts, 1)} % ${atLeast(MIN_EFFECTIVE)}`;
   const meaning = `The entropy of the load is that of so many equally used experts. On only ${formatCount(tokens)} tokens it tends to be too low, because rare experts are missed.`;
   if (effective >= MIN_EFFECTIVE * run.num_experts) {
-    return { level: "good", title, advice: `${meaning} ${atLeast(MIN_EFFECTIVE)}` };
+    return { level: "good", title, advice: meaning };
   }
-  const advice = `${meaning} Few experts do most of the work: fewer than ${limit(MIN_EFFECTIVE)} count. Balance the load in training:`;
+  const advice = `${meaning} Few experts do most of the work: ${BALANCE}`;
   return { level: "act", title, advice, command: balanced(evaluated) };
 }
 
 function duplicates(share: number, evaluated: Evaluated): Finding {
   const sampled = Number(/[\d,]+/.exec(evaluated.sample)?.[0].replaceAll(",", "") ?? 0);
-  const title =
+  const kind = sampled === evaluated.run.num_experts ? "experts" : "sampled experts";
+  const found =
     sampled > 0
-      ? `${formatCount(share * sampled)} of ${formatCount(sampled)} sampled experts (${formatPercent(share, 1)} %) have a near-duplicate`
+      ? `${formatCount(share * sampled)} of ${formatCount(sampled)} ${kind} have a near-duplicate: ${formatPercent(share, 1)} %`
       : `${formatPercent(share, 1)} % of the experts have a near-duplicate`;
-  if (share <= MAX_DUPLICATES)
-    return {
-      level: "good",
-      title,
-      advice: `${measuredOn(evaluated).trim()} ${atMost(MAX_DUPLICATES)}`.trim(),
-    };
-  const advice = `More than ${limit(MAX_DUPLICATES)} repeat another.${measuredOn(evaluated)} Train with fewer experts:`;
+  const title = `${found} ${atMost(MAX_DUPLICATES)}`;
+  if (share <= MAX_DUPLICATES) return { level: "good", title, advice: measuredOn(evaluated).trim() };
+  const advice = `${measuredOn(evaluated).trim()} ${FEWER}`.trim();
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
 }
 
-function rank(share: number, evaluated: Evaluated): Finding {
-  const { stableRank } = evaluated;
-  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank`;
+/** What the matrices lack, and on which weights it was measured. */
+function rankDetails({ stableRank, smallestScaling, rounding }: Evaluated): string {
   const stable =
     stableRank === null
       ? ""
       : ` Their stable rank is ${formatFixed(stableRank, 1)}: few output directions hold most of each matrix.`;
-  const measured = measuredOn(evaluated);
-  if (share >= MIN_RANK)
-    return {
-      level: "good",
-      title,
-      advice: `${atLeast(MIN_RANK)} Experts are full linear maps, or nearly so.${stable}${measured}`,
-    };
-  const advice = `Some experts write to few output directions, which storing a layer in 8 bits can cause.${stable}${measured}`;
-  return { level: "act", title, advice };
+  const zero =
+    smallestScaling === 0 ? " The smallest scaling entry |c| is 0: at least one expert lacks an output dimension." : "";
+  const weights =
+    rounding === "" ? "" : ` The weights are ${rounding} in storage, so small values differ from those in training.`;
+  return stable + zero + weights;
+}
+
+function rank(share: number, evaluated: Evaluated): Finding {
+  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank ${atLeast(MIN_RANK)}`;
+  const [level, meaning] =
+    share >= MIN_RANK
+      ? (["good", "Experts are full linear maps, or nearly so."] as const)
+      : (["act", "Some experts write to few output directions."] as const);
+  return { level, title, advice: meaning + rankDetails(evaluated) + measuredOn(evaluated) };
 }
 
 const RULES: Readonly<Record<string, (value: number, evaluated: Evaluated) => Finding>> = {
@@ -165,20 +176,24 @@ const RULES: Readonly<Record<string, (value: number, evaluated: Evaluated) => Fi
   "Normalised rank": rank,
 };
 
-/** The sample at the end of a description; empty if there is none. */
-const sampleOf = (description: string) => /(?:a random sample of|all) [\d,]+ .*experts.*$/.exec(description)?.[0] ?? "";
+/** The sample in a description; empty if there is none. */
+const sampleOf = (description: string) =>
+  /(?:a random sample of|all) [\d,]+ [^;]*experts[^;]*/.exec(description)?.[0] ?? "";
+const roundingOf = (description: string) => /rounded to \d+ bits/.exec(description)?.[0] ?? "";
 
 /** Findings that call for an action come first. */
 export function findings(
-  { health, tokens, text }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
-  run: TrainedRun,
+  { health, tokens }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
+  run: IndexedRun,
+  config: RunConfig = {},
 ): readonly Finding[] {
-  const stableRank = health.find(({ name }) => name === "Stable rank")?.value ?? null;
+  const valueOf = (metric: string) => health.find(({ name }) => name === metric)?.value ?? null;
+  const shared = { run, config, tokens, stableRank: valueOf("Stable rank"), smallestScaling: valueOf("Smallest |c|") };
   return health
     .flatMap(({ name, value, description }) => {
       const rule = RULES[name];
       if (rule === undefined || value === null) return [];
-      return [rule(value, { run, tokens, text, stableRank, sample: sampleOf(description) })];
+      return [rule(value, { ...shared, sample: sampleOf(description), rounding: roundingOf(description) })];
     })
     .sort((a, b) => Number(a.level === "good") - Number(b.level === "good"));
 }

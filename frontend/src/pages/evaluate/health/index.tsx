@@ -4,6 +4,9 @@ import "@/pages/run/run.css";
 import "@/styles/content/evaluation.css";
 import "./health.css";
 
+import { useQuery } from "@tanstack/react-query";
+
+import { runQuery } from "@/api/queries";
 import type { EvaluationSummary, FigureData, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { withDensityAxis } from "@/components/plots/axes/axes";
@@ -17,6 +20,7 @@ import { shortSource } from "@/components/runs/run-labels";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { formatCount } from "@/lib/text/format";
+import { nonBreaking } from "@/lib/text/non-breaking";
 
 import { type Finding, findings } from "./findings";
 
@@ -24,8 +28,8 @@ function FindingItem({ finding, run }: { readonly finding: Finding; readonly run
   const { level, title, advice, experts, command } = finding;
   return (
     <li data-level={level}>
-      <h3>{title}</h3>
-      <p className="ink2">{advice}</p>
+      <h3>{nonBreaking(title)}</h3>
+      <p className="ink2">{nonBreaking(advice)}</p>
       {experts !== undefined && (
         <LinkButton size="small" to={pageLinks(run).page("experts", experts.params)}>
           {experts.label}
@@ -39,7 +43,8 @@ function FindingItem({ finding, run }: { readonly finding: Finding; readonly run
 }
 
 function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary; readonly run: RunSummary }) {
-  const found = findings(evaluation, run);
+  const config = useQuery(runQuery(run.name)).data?.config;
+  const found = findings(evaluation, run, config);
   const toAct = found.filter(({ level }) => level === "act").length;
   const verdict =
     toAct === 0
