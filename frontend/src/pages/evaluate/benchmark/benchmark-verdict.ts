@@ -1,10 +1,7 @@
 /** What the benchmark shows: the first run against the other runs and the baselines, with intervals. */
 
 import type { BenchmarkDifference, BenchmarkScore, BenchmarkSubject, BenchmarkSummary } from "@/api/types";
-import { formatSigned } from "@/lib/text/format";
-
-/** Units per probe that the verdict is about, if the benchmark has probes of this size. */
-const VERDICT_UNITS = 5;
+import { formatFixed, formatSigned } from "@/lib/text/format";
 
 /** `1 unit`, `5 units`. */
 export const unitsLabel = (units: number) => `${units} ${units === 1 ? "unit" : "units"}`;
@@ -23,51 +20,55 @@ export function signOf({ low, high }: BenchmarkDifference, datasets: number): "u
   return low > 0 ? "up" : high < 0 ? "down" : "no";
 }
 
-/** Runs have names; baselines are described. */
-const withArticle = ({ name, kind }: BenchmarkSubject) => (kind === "run" ? name : `the ${name}`);
+type Sign = ReturnType<typeof signOf>;
 
-function separates(subject: BenchmarkSubject, other: BenchmarkSubject): string {
-  const name = withArticle(subject);
-  const isSentence = subject.kind === "run" ? name : name.replace(/^t/, "T");
-  return `${isSentence} ${subject.kind === "neurons" ? "separate" : "separates"} the classes better than ${withArticle(other)}`;
+/** `2`, `1 or 5`, `1, 5 or 16`. */
+function eitherOf(values: readonly number[]): string {
+  const last = String(values.at(-1) ?? "");
+  return values.length < 2 ? last : `${values.slice(0, -1).join(", ")} or ${last}`;
 }
 
-function compared(first: BenchmarkSubject, other: BenchmarkSubject, sign: "up" | "down" | "no"): string {
-  if (sign === "up") return separates(first, other);
-  if (sign === "down") return separates(other, first);
-  return `No clear difference between ${first.name} and ${withArticle(other)}`;
+const SIGNS: readonly Sign[] = ["up", "down", "no"];
+
+/** How a comparison ends, e.g. `ours is better with 1 unit; no clear difference with 5 or 16 units`. */
+function compared(first: BenchmarkSubject, other: BenchmarkSubject, { differences, datasets }: BenchmarkSummary) {
+  const isPlural = other.kind === "neurons";
+  const ends = {
+    up: `${first.name} is better`,
+    down: `the ${isPlural ? "neurons are" : other.kind === "run" ? "other is" : "random gate is"} better`,
+    no: "no clear difference",
+  };
+  const found = differences.filter((one) => one.subject === other.name);
+  return SIGNS.flatMap((sign) => {
+    const units = found.filter((one) => signOf(one, datasets.length) === sign).map((one) => one.units);
+    return units.length === 0 ? [] : [`${ends[sign]} with ${eitherOf(units)} ${units.at(-1) === 1 ? "unit" : "units"}`];
+  }).join("; ");
 }
 
-/** How a comparison ends with the other probe sizes, e.g. `no clear difference at 1 unit`. */
-function otherSizes(
-  names: readonly [string, string],
-  others: readonly BenchmarkDifference[],
-  datasets: number,
-): string {
-  const ends = { up: `${names[0]} is better`, down: `${names[1]} is better`, no: "no clear difference" } as const;
-  const texts = others.map((one) => {
-    return `${ends[signOf(one, datasets)]} at ${unitsLabel(one.units)}: ${formatDifference(one)}`;
-  });
-  return texts.length === 0 ? "" : ` Other sizes: ${texts.join("; ")}.`;
+/** What differences the sample resolves. */
+function resolution({ differences, datasets }: BenchmarkSummary): string {
+  if (datasets.length < 2) return "One data set gives no interval, so no difference is claimed.";
+  const widths = differences.map(({ low, high }) => (high - low) / 2);
+  const [narrow, wide] = [Math.min(...widths), Math.max(...widths)].map((width) => `±${formatFixed(width, 3)}`);
+  const range = narrow === wide ? narrow : `${narrow} to ${wide}`;
+  return `The 95 % intervals over ${datasets.length} data sets are ${range}, so smaller differences can be missed.`;
 }
 
-/** What is compared, then one sentence per other subject. */
-export function benchmarkVerdict({ settings, subjects, differences, datasets }: BenchmarkSummary): readonly string[] {
+export interface BenchmarkVerdict {
+  readonly title: string;
+  /** One per other subject. */
+  readonly comparisons: readonly string[];
+  readonly resolution: string;
+}
+
+export function benchmarkVerdict(summary: BenchmarkSummary): BenchmarkVerdict {
+  const { subjects, differences, datasets } = summary;
   const [first, ...others] = subjects;
-  const units = settings.units.includes(VERDICT_UNITS) ? VERDICT_UNITS : Math.min(...settings.units);
-  if (first === undefined) return [];
-  const sentences = others.flatMap((other) => {
-    const found = differences.filter((one) => one.subject === other.name);
-    const difference = found.find((one) => one.units === units);
-    if (difference === undefined) return [];
-    const sizes = otherSizes(
-      [first.name, withArticle(other)],
-      found.filter((one) => one !== difference),
-      datasets.length,
-    );
-    return [`${compared(first, other, signOf(difference, datasets.length))}: ${formatDifference(difference)}.${sizes}`];
-  });
-  const [data, probes] = [datasets.length === 1 ? "data set" : "data sets", unitsLabel(units)];
-  const meaning = `ROC-AUC of ${first.name} minus the other’s, mean and 95 % interval over ${datasets.length} ${data}, ${probes} per probe.`;
-  return [meaning, ...sentences];
+  const count = (sign: Sign) => differences.filter((one) => signOf(one, datasets.length) === sign).length;
+  const name = first?.name ?? "";
+  return {
+    title: `${name} is better in ${count("up")} of ${differences.length} comparisons, worse in ${count("down")}, and not clearly different in ${count("no")}`,
+    comparisons: others.map((other) => `${other.name}: ${first === undefined ? "" : compared(first, other, summary)}.`),
+    resolution: resolution(summary),
+  };
 }

@@ -85,17 +85,23 @@ function Scores({ summary }: { readonly summary: BenchmarkSummary }) {
 }
 
 function Results({ summary }: { readonly summary: BenchmarkSummary }) {
-  const [meaning, ...sentences] = benchmarkVerdict(summary);
+  const { title, comparisons, resolution } = benchmarkVerdict(summary);
   return (
     <>
       <section className="pane settings">
+        <div className="pane-h wrap">
+          <h2>{title}</h2>
+          <span className="note">
+            mean ROC-AUC of sparse probes; a difference is clear if its interval excludes zero
+          </span>
+        </div>
         <MeasuredRuns summary={summary} />
-        <p className="verdict">{meaning}</p>
-        <ul className="verdict-list">
-          {sentences.map((sentence) => (
-            <li key={sentence}>{sentence}</li>
+        <ul className="benchmark-verdict" aria-label="Comparisons">
+          {comparisons.map((comparison) => (
+            <li key={comparison}>{comparison}</li>
           ))}
         </ul>
+        <p>{resolution}</p>
         <p className="ink2">
           {datasetChoice(summary.datasets)}. {sampleSizes(summary)}.
         </p>

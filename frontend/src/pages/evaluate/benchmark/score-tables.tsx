@@ -32,7 +32,7 @@ interface ScrolledTableProps {
 function ScrolledTable({ label, head, children }: ScrolledTableProps) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
+    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>{head}</tr>
@@ -70,7 +70,7 @@ export function ScoreTable({ summary: { settings, subjects, scores } }: TablePro
           {settings.units.map((units) => {
             const found = score(subject.name, units);
             return (
-              <td key={units} className="num">
+              <td key={units} className="num" data-label={unitsLabel(units)}>
                 {found === undefined ? "–" : formatScore(found)}
               </td>
             );
@@ -89,11 +89,11 @@ export function DifferenceTable({ summary: { subjects, differences, datasets } }
       <th>
         <SubjectName subject={first} /> minus
       </th>
-      <th className="num">Units</th>
+      <th className="num">Units per probe</th>
       <th className="num">
         Difference (<Term id="interval">95 % interval</Term>)
       </th>
-      <th className="num">Data sets on which it is higher</th>
+      <th className="num">Higher on</th>
     </>
   );
   const rows = subjects.flatMap((subject) =>
@@ -106,16 +106,16 @@ export function DifferenceTable({ summary: { subjects, differences, datasets } }
           <th scope="row">
             <SubjectName subject={subject} />
           </th>
-          <td className="num">{difference.units}</td>
-          <td className="num">
+          <td className="num">{unitsLabel(difference.units)}</td>
+          <td className="num" data-label="Difference">
             {signOf(difference, datasets.length) === "no" ? (
               formatDifference(difference)
             ) : (
               <b>{formatDifference(difference)}</b>
             )}
           </td>
-          <td className="num">
-            {difference.better} of {datasets.length}
+          <td className="num" data-label="Higher on">
+            {difference.better} of {datasets.length} data sets
           </td>
         </tr>
       ))}
