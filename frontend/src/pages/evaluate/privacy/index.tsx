@@ -1,6 +1,7 @@
 /** Privacy: fine-tunes runs to be uncertain on chosen passages, with little loss increase elsewhere. */
 
 import "@/components/prompt/prompt.css";
+import "@/styles/content/evaluation.css";
 import "./privacy.css";
 
 import { useQueries, useQuery } from "@tanstack/react-query";
@@ -80,10 +81,6 @@ function Settings({ params, setParams }: ParamProps) {
         />
         Store the passages
       </label>
-      <p className="dim">
-        The step with the lowest confidence on the passages is kept, among those within the limit. Stored passages are
-        shown token by token to everybody who opens the result.
-      </p>
     </div>
   );
 }
@@ -247,8 +244,9 @@ function StartNote({ run, passages, name }: StartNoteProps) {
   return (
     <p className="dim">
       Pushes the model’s predictions on the passages towards uniform, and saves the result as the new run{" "}
-      {name.replace("{run}", run.name)}; {run.name} is not changed. Four short passages and 10 steps take about 4
-      minutes of CPU time with SmolLM2-135M.
+      {name.replace("{run}", run.name)}; {run.name} is not changed. The step with the lowest confidence on the passages
+      is kept, among those within the limit. Stored passages are shown to everybody who opens the result. Four short
+      passages and 10 steps take about 4 minutes of CPU time with SmolLM2-135M.
       {run.indexed_tokens === null &&
         " The retain set is taken from this run’s index, and this run is not indexed. The command mxd protect accepts any dataset."}
     </p>
@@ -304,7 +302,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
           />
           <Settings params={params} setParams={setParams} />
         </div>
-        <StartNote run={run} passages={passages} name={name} />
+        {text.trim() !== "" && <StartNote run={run} passages={passages} name={name} />}
         <ProgressLine work={work} />
         <Results {...{ run, passages, isWorking, params, setParams }} onPassages={setText} />
       </div>

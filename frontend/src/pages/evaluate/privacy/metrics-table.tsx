@@ -15,9 +15,9 @@ interface MetricRow {
 
 const VARIATIONS: Readonly<Record<string, readonly [string, string]>> = {
   given: ["Paraphrases", "as provided"],
-  "later beginning": ["Later start", "first third of the words removed"],
-  "swapped case": ["Swapped case", "upper and lower case swapped"],
-  [OTHER_PASSAGES]: ["Other passages", "measured only; should not change"],
+  "later beginning": ["Later start", "without the first third"],
+  "swapped case": ["Swapped case", ""],
+  [OTHER_PASSAGES]: ["Other passages", "should not change"],
 };
 
 export function metricRows(result: PrivacyResult): readonly MetricRow[] {
@@ -41,11 +41,11 @@ export function relearningRows({ relearning: attack }: PrivacyResult): readonly 
   ];
 }
 
-const METRICS: readonly (readonly [keyof Confidence, (value: number) => string])[] = [
-  ["true_token", (value) => formatPercent(value, 1)],
-  ["confidence_distance", (value) => formatFixed(value, 3)],
-  ["entropy", (value) => formatPercent(value, 1)],
-  ["top_five", (value) => formatPercent(value, 1)],
+const METRICS: readonly (readonly [metric: keyof Confidence, label: string, format: (value: number) => string])[] = [
+  ["true_token", "True token, %", (value) => formatPercent(value, 1)],
+  ["confidence_distance", "Distance", (value) => formatFixed(value, 3)],
+  ["entropy", "Entropy, %", (value) => formatPercent(value, 1)],
+  ["top_five", "Top 5, %", (value) => formatPercent(value, 1)],
 ];
 
 function Row({ name, note, before, after }: MetricRow) {
@@ -54,9 +54,11 @@ function Row({ name, note, before, after }: MetricRow) {
       <th scope="row">
         {name} <span className="unit">{note}</span>
       </th>
-      <td className="num">{formatCount(before.predictions)}</td>
-      {METRICS.map(([metric, format]) => (
-        <td key={metric} className="num">
+      <td className="num" data-label="n =">
+        {formatCount(before.predictions)}
+      </td>
+      {METRICS.map(([metric, label, format]) => (
+        <td key={metric} className="num" data-label={label}>
           {format(before[metric])} <span className="unit">→</span> {format(after[metric])}
         </td>
       ))}
@@ -89,7 +91,7 @@ function Relearning({ result }: { readonly result: PrivacyResult }) {
 export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="figure-table" tabIndex={0} role="region" aria-label="Confidence before and after">
+    <div className="figure-table stacked" tabIndex={0} role="region" aria-label="Confidence before and after">
       <table className="grid plain privacy-metrics">
         <thead>
           <tr>

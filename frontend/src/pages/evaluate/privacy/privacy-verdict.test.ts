@@ -24,6 +24,7 @@ const increase = (value: number, low: number, high: number) => ({ value, low, hi
 function result(changes: Partial<PrivacyResult> = {}, added = increase(0.01, 0.004, 0.016)): PrivacyResult {
   return {
     passages: 4,
+    parents: ["one"],
     protected: compared([0.6, 0.4], [0.1, 0.05]),
     variations: {},
     retained: {
@@ -41,12 +42,13 @@ function result(changes: Partial<PrivacyResult> = {}, added = increase(0.01, 0.0
 const verdict = (found: PrivacyResult) => privacyVerdict({ result: found, skip_tokens: 1 });
 
 test("effect and cost name their figures and samples", () => {
-  const { effect, cost, limits } = verdict(result());
+  const { title, effect, cost, limits } = verdict(result());
+  expect(title).toBe("Probability of the true token with one: 40.0 % → 5.0 % on 4 chosen passages");
   expect(effect).toBe(
-    "On the chosen passages, the mean probability of the true next token falls from 40.0 % to 5.0 % (4 passages, 100 predictions; no interval, as the passages are not stored).",
+    "On the chosen passages, the mean probability of the true next token falls by 35.0 points (4 passages, 100 predictions; no interval, as the passages are not stored).",
   );
   expect(cost).toBe(
-    "The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016 over sequences, 12,192 predictions). The change on other well-known passages was not measured.",
+    "The change on other well-known passages was not measured. The loss on the test part of the retain set rises by +0.010 nats per token (95 % interval +0.004 to +0.016 over sequences, 12,192 predictions).",
   );
   expect(limits).toEqual([]);
 });
@@ -55,7 +57,7 @@ test("stored passages give an interval over their scored predictions", () => {
   const token = (before: number, after: number) => ({ before: { probability: before }, after: { probability: after } });
   const tokens = [token(1, 1), token(0.5, 0.1), token(0.7, 0.1)];
   const found = result({ passage_tokens: [tokens] } as unknown as Partial<PrivacyResult>);
-  expect(verdict(found).effect).toContain("; −50.0 points, 95 % interval −69.6 to −30.4 over predictions).");
+  expect(verdict(found).effect).toContain("; 95 % interval of the change −69.6 to −30.4 over predictions).");
 });
 
 test("the cost depends on where the interval lies", () => {
@@ -78,9 +80,10 @@ test("other passages are a cost; rewritings, relearning and the last step are li
     attacked: confidence(0.4, 0.3),
     original_attacked: confidence(0.6, 0.42),
   };
-  const { cost, limits } = verdict(result({ variations, relearning, best_step: 10 }));
+  const { title, cost, limits } = verdict(result({ variations, relearning, best_step: 10 }));
+  expect(title).toContain("40.0 % → 5.0 % on 4 chosen passages, 40.0 % → 35.0 % on other passages");
   expect(cost).toContain(
-    "On other passages, which should stay predictable, the probability also falls from 40.0 % to 35.0 % (100 predictions).",
+    "On other passages, which should stay predictable, it also falls by 5.0 points (100 predictions; no interval, as only means are stored).",
   );
   expect(limits).toEqual([
     "Paraphrases: 20.0 % to 19.0 % (100 predictions), less affected.",

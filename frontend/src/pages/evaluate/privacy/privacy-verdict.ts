@@ -1,9 +1,11 @@
 /** What a privacy fine-tune changed, what it costs, and where it has less effect, with figures and samples. */
 
 import type { PrivacyFineTune, PrivacyResult } from "@/api/types";
-import { formatCount, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 
 export interface PrivacyVerdict {
+  /** The probability of the true token before and after, on the chosen and on other passages. */
+  readonly title: string;
   readonly effect: string;
   readonly cost: string;
   /** Empty if nothing else was measured. */
@@ -33,32 +35,45 @@ function changes({ result, skip_tokens: skipped }: Measured): readonly number[] 
   );
 }
 
-/** The mean change with its interval over predictions; it needs the stored passages. */
+const points = (share: number) => `${formatFixed(100 * Math.abs(share), 1)} points`;
+const verbOf = (share: number) => (share < 0 ? "falls" : "rises");
+
+/** The interval of the mean change over predictions; it needs the stored passages. */
 function interval(measured: Measured): string {
   const values = changes(measured);
   if (values.length < 2) return "no interval, as the passages are not stored";
   const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
   const variance = values.reduce((sum, value) => sum + (value - mean) ** 2, 0) / (values.length - 1);
   const error = Z95 * Math.sqrt(variance / values.length);
-  const [middle, low, high] = [mean, mean - error, mean + error].map((value) => formatSigned(100 * value, 1));
-  return `${middle} points, 95 % interval ${low} to ${high} over predictions`;
+  const [low, high] = [mean - error, mean + error].map((value) => formatSigned(100 * value, 1));
+  return `95 % interval of the change ${low} to ${high} over predictions`;
 }
+
+const changed = ({ before, after }: Change) => after.true_token - before.true_token;
 
 function effect(measured: Measured): string {
   const { protected: found, passages } = measured.result;
   const size = `${formatPlural(passages, "passage")}, ${predictions(found)}; ${interval(measured)}`;
-  const verb = found.after.true_token < found.before.true_token ? "falls" : "changes";
-  return `On the chosen passages, the mean probability of the true next token ${verb} from ${change(found)} (${size}).`;
+  const change = changed(found);
+  return `On the chosen passages, the mean probability of the true next token ${verbOf(change)} by ${points(change)} (${size}).`;
 }
 
 export const OTHER_PASSAGES = "unprotected";
 
 /** The change on passages that should stay predictable. */
-function costOnOthers({ variations }: PrivacyResult): string {
+function costOnOthers({ variations, protected: chosen }: PrivacyResult): string {
   const found = variations[OTHER_PASSAGES];
   if (found === undefined) return "The change on other well-known passages was not measured.";
-  const verb = found.after.true_token < found.before.true_token ? "also falls" : "changes";
-  return `On other passages, which should stay predictable, the probability ${verb} from ${change(found)} (${predictions(found)}).`;
+  const change = changed(found);
+  const also = change < 0 === changed(chosen) < 0 ? " also" : "";
+  return `On other passages, which should stay predictable, it${also} ${verbOf(change)} by ${points(change)} (${predictions(found)}; no interval, as only means are stored).`;
+}
+
+function title({ passages, protected: chosen, variations, parents }: PrivacyResult): string {
+  const arrow = ({ before, after }: Change) => `${percent(before.true_token)} → ${percent(after.true_token)}`;
+  const other = variations[OTHER_PASSAGES];
+  const rest = other === undefined ? "" : `, ${arrow(other)} on other passages`;
+  return `Probability of the true token with ${parents.join(" + ")}: ${arrow(chosen)} on ${formatPlural(passages, "chosen passage")}${rest}`;
 }
 
 function cost({ retained }: PrivacyResult): string {
@@ -103,8 +118,9 @@ function lastStep({ best_step: best, steps }: PrivacyResult): readonly string[] 
 export function privacyVerdict(measured: Measured): PrivacyVerdict {
   const { result } = measured;
   return {
+    title: title(result),
     effect: effect(measured),
-    cost: `${cost(result)} ${costOnOthers(result)}`,
+    cost: `${costOnOthers(result)} ${cost(result)}`,
     limits: [...rewritings(result), ...relearning(result), ...lastStep(result)],
   };
 }

@@ -1,13 +1,13 @@
 /** Result of one privacy fine-tune: tokens, metrics, trade-off, and links to the new runs. */
 
 import { bundleUrl } from "@/api/privacy";
-import type { PrivacyResult, PrivacyFineTune } from "@/api/types";
+import type { PrivacyFineTune } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { formatFixed, formatPlural } from "@/lib/text/format";
+import { nonBreaking } from "@/lib/text/non-breaking";
 
 import { BeforeAfter, MeasuredPassage } from "./before-after";
 import { MetricsTable } from "./metrics-table";
@@ -23,15 +23,13 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
   const { effect, cost, limits } = privacyVerdict(shown);
   return (
     <div className="privacy-verdict">
-      <p className="verdict">
-        {effect} {cost}
-      </p>
+      <p>{nonBreaking(`${effect} ${cost}`)}</p>
       {limits.length > 0 && (
         <>
           <p>Limits, as the mean probability of the true next token before and after:</p>
           <ul aria-label="Limits">
             {limits.map((limit) => (
-              <li key={limit}>{limit}</li>
+              <li key={limit}>{nonBreaking(limit)}</li>
             ))}
           </ul>
         </>
@@ -40,8 +38,7 @@ function Verdict({ shown }: { readonly shown: PrivacyFineTune }) {
   );
 }
 
-function Guarantees({ result }: { readonly result: PrivacyResult }) {
-  const { bound } = result;
+function Guarantees() {
   return (
     <>
       <div className="pane-h">
@@ -57,11 +54,6 @@ function Guarantees({ result }: { readonly result: PrivacyResult }) {
         <li>
           Intervals over predictions treat these as independent and are about these passages only: passages are chosen,
           not a random sample.
-        </li>
-        <li>
-          Divergence from uniform on the chosen passages: {formatFixed(bound.measured)} nats. Weights that can predict
-          uniformly would reach at most {formatFixed(bound.bound)} nats at weight {bound.theta}. The gate and the output
-          scaling alone may not be able to, so this is a reference value.
         </li>
       </ul>
     </>
@@ -181,10 +173,8 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
   return (
     <>
       <section aria-label="Result">
-        <div className="pane-h">
-          <h2>
-            Result: {formatPlural(result.passages, "passage")} made less predictable in {result.parents.join(" + ")}
-          </h2>
+        <div className="pane-h wrap">
+          <h2>{nonBreaking(privacyVerdict(shown).title)}</h2>
           <span className="note">
             {result.runs.join(" + ")}, {shown.created_at.slice(0, 10)}, weight {result.theta}, step {result.best_step}{" "}
             of {result.steps}, retain set: {shown.text.split("/").at(-1)}
@@ -202,11 +192,9 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
             distance and top 5, higher entropy.
           </span>
         </div>
-        <div className="privacy-columns">
-          <MetricsTable result={result} />
-          {result.eval_points.length > 1 && <StepCharts shown={shown} />}
-        </div>
-        <Guarantees result={result} />
+        <MetricsTable result={result} />
+        {result.eval_points.length > 1 && <StepCharts shown={shown} />}
+        <Guarantees />
       </section>
     </>
   );

@@ -13,8 +13,8 @@ const LEFT = 50;
 const RIGHT = 346;
 const TOP = 10;
 const BOTTOM = 122;
-/** The test part is drawn beside the selected step. */
-const BESIDE = 12;
+/** The test part is drawn beside the selected step, with a label of its own. */
+const BESIDE = 30;
 
 interface ChartProps {
   readonly title: string;
@@ -54,7 +54,7 @@ function StepChart({ title, shown, value, format, include, children }: ChartProp
   const [smallest, high] = [Math.min(...values), axisLimit(Math.max(...values))];
   const low = smallest < 0 ? -axisLimit(-smallest) : 0;
   const last = Math.max(1, ...points.map(({ step }) => step));
-  const x = (step: number) => LEFT + 12 + ((RIGHT - LEFT - 36) * step) / last;
+  const x = (step: number) => LEFT + 12 + ((RIGHT - LEFT - 12 - BESIDE - 12) * step) / last;
   const y = (of: number) => BOTTOM - ((BOTTOM - TOP) * (of - low)) / (high - low);
   // At most about eight step numbers fit.
   const every = Math.ceil(points.length / 8);
@@ -118,7 +118,7 @@ export function StepCharts({ shown }: { readonly shown: PrivacyFineTune }) {
         include={[]}
       />
       <StepChart
-        title="Loss increase on the retain set, nats per token"
+        title="Loss increase on the retain set, nats"
         shown={shown}
         value={(point) => point.loss_increase}
         format={(value) => formatSigned(value, 3)}
@@ -128,14 +128,17 @@ export function StepCharts({ shown }: { readonly shown: PrivacyFineTune }) {
           <g role="img" aria-label={`Test part: ${formatSigned(test.value, 4)}`}>
             <path className="test" d={`M${x(result.best_step) + BESIDE} ${y(test.low)}V${y(test.high)}`} />
             <rect x={x(result.best_step) + BESIDE - 4} y={y(test.value) - 4} width={8} height={8} />
+            <text x={x(result.best_step) + BESIDE} y={BOTTOM + 16} textAnchor="middle">
+              test
+            </text>
           </g>
         )}
       </StepChart>
       <p className="privacy-notes ink2">
-        Filled circle: step {result.best_step}, the selected one. Circles: validation part, an eighth of the retain set,
-        which selects the step (limit {formatFixed(limit)} nats). Square: test part with its 95 % interval,{" "}
-        {formatCount(confidence.after.predictions)} predictions that no choice depends on; the verdict above is from
-        this part.
+        Filled circle: step {result.best_step}, the selected one. Circles: the validation part, an eighth of the retain
+        set, which selects the step (limit {formatFixed(limit)} nats per token). Square: the test part at step{" "}
+        {result.best_step} with its 95 % interval, {formatCount(confidence.after.predictions)} predictions. It selects
+        nothing; the loss increase above is from it.
       </p>
     </div>
   );
