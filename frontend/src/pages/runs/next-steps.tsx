@@ -1,6 +1,10 @@
 /** What the runs lack, with the commands for it. */
 
+import { useQuery } from "@tanstack/react-query";
+
+import { runQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
+import { trainCommand } from "@/components/runs/train-command";
 import { Command } from "@/components/ui/copyable-command";
 
 interface Step {
@@ -20,7 +24,6 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
   const finished = runs.filter(({ status }) => status === "finished");
   const unevaluated = ofFirstModel(finished.filter(({ held_out: heldOut }) => heldOut === null));
   const unindexed = finished.find(({ indexed_tokens: tokens }) => tokens === null);
-  const [first] = runs;
   return [
     ...(unevaluated.length === 0
       ? []
@@ -40,22 +43,28 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
             command: `mxd index ${unindexed.name} --dataset ${unindexed.text} --tokens 1M`,
           },
         ]),
-    ...(first === undefined
-      ? []
-      : [
-          {
-            title: "Train another run",
-            text: "Another seed shows how much results vary between runs. Options that are not named take their defaults.",
-            command: `mxd train ${first.language_model} --layer ${first.layer} --dataset ${first.text} --tokens ${first.target_tokens || "2M"} --k ${first.k} --seed ${first.seed + 1}`,
-          },
-        ]),
+  ];
+}
+
+/** The same run with another seed. */
+function useAnotherSeed(run: RunSummary | undefined): readonly Step[] {
+  const config = useQuery({ ...runQuery(run?.name ?? ""), enabled: run !== undefined }).data?.config;
+  if (run === undefined || config === undefined) return [];
+  const seed = String(run.seed + 1);
+  return [
+    {
+      title: "Train another run",
+      text: `The command trains ${run.name} with another seed, which shows how much results vary.`,
+      command: trainCommand(run, config, { "--name": `${run.name}-seed${seed}`, "--seed": seed }),
+    },
   ];
 }
 
 export function NextSteps({ runs }: { readonly runs: readonly RunSummary[] }) {
+  const trained = runs.find(({ origin }) => origin === null);
   return (
     <section className="runs-next" aria-label="Next steps">
-      {steps(runs).map(({ title, text, command }) => (
+      {[...steps(runs), ...useAnotherSeed(trained)].map(({ title, text, command }) => (
         <div key={title}>
           <h2>{title}</h2>
           <p className="ink2">{text}</p>
