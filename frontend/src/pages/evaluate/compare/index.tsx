@@ -16,8 +16,9 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { Curves } from "@/pages/run/curves/curves";
 
 import { COMPARE_PARAMS, type CompareParams, type SetCompareParams } from "./compare-params";
-import { Evaluations, Verdict } from "./facts/evaluations";
+import { Evaluations } from "./facts/evaluations";
 import { FactsPane } from "./facts/facts-pane";
+import { Verdict } from "./facts/verdict-section";
 import { Matches } from "./matches/matches";
 import { ChooseOtherRun, CompareHead, isSameMlp } from "./other-run";
 

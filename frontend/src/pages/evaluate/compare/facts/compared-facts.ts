@@ -103,7 +103,7 @@ const SHOWN_SETTINGS = [
   "min_k",
   "gate.gate",
   "seed",
-  "text.text",
+  "text.dataset",
   "tokens",
 ];
 

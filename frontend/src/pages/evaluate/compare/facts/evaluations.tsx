@@ -2,29 +2,21 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { Fragment } from "react";
-import { Link } from "react-router";
 
-import { interpretabilityQuery, lossDifferenceQuery } from "@/api/comparison";
+import { lossDifferenceQuery } from "@/api/comparison";
 import { evaluationsQuery } from "@/api/queries";
-import type { Fact, RunDetail } from "@/api/types";
-import { formatFact } from "@/components/runs/facts";
-import { factRow, GroupRow } from "@/components/runs/facts-table";
-import { pageLinks } from "@/components/runs/page-links";
+import type { Fact, LossDifference } from "@/api/types";
+import { formatFact, formatInterval } from "@/components/runs/facts";
+import { FactName, factRow, GroupRow } from "@/components/runs/facts-table";
 import { shortSource } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCount } from "@/lib/text/format";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { formatCount, formatSigned } from "@/lib/text/format";
 
 import { commonEvaluation, type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
-import { type Favour, favour } from "./favours";
-import {
-  deadVerdict,
-  interpretabilityVerdict,
-  metricsVerdict,
-  reconstructionNote,
-  routingVerdict,
-} from "./other-measures";
-import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
+import { type Favour, favour, isOfTheLoss } from "./favours";
+import { reconstructionNote } from "./other-measures";
 
 interface EvaluationsProps {
   readonly one: string;
@@ -32,60 +24,11 @@ interface EvaluationsProps {
   readonly isSameMlp: boolean;
 }
 
-const OTHER_MLP = "Not comparable: the runs replace different MLPs, which are worth different amounts.";
-
-interface VerdictProps {
-  readonly one: RunDetail;
-  readonly other: RunDetail;
-  readonly isSameMlp: boolean;
-}
-
-/** The verdict on both runs, one row per kind of measure. */
-export function Verdict({ one, other, isSameMlp }: VerdictProps) {
-  const [name, otherName] = [one.run.name, other.run.name];
-  const evaluations = [useQuery(evaluationsQuery(name)), useQuery(evaluationsQuery(otherName))] as const;
-  const loss = useQuery(lossDifferenceQuery(name, otherName));
-  const experts = [useQuery(interpretabilityQuery(name)), useQuery(interpretabilityQuery(otherName))] as const;
-  const [first, second] = evaluations;
-  const common = commonEvaluation(first.data?.evaluations ?? [], second.data?.evaluations ?? []);
-  const difference = loss.data?.difference ?? null;
-  const isFair = unfairDifferences(one.run, other.run).length === 0;
-  const isMeasured = experts.every(({ data }) => data !== undefined);
-  const rows: readonly (readonly [string, string | null])[] = [
-    ["Loss", isSameMlp ? common && difference && evaluationVerdict(common, difference) : OTHER_MLP],
-    ["Routing", isSameMlp ? common && routingVerdict(common) : OTHER_MLP],
-    ["Other metrics", isSameMlp ? common && metricsVerdict(common) : OTHER_MLP],
-    ["Dead experts", deadVerdict(one.run, other.run) ?? "Not measured: both runs need an index (mxd index)."],
-    [
-      "Interpretability",
-      isMeasured ? interpretabilityVerdict(experts[0].data?.measured ?? null, experts[1].data?.measured ?? null) : null,
-    ],
-  ];
-  return (
-    <section className="compare-verdict" aria-label="Verdict">
-      <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
-      <dl>
-        {rows.map(([kind, text]) => (
-          <div key={kind}>
-            <dt>{kind}</dt>
-            <dd>{text ?? (common === null ? "Not evaluated on the same text." : "")}</dd>
-          </div>
-        ))}
-      </dl>
-    </section>
-  );
-}
-
 function Value({ fact }: { readonly fact: Fact }) {
-  const { value, low, high, unit } = fact;
   return (
     <td className="num">
-      {formatFact(value, unit)}
-      {low !== null && low !== undefined && (
-        <span className="interval">
-          {formatFact(low, unit).replace(" %", "")} to {formatFact(high, unit).replace(" %", "")}
-        </span>
-      )}
+      {formatFact(fact.value, fact.unit)}
+      <span className="interval">{formatInterval(fact).replace(" %", "")}</span>
     </td>
   );
 }
@@ -99,88 +42,137 @@ function FavourMark({ found, common }: { readonly found: Favour | null; readonly
   return (
     <td className="mark">
       <span aria-hidden="true">{MARKS[side][isClear ? "clear" : "unclear"]}</span>
-      <span className="sr">
-        favours {common[side].run}
-        {isClear ? "" : ", not clearly"}
-      </span>
+      <span className="sr">{isClear ? `favours ${common[side].run}` : "undecided"}</span>
     </td>
   );
 }
 
-interface MetricsTableProps {
-  readonly label: string;
-  readonly common: CommonEvaluation;
-  readonly pairs: ReturnType<typeof factPairs>;
-  /** Which run a metric favours; null for no metric. */
-  readonly favourOf: (pair: FactPair) => Favour | null;
+/** How the difference of a metric was judged: by the rule of the legend. */
+function ruleOf(pair: FactPair, { isClear }: Favour, loss: LossDifference | null): string {
+  if (!isOfTheLoss(pair)) return isClear ? "intervals apart" : "intervals overlap, not paired";
+  if (loss === null || pair.name !== "Loss increase") return "as the loss increase";
+  return `paired, ${formatSigned(loss.low, 4)} to ${formatSigned(loss.high, 4)}`;
 }
 
-function MetricsTable({ label, common, pairs, favourOf }: MetricsTableProps) {
+/** The first run minus the other, and how that was judged. */
+function Difference({ pair, found, loss }: Pick<TableProps, "loss"> & DifferenceOf) {
+  if (found === null) return <td className="difference" />;
+  const { difference } = found;
+  const isShare = pair.one.unit === "share";
+  const text = isShare
+    ? `${formatSigned(100 * difference, 1)} points`
+    : `${difference > 0 ? "+" : ""}${formatFact(difference, pair.one.unit)}`;
+  return (
+    <td className="num difference">
+      {text}
+      <span className="interval">{ruleOf(pair, found, loss)}</span>
+    </td>
+  );
+}
+
+interface DifferenceOf {
+  readonly pair: FactPair;
+  readonly found: Favour | null;
+}
+
+interface TableProps {
+  readonly label: string;
+  readonly common: CommonEvaluation;
+  readonly pairs: readonly FactPair[];
+  /** Whether the metrics are compared. */
+  readonly isCompared: boolean;
+  /** Whether there is room for the column of differences. */
+  readonly hasDifferences: boolean;
+  readonly loss: LossDifference | null;
+}
+
+function Head({ common, hasDifferences }: Pick<TableProps, "common" | "hasDifferences">) {
+  return (
+    <thead>
+      <tr>
+        <th scope="col">Metric</th>
+        <th scope="col" className="num mono">
+          {common.one.run}
+        </th>
+        <th scope="col" className="mark">
+          <span className="sr">Favours</span>
+        </th>
+        <th scope="col" className="num mono">
+          {common.other.run}
+        </th>
+        {hasDifferences && (
+          <th scope="col" className="num difference">
+            Difference
+          </th>
+        )}
+      </tr>
+    </thead>
+  );
+}
+
+function MetricsTable({ label, common, pairs, isCompared, loss }: Omit<TableProps, "hasDifferences">) {
+  const isNarrow = useIsNarrow();
+  const hasDifferences = isCompared && !isNarrow;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
     <div className="facts-table" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
-        <thead>
-          <tr>
-            <th scope="col">Metric</th>
-            <th scope="col" className="num mono">
-              {common.one.run}
-            </th>
-            <th scope="col" className="mark">
-              <span className="sr">Favours</span>
-            </th>
-            <th scope="col" className="num mono">
-              {common.other.run}
-            </th>
-          </tr>
-        </thead>
+        <Head common={common} hasDifferences={hasDifferences} />
         <tbody>
-          {pairs.map((pair, i) => (
-            <Fragment key={pair.name}>
-              <GroupRow fact={pair.one} previous={pairs[i - 1]?.one} columns={4} />
-              <tr className={factRow(pair.one)}>
-                <th scope="row">{pair.name}</th>
-                <Value fact={pair.one} />
-                <FavourMark found={favourOf(pair)} common={common} />
-                <Value fact={pair.other} />
-              </tr>
-            </Fragment>
-          ))}
+          {pairs.map((pair, i) => {
+            const found = isCompared ? favour(pair, pairs, loss) : null;
+            return (
+              <Fragment key={pair.name}>
+                <GroupRow fact={pair.one} previous={pairs[i - 1]?.one} columns={hasDifferences ? 5 : 4} />
+                <tr className={factRow(pair.one)}>
+                  <th scope="row">
+                    <FactName fact={pair.one} />
+                  </th>
+                  <Value fact={pair.one} />
+                  <FavourMark found={found} common={common} />
+                  <Value fact={pair.other} />
+                  {hasDifferences && <Difference pair={pair} found={found} loss={loss} />}
+                </tr>
+              </Fragment>
+            );
+          })}
         </tbody>
       </table>
     </div>
   );
 }
 
-const NO_FAVOUR = () => null;
+/** The one rule of all arrows. */
+function Legend() {
+  return (
+    <p className="ink2">
+      ◀ ▶ The metric favours this run. Loss: the 95 % interval of the difference, paired by sequence, excludes zero.
+      Other metrics: the two 95 % intervals do not overlap, which is a stricter rule. Only the loss is stored per
+      sequence, so they are not tested in pairs. ◁ ▷ Undecided by the same rule. Jacobian agreement counts minus its
+      control.
+    </p>
+  );
+}
 
 /** The metrics of both runs, with arrows if they replace the same MLP. */
 function CommonTables({ common, isSameMlp }: { readonly common: CommonEvaluation; readonly isSameMlp: boolean }) {
-  const { data: loss } = useQuery(lossDifferenceQuery(common.one.run, common.other.run));
+  const { data } = useQuery(lossDifferenceQuery(common.one.run, common.other.run));
+  const loss = data?.difference ?? null;
   const pairs = factPairs(common.one.faithfulness, common.other.faithfulness);
   const note = isSameMlp ? reconstructionNote(pairs) : null;
   return (
     <>
-      {isSameMlp && (
-        <p className="ink2">
-          ◀ ▶ favours this run, clearly: the paired difference excludes zero or the intervals do not overlap. ◁ ▷ not
-          clearly. Jacobian agreement counts minus its control.
-        </p>
-      )}
+      {isSameMlp && <Legend />}
       {note !== null && <p className="ink2">{note}</p>}
-      <MetricsTable
-        label="Evaluations of both runs"
-        common={common}
-        pairs={pairs}
-        favourOf={isSameMlp ? (pair) => favour(pair, pairs, loss?.difference ?? null) : NO_FAVOUR}
-      />
+      <MetricsTable label="Evaluations of both runs" common={common} pairs={pairs} isCompared={isSameMlp} loss={loss} />
       <details className="more-metrics">
         <summary>Expert health of both runs</summary>
         <MetricsTable
           label="Expert health of both runs"
           common={common}
           pairs={factPairs(common.one.health, common.other.health)}
-          favourOf={NO_FAVOUR}
+          isCompared={false}
+          loss={null}
         />
       </details>
     </>
@@ -200,15 +192,9 @@ export function Evaluations({ one, other, isSameMlp }: EvaluationsProps) {
       <div className="pane-h">
         <h2>Evaluation</h2>
         {common !== null && (
-          <>
-            <span className="note">
-              {formatCount(common.one.tokens)} tokens of {shortSource(common.one.text)}
-            </span>
-            <span className="grow" />
-            <Link className="link" to={pageLinks(one).page("faithfulness")}>
-              Descriptions
-            </Link>
-          </>
+          <span className="note">
+            {formatCount(common.one.tokens)} tokens of {shortSource(common.one.text)}
+          </span>
         )}
       </div>
       {common === null ? (

@@ -5,15 +5,19 @@ import { CONTINUATIONS } from "@/components/runs/facts";
 
 import type { FactPair } from "./common-evaluation";
 
+export type Side = "one" | "other";
+
 export interface Favour {
-  readonly side: "one" | "other";
-  /** True if the intervals do not overlap, or that of the paired difference excludes zero. */
+  readonly side: Side;
+  /** True if the paired difference excludes zero, or, of metrics without one, if the intervals do not overlap. */
   readonly isClear: boolean;
+  /** The first run minus the other; minus the control, where the metric has one. */
+  readonly difference: number;
 }
 
 /** Metrics of the loss, which has a paired difference. Ablating the MLP costs both runs the same. */
 const OF_THE_LOSS = ["Loss increase", "Loss recovered vs zero ablation", "Loss recovered vs mean ablation"];
-const LOWER_IS_BETTER = ["KL divergence", "Normalised MSE", "MSE as in the paper's code"];
+const LOWER_IS_BETTER = ["Loss increase", "KL divergence", "Normalised MSE", "MSE as in the paper's code"];
 const HIGHER_IS_BETTER = ["Top-1 agreement", "Variance explained"];
 
 export const isOfTheLoss = ({ name }: FactPair) => OF_THE_LOSS.includes(name);
@@ -25,29 +29,36 @@ export const controlOf = ({ name }: FactPair, pairs: readonly FactPair[]) =>
   pairs.find((pair) => name.includes(" agreement") && pair.name === name.replace(" agreement", " control"));
 
 /** Positive if a higher value of the metric is better, 0 if neither is. */
-function direction({ name, one }: FactPair): number {
-  if (LOWER_IS_BETTER.includes(name)) return -1;
-  return HIGHER_IS_BETTER.includes(name) || one.group === CONTINUATIONS ? 1 : 0;
+function direction(pair: FactPair, pairs: readonly FactPair[]): number {
+  if (LOWER_IS_BETTER.includes(pair.name)) return -1;
+  const isHigherBetter =
+    isOfTheLoss(pair) ||
+    HIGHER_IS_BETTER.includes(pair.name) ||
+    pair.one.group === CONTINUATIONS ||
+    controlOf(pair, pairs) !== undefined;
+  return isHigherBetter ? 1 : 0;
 }
 
-const towards = (advantage: number, isClear: boolean): Favour | null =>
-  advantage === 0 ? null : { side: advantage > 0 ? "one" : "other", isClear };
-
-/** A metric counts only as far as it exceeds its control; the four half-widths are added in quadrature. */
-function aboveControl(pair: FactPair, control: FactPair): Favour | null {
-  const above = (side: "one" | "other") => (pair[side].value ?? 0) - (control[side].value ?? 0);
-  const error = Math.hypot(...[pair.one, pair.other, control.one, control.other].map(halfWidth));
-  const advantage = above("one") - above("other");
-  return towards(advantage, Math.abs(advantage) > error);
-}
-
-/** Null for metrics that are no measure of quality, such as routing shares and controls. */
-export function favour(pair: FactPair, pairs: readonly FactPair[], loss: LossDifference | null): Favour | null {
-  if (isOfTheLoss(pair)) return loss && towards(-loss.value, loss.low > 0 || loss.high < 0);
+/** The values above their controls, where there are any; the half-widths of the intervals are added in quadrature. */
+function aboveControl(pair: FactPair, pairs: readonly FactPair[]): FactPair {
   const control = controlOf(pair, pairs);
-  if (control !== undefined) return aboveControl(pair, control);
-  const { one, other } = pair;
-  if (!hasInterval(one) || !hasInterval(other)) return null;
-  const isApart = (one.low ?? 0) > (other.high ?? 0) || (other.low ?? 0) > (one.high ?? 0);
-  return towards(direction(pair) * ((one.value ?? 0) - (other.value ?? 0)), isApart);
+  if (control === undefined) return pair;
+  const above = (side: Side): Fact => {
+    const value = (pair[side].value ?? 0) - (control[side].value ?? 0);
+    const error = Math.hypot(halfWidth(pair[side]), halfWidth(control[side]));
+    return { ...pair[side], value, low: value - error, high: value + error };
+  };
+  return { name: pair.name, one: above("one"), other: above("other") };
+}
+
+const isApart = ({ one, other }: FactPair) => (one.low ?? 0) > (other.high ?? 0) || (other.low ?? 0) > (one.high ?? 0);
+
+/** Null for metrics that are no measure of quality, such as routing shares and controls, and for equal values. */
+export function favour(pair: FactPair, pairs: readonly FactPair[], loss: LossDifference | null): Favour | null {
+  const judged = aboveControl(pair, pairs);
+  if (isOfTheLoss(pair) ? loss === null : !hasInterval(judged.one) || !hasInterval(judged.other)) return null;
+  const difference = (judged.one.value ?? 0) - (judged.other.value ?? 0);
+  const advantage = direction(pair, pairs) * difference;
+  const isClear = isOfTheLoss(pair) && loss !== null ? loss.low > 0 || loss.high < 0 : isApart(judged);
+  return advantage === 0 ? null : { side: advantage > 0 ? "one" : "other", isClear, difference };
 }

@@ -1,14 +1,8 @@
 import { describe, expect, it } from "vitest";
 
-import type { EvaluationSummary, Fact, Interpretability } from "@/api/types";
+import type { EvaluationSummary, Fact, LossDifference } from "@/api/types";
 
-import {
-  deadVerdict,
-  interpretabilityVerdict,
-  metricsVerdict,
-  reconstructionNote,
-  routingVerdict,
-} from "./other-measures";
+import { deadVerdict, metricsVerdict, reconstructionNote, routingVerdict } from "./other-measures";
 
 const fact = (name: string, value: number, low: number | null = null, high: number | null = null): Fact => ({
   name,
@@ -21,13 +15,6 @@ const fact = (name: string, value: number, low: number | null = null, high: numb
 
 const evaluation = (run: string, faithfulness: readonly Fact[]) =>
   ({ run, tokens: 1000, faithfulness, health: [] }) as unknown as EvaluationSummary;
-
-const index = (tokens: number, score: number, entropy: number): Interpretability => ({
-  indexed_tokens: tokens,
-  index_text: "text",
-  label_score: { value: score, standard_error: 0.01, experts: 100 },
-  token_entropy: { value: entropy, standard_error: 0.1, experts: 100 },
-});
 
 describe("measures besides the loss", () => {
   it("favour a run only if their intervals do not overlap, and agreement counts minus its control", () => {
@@ -44,7 +31,7 @@ describe("measures besides the loss", () => {
       fact("Jacobian control", 0.2, 0.19, 0.21),
     ]);
     expect(metricsVerdict({ one, other })).toBe(
-      "In favour of b: KL divergence 30.0 % against 20.0 %. The other metrics are not clear, which does not show that the runs are equal.",
+      "In favour of b: KL divergence 30.0 % against 20.0 %. The intervals overlap, and no paired test was made: Jacobian agreement.",
     );
     expect(metricsVerdict({ one: evaluation("a", []), other })).toBeNull();
   });
@@ -61,35 +48,33 @@ describe("measures besides the loss", () => {
     expect(reconstructionNote([pair("Normalised MSE", 0.3, 0.2), pair("Variance explained", 0.8, 0.9)])).toBeNull();
   });
 
-  it("name the run whose loss the routing share flatters", () => {
+  it("name the run whose loss the routing share lowers, and what follows", () => {
     const [one, other] = [
       evaluation("a", [fact("Routing share", 1, 0.9, 1), fact("Strict routing share", 0.5, 0.4, 0.6)]),
       evaluation("b", [fact("Routing share", 1, 0.9, 1), fact("Strict routing share", 0.9, 0.8, 1)]),
     ];
-    expect(routingVerdict({ one, other })).toMatch(/^Strict routing share 50\.0 % .* More of the output of a does not/);
-    expect(routingVerdict({ one, other: one })).toContain("comparable");
+    const loss = (value: number): LossDifference => ({ value, low: value - 0.1, high: value + 0.1, tokens: 100 });
+    const lowered = routingVerdict({ one, other }, null);
+    expect(lowered).toMatch(
+      /^Strict routing share 50\.0 % .* More of the output of a does not .*, which lowers its loss/,
+    );
+    expect(lowered).not.toContain("It is still");
+    expect(routingVerdict({ one, other }, loss(0.05))).toBe(lowered);
+    expect(routingVerdict({ one, other }, loss(0.2))).toMatch(/It is still the higher one\.$/);
+    expect(routingVerdict({ one, other }, loss(-0.2))).toMatch(/Part of its advantage can come from this\.$/);
+    expect(routingVerdict({ one: other, other: one }, loss(0.2))).toMatch(/of a .*Part of its advantage/);
+    expect(routingVerdict({ one, other: one }, loss(0.2))).toContain("comparable");
   });
 
-  it("name the sample of dead experts", () => {
-    const run = (name: string, active: number | null) => ({
-      name,
-      num_experts: 100,
-      active_experts: active,
-      indexed_tokens: 1000,
+  it("compare dead experts only on the same index", () => {
+    const run = (name: string, active: number | null, tokens = 1000) => ({
+      run: { name, num_experts: 100, active_experts: active, indexed_tokens: tokens },
+      index_text: "data/text.jsonl",
     });
     expect(deadVerdict(run("a", 90), run("b", 80))).toBe(
-      "10.0 % of the experts of a are active on none of 1,000 indexed tokens; 20.0 % of the experts of b are active on none of 1,000 indexed tokens.",
+      "10.0 % of the experts of a and 20.0 % of the experts of b are active on none of the same 1,000 tokens of text.jsonl.",
     );
+    expect(deadVerdict(run("a", 90), run("b", 80, 500))).toMatch(/^Not comparable, .* 500 tokens of text\.jsonl\.$/);
     expect(deadVerdict(run("a", 90), run("b", null))).toBeNull();
-  });
-
-  it("are unfair on indexes of different length", () => {
-    const same = interpretabilityVerdict(index(1000, 0.8, 3), index(1000, 0.7, 3.1));
-    expect(same).toContain("label score (higher is easier to describe) 0.800 against 0.700, +0.100 (+0.072 to +0.128)");
-    expect(same).toContain(
-      "token entropy in bits (lower is more specific) 3.00 against 3.10, −0.10 (−0.38 to +0.18, no clear difference)",
-    );
-    expect(interpretabilityVerdict(index(1000, 0.8, 3), index(500, 0.7, 3))).toContain("Not a fair comparison");
-    expect(interpretabilityVerdict(null, index(500, 0.7, 3))).toContain("Not measured");
   });
 });

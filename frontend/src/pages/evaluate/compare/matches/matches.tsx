@@ -10,8 +10,10 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { CompareParams, SetCompareParams } from "@/pages/evaluate/compare/compare-params";
+import { isSameMlp } from "@/pages/evaluate/compare/other-run";
 
 import { MatchesTable } from "./matches-table";
+import { median, sameStart } from "./same-start";
 
 interface MatchesProps {
   readonly one: RunSummary;
@@ -26,13 +28,10 @@ const MATCHED_BY: Readonly<Record<RunComparison["by"], string>> = {
 };
 
 function MatchStatistics({ comparison }: { readonly comparison: RunComparison }) {
-  const { pairs, active, other_active, run, other } = comparison;
-  const scope = pairs.length < active ? `most used of ${formatCount(active)} active experts` : "active experts";
   const facts: readonly (readonly [string, string])[] = [
     [`${formatPercent(comparison.mutual_share, 1)} %`, "mutual nearest neighbours"],
     [formatFixed(comparison.median_cosine), "median cosine to the nearest neighbour"],
-    [formatFixed(comparison.chance_cosine), `chance level, with ${other} shuffled`],
-    [formatCount(pairs.length), `${scope} of ${run}, among ${formatCount(other_active)} of ${other}`],
+    [formatFixed(comparison.chance_cosine), `chance level, with ${comparison.other} shuffled`],
   ];
   return (
     <ul className="compare-figures big-figures" aria-label="Similarity of the two runs">
@@ -45,31 +44,29 @@ function MatchStatistics({ comparison }: { readonly comparison: RunComparison })
   );
 }
 
-/** One sentence on how far the two runs have learnt the same experts. */
-function matchVerdict({ run, other, pairs, mutual_share: share, median_cosine, chance_cosine }: RunComparison): string {
-  const error = 1.96 * Math.sqrt((share * (1 - share)) / Math.max(1, pairs.length));
-  const interval = `${formatPercent(Math.max(0, share - error), 1)} to ${formatPercent(Math.min(1, share + error), 1)} %`;
-  return `${formatPercent(share, 1)} % of these experts of ${run} (95 % interval ${interval}) are mutual nearest neighbours of experts of ${other}; the median similarity is ${formatFixed(median_cosine)}, and ${formatFixed(chance_cosine)} by chance.`;
+/** The matched experts of both runs. */
+function sample({ pairs, active, other_active: others, run, other }: RunComparison): string {
+  const isPart = pairs.length < active;
+  const ones = isPart
+    ? `The ${formatCount(pairs.length)} most used of ${formatCount(active)}`
+    : `All ${formatCount(active)}`;
+  return `${ones} active experts of ${run}, each matched among ${formatCount(others)} active experts of ${other}.`;
 }
 
 interface MatchedExpertsProps extends MatchesProps {
   readonly comparison: RunComparison;
 }
 
-const median = (values: readonly number[]) => values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] ?? 0;
-
-/** Experts of one id start from the same example token; the chance level does not take that into account. */
 function SameStart({ comparison, one, other }: Pick<MatchedExpertsProps, "comparison" | "one" | "other">) {
-  const { pairs } = comparison;
-  const rest = pairs.filter((pair) => pair.one.expert !== pair.other.expert);
-  const numSame = pairs.length - rest.length;
-  if (one.seed !== other.seed || numSame === 0) return null;
+  const start = isSameMlp(one, other) && one.seed === other.seed ? sameStart(comparison) : null;
+  if (start === null) return null;
+  const { numSame, byChance, rest } = start;
   const mutual = rest.filter((pair) => pair.mutual).length;
   return (
     <p>
-      {numSame > rest.length ? "Most of these matches" : "Many of these matches"} come from the common initialisation:
-      both runs have seed {one.seed}, and {formatCount(numSame)} of {formatCount(pairs.length)} pairs have the same id,
-      so both experts start from the same weights or example token.
+      {formatCount(numSame)} of {formatCount(comparison.pairs.length)} pairs have the same id, against{" "}
+      {formatFixed(byChance, 1)} expected by chance. Both runs have seed {one.seed}, so experts of one id start from the
+      same weights or example token.
       {rest.length > 0 &&
         ` Of the other ${formatCount(rest.length)} pairs, ${formatPercent(mutual / rest.length, 1)} % are mutual, with a median cosine of ${formatFixed(median(rest.map(({ cosine }) => cosine)))}.`}{" "}
       Only runs with other seeds show that experts are <Term id="recurrence">found again</Term>.
@@ -96,7 +93,7 @@ function MatchedExperts({ one, other, comparison, params, setParams }: MatchedEx
           />
         </div>
         <MatchStatistics comparison={comparison} />
-        <p>{matchVerdict(comparison)}</p>
+        <p>{sample(comparison)}</p>
         <SameStart comparison={comparison} one={one} other={other} />
       </div>
       <MatchesTable comparison={comparison} params={params} setParams={setParams} />
