@@ -243,7 +243,6 @@ export const GLOSSARY = {
     name: "ROC-AUC",
     text: "Probability that a text of the class scores higher than another text; 0.5 is chance, 1 is perfect.",
   },
-  top5_experts: { name: "Five experts", text: "A linear classifier on the five best experts of the class." },
   best_neuron: {
     name: "Best neuron",
     text: "The best hidden neuron of the original MLP, selected and scored like the best expert.",

@@ -47,30 +47,19 @@ function ProbedRuns({ probed }: { readonly probed: readonly string[] }) {
   );
 }
 
-/** Says so, how to probe this run, and the result of another run below, if there is one. */
+/** Says so, how to probe this run, and which runs have results. */
 function NotProbed({ run }: { readonly run: string }) {
   const probed = useProbedRuns();
   if (probed === undefined) return <LoadingState label="Loading probes" rows={8} />;
-  const [other] = probed;
-  return (
-    <>
-      <HowToProbe run={run} />
-      {other !== undefined && (
-        <>
-          <p className="pane settings">
-            <b>
-              The results below are of {other}, not of {run}.
-            </b>{" "}
-            Probed runs: <ProbedRuns probed={probed} />
-          </p>
-          <ProbeResults run={other} />
-        </>
-      )}
-    </>
-  );
+  return <HowToProbe run={run} probed={probed} />;
 }
 
-function HowToProbe({ run }: { readonly run: string }) {
+interface HowToProbeProps {
+  readonly run: string;
+  readonly probed: readonly string[];
+}
+
+function HowToProbe({ run, probed }: HowToProbeProps) {
   return (
     <EmptyState title={`${run} has not been probed yet`}>
       <p>
@@ -82,6 +71,11 @@ function HowToProbe({ run }: { readonly run: string }) {
       <Command text={`mxd probe ${run} --labels FILE.jsonl`} />
       If the label has another name, pass it with <code>--label-column</code>. This page then shows a verdict, a table
       and figures.
+      {probed.length > 0 && (
+        <p>
+          Runs with results: <ProbedRuns probed={probed} />
+        </p>
+      )}
     </EmptyState>
   );
 }
@@ -99,7 +93,7 @@ function ClassFigures({ run }: { readonly run: string }) {
   );
 }
 
-const PROBING_PARAMS = { metric: choiceParam(METRICS, "f1") };
+const PROBING_PARAMS = { metric: choiceParam(METRICS, "roc-auc") };
 
 function ProbeResults({ run }: { readonly run: string }) {
   const { data } = useQuery(probesQuery(run));

@@ -9,12 +9,13 @@ type Score = ProbedClass["top1"];
 /** What the best expert is compared with. */
 export type Baseline = "neuron" | "random_gate";
 
-export const METRICS = ["f1", "roc-auc", "balanced-accuracy"] as const;
+/** F1 is last: it selects the units, and it depends on the threshold. */
+export const METRICS = ["roc-auc", "balanced-accuracy", "f1"] as const;
 export type Metric = (typeof METRICS)[number];
 export const METRIC_NAMES: Readonly<Record<Metric, string>> = {
-  f1: "F1",
   "roc-auc": "ROC-AUC",
   "balanced-accuracy": "Balanced accuracy",
+  f1: "F1",
 };
 
 /** Name of the file of labelled texts. */

@@ -10,6 +10,7 @@ import { Term } from "@/components/terms/term";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { formatCount } from "@/lib/text/format";
 
+import { DifferenceTable } from "./difference-table";
 import { probeFigure, probeFigureHeight } from "./probe-figure";
 import { fileName, type Metric, METRIC_NAMES, METRICS } from "./probe-metrics";
 import { ProbeTable } from "./probe-table";
@@ -43,7 +44,10 @@ function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
         <li>The best one is selected among {pools(summary)}. A larger pool has an advantage at equal quality.</li>
       )}
       {summary?.text.split("/").at(-1) === fileName(probe) && (
-        <li>The run was trained on a file of this name, without the labels.</li>
+        <li>
+          The run’s training file has the same name. If it is the same file, the run was trained on these texts, without
+          the labels.
+        </li>
       )}
       <li>
         F1 depends on the threshold of the regression, which weights both classes equally.{" "}
@@ -52,9 +56,8 @@ function Method({ run, probe }: Pick<ResultProps, "run" | "probe">) {
       </li>
       <li>
         Intervals of F1 are bootstrapped over test {unit}s, those of ROC-AUC follow from the standard error of Hanley
-        and McNeil (1982); balanced accuracy has none. Intervals of differences are t intervals over classes, which
-        share their test {unit}
-        s. No interval is corrected for the number of classes.
+        and McNeil (1982); balanced accuracy has none. Differences are means over classes with t intervals; the classes
+        share their test {unit}s. No interval is corrected for the number of classes.
       </li>
     </ul>
   );
@@ -73,16 +76,13 @@ export function ProbeResult({ run, probe, metric, onMetric }: ResultProps) {
             which {formatCount(probe.test_examples)} are test {unit}
           </span>
         </div>
-        <p className="verdict">
-          Score of the best expert minus that of the baseline: mean and 95 % interval over {probe.classes.length}{" "}
-          classes.
-        </p>
         <ul className="verdict-list">
           {probeVerdict(probe.classes).map((sentence) => (
             <li key={sentence}>{sentence}</li>
           ))}
         </ul>
-        <div className="pane-h">
+        <DifferenceTable probe={probe} />
+        <div className="pane-h probe-metric">
           <SegmentedControl
             label="Metric"
             value={metric}

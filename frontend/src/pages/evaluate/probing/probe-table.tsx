@@ -1,4 +1,4 @@
-/** Scores of a probe by one metric, one row per class: the best expert, the baselines, and the best five experts. */
+/** Scores of a probe by one metric, one row per class: the best expert and the baselines. */
 
 import type { ReactNode } from "react";
 import { Link } from "react-router";
@@ -8,27 +8,15 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import {
-  type Baseline,
-  differenceOf,
-  fileName,
-  meanScore,
-  type Metric,
-  METRIC_NAMES,
-  type ProbedClass,
-  scoreOf,
-  scoreText,
-} from "./probe-metrics";
+import { fileName, meanScore, type Metric, METRIC_NAMES, type ProbedClass, scoreOf, scoreText } from "./probe-metrics";
 
-/** Kinds of probes by column. The first three are compared, and the highest one is bold. */
+/** Kinds of probes by column. The highest one is bold. */
 const COLUMNS = [
   ["top1", "Best expert"],
   ["neuron", "Best neuron"],
   ["random_gate", "Random gate"],
-  ["top5", "Five experts"],
 ] as const;
 type Kind = (typeof COLUMNS)[number][0];
-const COMPARED: readonly Kind[] = ["top1", "neuron", "random_gate"];
 
 interface RowProps {
   readonly run: string;
@@ -37,10 +25,13 @@ interface RowProps {
 }
 
 function Row({ run, metric, probed }: RowProps) {
-  const highest = Math.max(...COMPARED.map((kind) => scoreOf(probed[kind], metric) ?? 0));
+  const highest = Math.max(...COLUMNS.map(([kind]) => scoreOf(probed[kind], metric) ?? 0));
   const text = (kind: Kind): ReactNode => {
-    const isHighest = COMPARED.includes(kind) && scoreOf(probed[kind], metric) === highest;
-    return isHighest ? <b>{scoreText(probed[kind], metric)}</b> : scoreText(probed[kind], metric);
+    return scoreOf(probed[kind], metric) === highest ? (
+      <b>{scoreText(probed[kind], metric)}</b>
+    ) : (
+      scoreText(probed[kind], metric)
+    );
   };
   return (
     <tr>
@@ -66,7 +57,7 @@ interface TableProps {
   readonly metric: Metric;
 }
 
-/** Means over classes, and how far the best expert is above each baseline. */
+/** Means over classes. */
 function Means({ probe: { classes }, metric }: Omit<TableProps, "run">) {
   const text = (kind: Kind) => {
     const value = meanScore(
@@ -75,7 +66,6 @@ function Means({ probe: { classes }, metric }: Omit<TableProps, "run">) {
     );
     return value === null ? "–" : formatFixed(value, 3);
   };
-  const difference = (baseline: Baseline) => differenceOf(classes, baseline, metric)?.text ?? "–";
   return (
     <tfoot>
       <tr>
@@ -88,18 +78,6 @@ function Means({ probe: { classes }, metric }: Omit<TableProps, "run">) {
           </td>
         ))}
       </tr>
-      <tr>
-        <th scope="row" colSpan={4}>
-          Best expert minus the baseline, mean (<Term id="interval">95 % interval</Term> over classes)
-        </th>
-        <td className="num" data-label="Best neuron">
-          {difference("neuron")}
-        </td>
-        <td className="num" data-label="Random gate">
-          {difference("random_gate")}
-        </td>
-        <td data-label="" />
-      </tr>
     </tfoot>
   );
 }
@@ -109,7 +87,7 @@ export function ProbeTable({ run, probe, metric }: TableProps) {
   const label = `Probes on ${fileName(probe)}, ${unit}: ${METRIC_NAMES[metric]}`;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table stacked" tabIndex={0} role="region" aria-label={label}>
+    <div className="facts-table stacked probe-table" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>
@@ -122,9 +100,6 @@ export function ProbeTable({ run, probe, metric }: TableProps) {
             </th>
             <th className="num">
               <Term id="random_gate">Random gate</Term>
-            </th>
-            <th className="num">
-              <Term id="top5_experts">Five experts</Term>
             </th>
           </tr>
         </thead>

@@ -29,21 +29,26 @@ const probed = (experts: readonly number[], neuronArea: number | null = null) =>
 describe("the verdict of a probe", () => {
   it("says plainly that neurons win", () => {
     expect(probeVerdict(probed([0.5, 0.5, 0.52, 0.48, 0.5]))).toEqual([
-      "Best expert against the best MLP neuron: worse by F1: −0.200 (−0.218 to −0.182). The neuron is better in 5 of 5 by F1.",
-      "Best expert against the best unit of a random gate: better by F1: +0.200 (+0.182 to +0.218). The gate is better in 0 of 5 by F1.",
+      "Best expert against the best MLP neuron: worse by F1, not clearly different by balanced accuracy.",
+      "Best expert against the best unit of a random gate: better only by F1, not clearly different by balanced accuracy.",
     ]);
+    expect(differenceOf(probed([0.5, 0.5, 0.52, 0.48, 0.5]), "neuron", "f1")).toMatchObject({
+      text: "−0.200 (−0.218 to −0.182)",
+      lost: 5,
+    });
   });
 
   it("claims nothing if the interval contains zero, and from few classes", () => {
-    expect(probeVerdict(probed([0.9, 0.5, 0.8, 0.6, 0.75]))[0]).toContain("not clearly different by F1: +0.010 (−");
-    expect(probeVerdict(probed([0.9, 0.9]))[0]).toContain("not clearly different by F1: +0.200. The neuron");
+    expect(probeVerdict(probed([0.9, 0.5, 0.8, 0.6, 0.75]))[0]).toMatch(
+      /: not clearly different by balanced accuracy and F1\.$/,
+    );
+    expect(differenceOf(probed([0.9, 0.9]), "neuron", "f1")).toMatchObject({ sign: "no", text: "+0.200" });
   });
 
-  it("states ROC-AUC beside F1, also if it says the opposite", () => {
+  it("covers all metrics, also if they say the opposite", () => {
     const [neurons, gate] = probeVerdict(probed([0.9, 0.9, 0.9, 0.9, 0.9, 0.9], 0.95));
-    expect(neurons).toContain("better by F1: +0.200 (+0.200 to +0.200); worse by ROC-AUC: −0.150");
-    expect(neurons).toContain("The neuron is better in 0 of 6 by F1 and 6 of 6 by ROC-AUC.");
-    expect(gate).toContain("not clearly different by ROC-AUC: 0.000");
+    expect(neurons).toMatch(/: better only by F1, worse by ROC-AUC, not clearly different by balanced accuracy\.$/);
+    expect(gate).toMatch(/: better only by F1, not clearly different by ROC-AUC and balanced accuracy\.$/);
   });
 });
 

@@ -1,32 +1,31 @@
-/** What a probe shows: its best experts against the best neurons and a random gate, by F1 and by ROC-AUC. */
+/** What a probe shows: its best experts against the best neurons and a random gate, by all metrics. */
 
-import { type Baseline, type Difference, differenceOf, METRIC_NAMES, type ProbedClass } from "./probe-metrics";
+import { type Baseline, differenceOf, type Metric, METRIC_NAMES, METRICS, type ProbedClass } from "./probe-metrics";
 
 const WORDS = { up: "better", down: "worse", no: "not clearly different" } as const;
-/** F1 depends on the threshold of the classifier, ROC-AUC does not, and they can disagree. */
-const JUDGED = ["f1", "roc-auc"] as const;
 
-function compared(classes: readonly ProbedClass[], baseline: Baseline): string {
-  const differences = JUDGED.flatMap((metric): readonly (readonly [string, Difference])[] => {
-    const found = differenceOf(classes, baseline, metric);
-    return found === null ? [] : [[METRIC_NAMES[metric], found]];
-  });
-  return differences.map(([name, { sign, text }]) => `${WORDS[sign]} by ${name}: ${text}`).join("; ");
-}
+export const BASELINES: readonly (readonly [Baseline, string])[] = [
+  ["neuron", "best MLP neuron"],
+  ["random_gate", "best unit of a random gate"],
+];
 
-/** `4 of 17 by F1 and 12 of 17 by ROC-AUC`. */
-function lostClasses(classes: readonly ProbedClass[], baseline: Baseline): string {
-  const counts = JUDGED.flatMap((metric) => {
+/** The name within a sentence. */
+const nameOf = (metric: Metric) => (metric === "balanced-accuracy" ? "balanced accuracy" : METRIC_NAMES[metric]);
+
+/** `better only by F1, worse by ROC-AUC, not clearly different by balanced accuracy`. */
+function judgement(classes: readonly ProbedClass[], baseline: Baseline): string {
+  const signs = METRICS.flatMap((metric) => {
     const found = differenceOf(classes, baseline, metric);
-    return found === null ? [] : [`${found.lost} of ${found.classes} by ${METRIC_NAMES[metric]}`];
+    return found === null ? [] : [{ name: nameOf(metric), sign: found.sign }];
   });
-  return counts.join(" and ");
+  const parts = (["up", "down", "no"] as const).flatMap((sign) => {
+    const names = signs.flatMap((each) => (each.sign === sign ? each.name : []));
+    const only = sign === "up" && names.length === 1 && signs.length > 1 ? "only " : "";
+    return names.length === 0 ? [] : [`${WORDS[sign]} ${only}by ${names.join(" and ")}`];
+  });
+  return parts.join(", ");
 }
 
 /** One sentence per baseline. */
-export function probeVerdict(classes: readonly ProbedClass[]): readonly string[] {
-  return [
-    `Best expert against the best MLP neuron: ${compared(classes, "neuron")}. The neuron is better in ${lostClasses(classes, "neuron")}.`,
-    `Best expert against the best unit of a random gate: ${compared(classes, "random_gate")}. The gate is better in ${lostClasses(classes, "random_gate")}.`,
-  ];
-}
+export const probeVerdict = (classes: readonly ProbedClass[]): readonly string[] =>
+  BASELINES.map(([baseline, name]) => `Best expert against the ${name}: ${judgement(classes, baseline)}.`);
