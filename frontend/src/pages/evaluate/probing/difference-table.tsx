@@ -4,7 +4,7 @@ import type { ProbeSummary } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { formatCount } from "@/lib/text/format";
 
-import { type Baseline, differenceOf, METRIC_NAMES, METRICS, type ProbedClass } from "./probe-metrics";
+import { type Baseline, differenceOf, fileName, METRIC_NAMES, METRICS, type ProbedClass } from "./probe-metrics";
 import { BASELINES } from "./probe-verdict";
 
 interface CellProps {
@@ -25,10 +25,12 @@ function Cell({ classes, baseline, metric }: CellProps) {
   );
 }
 
-export function DifferenceTable({ probe: { classes } }: { readonly probe: ProbeSummary }) {
+export function DifferenceTable({ probe }: { readonly probe: ProbeSummary }) {
+  const { classes } = probe;
+  const label = `Differences on ${fileName(probe)}, ${probe.level}s`;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="facts-table stacked probe-differences" tabIndex={0} role="region" aria-label="Differences">
+    <div className="facts-table stacked probe-differences" tabIndex={0} role="region" aria-label={label}>
       <table className="grid plain">
         <thead>
           <tr>
