@@ -6,7 +6,9 @@
 
 A feature is numbered by Cantor's pairing of its layer and expert, as in circuit-tracer. The fields ``run``, ``expert``,
 ``influence_share``, ``direct_effect``, ``predicted_effect`` and ``measured_effect`` of a node are ours: other programs
-ignore them. Effects are changes of the target's logit, minus the mean over the vocabulary, when the node is ablated.
+ignore them. So are ``influence_share`` of a link, and ``mxd_circuit`` of the metadata: the figures of the whole graph,
+which do not follow from the nodes in the file. Effects are changes of the target's logit, minus the mean over the
+vocabulary, when the node is ablated.
 """
 
 from __future__ import annotations
@@ -60,7 +62,13 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
             for node, id, score in zip(circuit.nodes, ids, scores, strict=True)
         ],
         "links": [
-            {"source": ids[edge.source], "target": ids[edge.target], "weight": edge.weight} for edge in circuit.edges
+            {
+                "source": ids[edge.source],
+                "target": ids[edge.target],
+                "weight": edge.weight,
+                "influence_share": edge.influence,
+            }
+            for edge in circuit.edges
         ],
     }
 
@@ -97,6 +105,22 @@ def _metadata(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
         "node_threshold": 1.0,
         "schema_version": 1,
         "info": {"generator": {"name": "mxd-explorer"}, "description": f"Runs: {', '.join(circuit.runs)}."},
+        "mxd_circuit": _whole(circuit),
+    }
+
+
+def _whole(circuit: Circuit) -> dict[str, Any]:
+    """Figures of the whole graph, under the names of ``Circuit``."""
+    return {
+        "runs": circuit.runs,
+        "layers": circuit.layers,
+        "logit": circuit.target.logit,
+        "direct": dict(circuit.direct),
+        "origins": dict(circuit.origins),
+        "num_nodes": circuit.num_nodes,
+        "retained_influence": circuit.retained_influence,
+        "retained_edge_influence": circuit.retained_edge_influence,
+        "rounding": circuit.rounding,
     }
 
 

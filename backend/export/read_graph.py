@@ -3,7 +3,8 @@
 The format has one number per node and link. The other values of a circuit are derived. The influence of a node is the
 step of the cumulative ``influence``. Its effect is the sum over all paths of direct contributions, divided by the
 activation of each feature on the way, unless the node states it. Nodes of other logits than the target, and links to
-them, are left out.
+them, are left out. The figures of the whole graph are read from ``mxd_circuit`` in the metadata. Without it, sums cover
+the nodes in the file, and ``origins`` is empty.
 """
 
 from __future__ import annotations
@@ -42,6 +43,20 @@ class _Part(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
+class WholeGraph(_Part):
+    """Figures of the whole graph, which a file of this program states. See ``Circuit``."""
+
+    runs: Annotated[tuple[Text, ...], Field(max_length=256)]
+    layers: Annotated[tuple[Index, ...], Field(max_length=256)]
+    logit: Finite
+    direct: dict[Source, Finite]
+    origins: dict[Source, Finite]
+    num_nodes: Index
+    retained_influence: Finite
+    retained_edge_influence: Finite
+    rounding: Finite
+
+
 class GraphMetadata(_Part):
     """Description of a graph."""
 
@@ -49,6 +64,7 @@ class GraphMetadata(_Part):
     scan: Text
     prompt: Annotated[str, Field(max_length=100_000)]
     prompt_tokens: Annotated[tuple[Text, ...], Field(min_length=1, max_length=4096)]
+    whole: Annotated[WholeGraph | None, Field(alias="mxd_circuit")] = None
 
 
 class GraphNode(_Part):
@@ -87,6 +103,7 @@ class GraphLink(_Part):
     source: Text
     target: Text
     weight: Finite
+    influence_share: Finite | None = None
 
 
 class GraphView(_Part):
@@ -134,43 +151,67 @@ def read_graph(graph: ForeignGraph) -> ReadGraph:
     if not logits:
         raise UserError("Invalid graph: it has no node of feature_type 'logit'.")
     target = max(logits, key=lambda node: (node.is_target_logit, node.token_prob))
-    nodes_kept = [target, *_most_influential([node for node in graph.nodes if node.kind != "target"])]
-    return _circuit(graph, nodes_kept)
+    return _circuit(graph, [target, *_most_influential([node for node in graph.nodes if node.kind != "target"])])
 
 
 def _most_influential(nodes: Sequence[GraphNode]) -> list[GraphNode]:
-    return sorted(nodes, key=lambda node: 1.0 if node.influence is None else node.influence)[: MAX_NODES - 1]
+    return sorted(nodes, key=lambda node: 1.0 if node.influence is None else node.influence)
 
 
-def _circuit(graph: ForeignGraph, nodes: Sequence[GraphNode]) -> ReadGraph:
+def _circuit(graph: ForeignGraph, sorted_nodes: Sequence[GraphNode]) -> ReadGraph:
+    every_share = _shares(sorted_nodes)
+    nodes, shares = sorted_nodes[:MAX_NODES], every_share[:MAX_NODES]
     places = {node.node_id: place for place, node in enumerate(nodes)}
     links = [link for link in graph.links if link.source in places and link.target in places]
     weights = {(places[link.source], places[link.target]): link.weight for link in links}
-    shares, effects = _shares(nodes), _effects(nodes, weights)
+    effects = _effects(nodes, weights)
     circuit_nodes = [
         _node(graph, node, shares[place], weights.get((place, 0), 0.0), effects[place], place)
         for place, node in enumerate(nodes)
     ]
-    target = _next_token(nodes[0], sum(weight for (_, end), weight in weights.items() if end == 0))
-    runs = {node.run: node.layer for node in circuit_nodes if node.run is not None and node.layer is not None}
+    whole = graph.metadata.whole or _in_file(graph, nodes, circuit_nodes, weights)
+    kept_share = sum(shares[1:]) / (sum(every_share[1:]) or 1.0)
     circuit = Circuit(
-        runs=tuple(runs),
-        layers=tuple(runs.values()),
+        runs=whole.runs,
+        layers=whole.layers,
         tokens=_tokens(graph),
-        target=target,
+        target=_next_token(nodes[0], whole.logit),
         candidates=tuple(_next_token(node, 0.0) for node in graph.nodes if node.kind == "target")[:10],
         nodes=tuple(circuit_nodes),
-        edges=_edges(weights, shares),
-        direct=_by_kind(nodes, [weights.get((place, 0), 0.0) for place in range(len(nodes))]),
-        origins=_by_kind(nodes, shares),
-        num_nodes=len(graph.nodes),
-        retained_influence=min(1.0, sum(shares[1:])),
-        retained_edge_influence=1.0,
-        rounding=0.0,
+        edges=_edges(weights, shares, {(places[link.source], places[link.target]): link for link in links}),
+        direct=whole.direct,
+        origins=whole.origins,
+        num_nodes=whole.num_nodes,
+        retained_influence=whole.retained_influence * kept_share,
+        retained_edge_influence=whole.retained_edge_influence,
+        rounding=whole.rounding,
     )
     ids = tuple(node.node_id for node in nodes)
     measured = tuple(node.measured_effect for node in nodes)
     return ReadGraph(circuit, ids, measured, _labels(nodes, circuit_nodes))
+
+
+def _in_file(
+    graph: ForeignGraph,
+    nodes: Sequence[GraphNode],
+    circuit_nodes: Sequence[CircuitNode],
+    weights: Mapping[tuple[int, int], float],
+) -> WholeGraph:
+    """Figures within the nodes of a file that does not state those of the whole graph."""
+    runs = {node.run: node.layer for node in circuit_nodes if node.run is not None and node.layer is not None}
+    entering = sum(weight for (_, end), weight in weights.items() if end == 0)
+    stated = nodes[0].direct_effect
+    return WholeGraph(
+        runs=tuple(runs),
+        layers=tuple(runs.values()),
+        logit=entering if stated is None else stated,
+        direct=_by_kind(nodes, [weights.get((place, 0), 0.0) for place in range(len(nodes))]),
+        origins={},
+        num_nodes=len(graph.nodes),
+        retained_influence=1.0,
+        retained_edge_influence=1.0,
+        rounding=0.0,
+    )
 
 
 def _layer(node: GraphNode) -> int | None:
@@ -241,15 +282,18 @@ def _effects(nodes: Sequence[GraphNode], weights: Mapping[tuple[int, int], float
     return effects
 
 
-def _edges(weights: Mapping[tuple[int, int], float], shares: Sequence[float]) -> tuple[CircuitEdge, ...]:
-    """Edges by descending influence: their share of what enters their end, times the influence of that."""
+def _edges(
+    weights: Mapping[tuple[int, int], float], shares: Sequence[float], links: Mapping[tuple[int, int], GraphLink]
+) -> tuple[CircuitEdge, ...]:
+    """Edges by descending influence: as stated, or the share of what enters their end, times the influence of that."""
     entering: dict[int, float] = defaultdict(float)
     for (_, end), weight in weights.items():
         entering[end] += abs(weight)
-    edges = [
-        CircuitEdge(source, end, weight, abs(weight) / entering[end] * shares[end] if entering[end] else 0.0)
-        for (source, end), weight in weights.items()
-    ]
+    edges = []
+    for (source, end), weight in weights.items():
+        derived = abs(weight) / entering[end] * shares[end] if entering[end] else 0.0
+        stated = links[source, end].influence_share
+        edges.append(CircuitEdge(source, end, weight, derived if stated is None else stated))
     return tuple(sorted(edges, key=lambda edge: -edge.influence))
 
 

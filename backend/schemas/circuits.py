@@ -74,6 +74,8 @@ class ReadCircuitResponse(CircuitResponse):
     """Measured change of the target's logit when each node is ablated; null where the file has none."""
     agreement: Agreement
     """Agreement of these with the predicted changes."""
+    whole: bool
+    """True if the file states the figures of the whole graph. Otherwise they cover the nodes in the file."""
 
 
 class AblatedExpert(Schema):

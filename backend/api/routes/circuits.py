@@ -108,6 +108,7 @@ async def read_foreign_graph(graph: ForeignGraph) -> Response:
             supernodes=tuple(Supernode(name=name, nodes=nodes) for name, *nodes in graph.view.supernodes),
             measured=foreign.measured,
             agreement=_file_agreement(foreign),
+            whole=graph.metadata.whole is not None,
             took_ms=1000 * (perf_counter() - start),
         )
     )

@@ -3773,6 +3773,8 @@ export interface components {
          * @description Direct contribution of one node to another.
          */
         GraphLink: {
+            /** Influence Share */
+            influence_share?: number | null;
             /** Source */
             source: string;
             /** Target */
@@ -3785,6 +3787,7 @@ export interface components {
          * @description Description of a graph.
          */
         GraphMetadata: {
+            mxd_circuit?: components["schemas"]["WholeGraph"] | null;
             /** Prompt */
             prompt: string;
             /** Prompt Tokens */
@@ -5161,6 +5164,11 @@ export interface components {
              * @description Computation time in milliseconds.
              */
             took_ms: number;
+            /**
+             * Whole
+             * @description True if the file states the figures of the whole graph. Otherwise they cover the nodes in the file.
+             */
+            whole: boolean;
         };
         /**
          * RecurrenceMatch
@@ -6410,6 +6418,34 @@ export interface components {
             prompt_tokens: number;
             /** Total Tokens */
             total_tokens: number;
+        };
+        /**
+         * WholeGraph
+         * @description Figures of the whole graph, which a file of this program states. See ``Circuit``.
+         */
+        WholeGraph: {
+            /** Direct */
+            direct: {
+                [key: string]: number;
+            };
+            /** Layers */
+            layers: number[];
+            /** Logit */
+            logit: number;
+            /** Num Nodes */
+            num_nodes: number;
+            /** Origins */
+            origins: {
+                [key: string]: number;
+            };
+            /** Retained Edge Influence */
+            retained_edge_influence: number;
+            /** Retained Influence */
+            retained_influence: number;
+            /** Rounding */
+            rounding: number;
+            /** Runs */
+            runs: string[];
         };
     };
     responses: never;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,19 @@ def test_a_graph_round_trips(circuit: Circuit) -> None:
     assert [(node.direct, node.effect) for node in read.nodes] == [(node.direct, node.effect) for node in circuit.nodes]
 
 
+def test_the_figures_of_the_whole_graph_round_trip(circuit: Circuit) -> None:
+    written = json.loads(json.dumps(attribution_graph(circuit, GraphContext({}, {}))))
+    whole = replace(circuit, runs=("first", "no expert shown"), layers=(2, 9), rounding=0.25)
+    read = read_graph(
+        ForeignGraph.model_validate(json.loads(json.dumps(attribution_graph(whole, GraphContext({}, {})))))
+    )
+    assert replace(read.circuit, candidates=whole.candidates) == whole
+    del written["metadata"]["mxd_circuit"]
+    within = read_graph(ForeignGraph.model_validate(written)).circuit
+    assert (within.num_nodes, within.retained_influence, within.origins) == (4, 1.0, {})
+    assert within.direct == {"expert": 3.0, "mlp": 1.0, "embedding": 0.0}
+
+
 def test_effects_follow_from_the_links_of_other_programs(circuit: Circuit) -> None:
     written = attribution_graph(circuit, GraphContext({}, {}))
     nodes = [{k: v for k, v in node.items() if not k.endswith("_effect")} for node in written["nodes"]]
@@ -98,8 +112,10 @@ def test_the_most_influential_nodes_are_kept(circuit: Circuit) -> None:
     spare = [{**written["nodes"][1], "node_id": f"2_{n}_0", "expert": n, "influence": 2.0} for n in range(100, 500)]
     written["nodes"] += spare
     read = read_graph(ForeignGraph.model_validate(written)).circuit
-    assert (len(read.nodes), read.num_nodes) == (MAX_NODES, 404)
+    assert (len(read.nodes), read.num_nodes) == (MAX_NODES, 20)
     assert read.nodes[1].expert == 7
+    del written["metadata"]["mxd_circuit"]
+    assert read_graph(ForeignGraph.model_validate(written)).circuit.num_nodes == 404
 
 
 @pytest.mark.parametrize(
