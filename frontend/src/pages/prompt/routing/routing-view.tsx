@@ -155,7 +155,9 @@ export function RoutingView(props: RoutingViewProps) {
             onLock={onLock}
           />
         )}
-        <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
+        {params.view === "map" && (
+          <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
+        )}
       </section>
       {column !== undefined && (
         <TokenPanel

@@ -80,7 +80,10 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
             {shown.map((pair, i) => (
               <PairHead key={i} pair={pair} />
             ))}
-            <th scope="col" className="num">
+            <th scope="col" className="num" title="Sum of the absolute differences, which ranks the rows">
+              Size
+            </th>
+            <th scope="col" className="num" title="Summed activation in the second text minus that in the first">
               Change
             </th>
           </tr>
@@ -94,6 +97,7 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
               {shown.map((_, i) => (
                 <Cell key={i} value={row.cells.get(i)} end={end} />
               ))}
+              <td className="num sum">{formatFixed(row.totalChange)}</td>
               <td className="num sum">{formatSigned(row.change, 2)}</td>
             </tr>
           ))}
@@ -140,6 +144,34 @@ function DifferenceList({ title, rows, end }: DifferenceListProps) {
   );
 }
 
+/** Title of the difference, and what its rows are ranked by. */
+function Head({
+  count,
+  params,
+  setParams,
+}: Pick<DifferenceViewProps, "params" | "setParams"> & { readonly count: number }) {
+  const isAligned = params.align === "aligned";
+  return (
+    <div className="pane-h">
+      <h2>Second text vs first</h2>
+      <span className="note">
+        {formatCount(count)} {count === 1 ? "expert differs" : "experts differ"}, by{" "}
+        {isAligned ? "size: the sum of the absolute differences" : "size of the change"}
+      </span>
+      <span className="grow" />
+      <SegmentedControl
+        label="Comparison"
+        value={params.align}
+        onChange={(next) => setParams({ align: next })}
+        segments={[
+          { value: "aligned", label: "Aligned tokens" },
+          { value: "apart", label: "Whole texts" },
+        ]}
+      />
+    </div>
+  );
+}
+
 interface DifferenceViewProps {
   readonly first: RoutingResponse;
   readonly second: RoutingResponse;
@@ -163,23 +195,7 @@ export function DifferenceView({ first, second, params, setParams }: DifferenceV
   const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <div className="pane-h">
-        <h2>Second text vs first</h2>
-        <span className="note">
-          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}, by{" "}
-          {isAligned ? "summed size of the differences" : "size of the change"}
-        </span>
-        <span className="grow" />
-        <SegmentedControl
-          label="Comparison"
-          value={align}
-          onChange={(next) => setParams({ align: next })}
-          segments={[
-            { value: "aligned", label: "Aligned tokens" },
-            { value: "apart", label: "Whole texts" },
-          ]}
-        />
-      </div>
+      <Head count={rows.length} params={params} setParams={setParams} />
       {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
       {isAligned ? (
         <DifferenceMap pairs={pairs} rows={shown} end={end} />
@@ -190,7 +206,11 @@ export function DifferenceView({ first, second, params, setParams }: DifferenceV
         </div>
       )}
       <div className="heat-foot">
-        <RampLegend kind="diverging" low={`Activation −${formatFixed(end, 1)}`} high={`+${formatFixed(end, 1)}`} />
+        <RampLegend
+          kind="diverging"
+          low={`Activation difference −${formatFixed(end, 1)}`}
+          high={`+${formatFixed(end, 1)}`}
+        />
         <span className="grow" />
         {isAligned && pairs.length > MAX_COLUMNS && (
           <span className="dim">

@@ -82,18 +82,20 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
           caption="Also show:"
           onChoose={(layers) => setParams({ layers })}
         />
-        <SegmentedControl
-          label="Rank experts by"
-          value={params.rank}
-          onChange={(rank) => setParams({ rank })}
-          segments={[
-            { value: "specific", label: "Specific" },
-            { value: "summed", label: "Sum" },
-            { value: "largest", label: "Max" },
-            { value: "often", label: "Frequency" },
-            { value: "rarest", label: "Rarity" },
-          ]}
-        />
+        {!asTable && (
+          <SegmentedControl
+            label="Rank experts by"
+            value={params.rank}
+            onChange={(rank) => setParams({ rank })}
+            segments={[
+              { value: "specific", label: "Specific" },
+              { value: "summed", label: "Sum" },
+              { value: "largest", label: "Max" },
+              { value: "often", label: "Frequency" },
+              { value: "rarest", label: "Rarity" },
+            ]}
+          />
+        )}
         <Button
           size="small"
           icon={asTable ? "chart" : "table"}
@@ -103,8 +105,14 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
         <Download response={response} predicted={predicted} withStart={params.start} />
       </div>
       <p className="heat-order dim">
-        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
-        {RANKINGS[params.rank]}
+        {asTable ? (
+          "One row per token and active expert, the strongest first; filters and order of the map do not apply"
+        ) : (
+          <>
+            {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+            {RANKINGS[params.rank]}
+          </>
+        )}
       </p>
     </>
   );

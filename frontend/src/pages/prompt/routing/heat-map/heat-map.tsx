@@ -3,6 +3,7 @@
 import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { useTips } from "@/components/tokens/tip-layer";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 import { columnOffsets, type ColumnWindow, columnWidth, visibleColumns } from "./columns";
@@ -12,8 +13,8 @@ import { HeatRowView } from "./heat-row";
 import type { Column, HeatRow, Predicted, Ranking } from "./heat-rows";
 import { CellTip, ColumnTip } from "./heat-tips";
 
-/** Width in pixels of the tokens of a text that leaves room for longer labels. */
-const SHORT_WIDTH = 420;
+/** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
+const LABEL_WIDTH = { min: 170, usual: 214, max: 400 } as const;
 
 interface HeatMapProps {
   readonly columns: readonly Column[];
@@ -44,12 +45,15 @@ function useColumnWindow(offsets: readonly number[]) {
   const box = useRef<HTMLDivElement>(null);
   const [window, setWindow] = useState<ColumnWindow>(() => visibleColumns(offsets, 0, 1));
   const [hiddenRight, setHiddenRight] = useState(0);
+  const [labelWidth, setLabelWidth] = useState<number>(LABEL_WIDTH.usual);
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth } = box.current;
     const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
     setWindow((old) => (isSameWindow(old, next) ? old : next));
     setHiddenRight(countHiddenRight(box.current, offsets));
+    const free = clientWidth - (offsets.at(-1) ?? 0) - PINNED_RIGHT;
+    setLabelWidth(free < LABEL_WIDTH.min ? LABEL_WIDTH.usual : Math.min(LABEL_WIDTH.max, free));
   }, [offsets]);
   useLayoutEffect(() => {
     update();
@@ -59,7 +63,7 @@ function useColumnWindow(offsets: readonly number[]) {
     return () => observer.disconnect();
   }, [update]);
   const count = offsets.length - 1;
-  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, hiddenRight, update };
+  return { box, window: window.to > count ? visibleColumns(offsets, 0, 1) : window, hiddenRight, labelWidth, update };
 }
 
 /** Scrolls a locked column into view, e.g. after opening a shared link. */
@@ -119,7 +123,8 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const { columns, rows, extra, end, ranking, lock, predicted } = props;
   const widths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
-  const { box, window, hiddenRight, update } = useColumnWindow(offsets);
+  const { box, window, hiddenRight, labelWidth, update } = useColumnWindow(offsets);
+  const isNarrow = useIsNarrow();
   const locked = lock?.position ?? null;
   useScrollToLockedColumn(
     box,
@@ -140,12 +145,11 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
       isLocked={row.expert === lock?.expert}
     />
   );
-  const isShort = widths.reduce((sum, width) => sum + width, 0) < SHORT_WIDTH;
   return (
     <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
-      <table className={isShort ? "heat short" : "heat"} aria-label="Activations, tokens by experts" {...events}>
+      <table className="heat" aria-label="Activations, tokens by experts" {...events}>
         <colgroup>
-          <col className="heads" />
+          <col className="heads" style={isNarrow ? undefined : { width: labelWidth }} />
           {widths.map((width, i) => (
             <col key={i} style={{ width }} />
           ))}

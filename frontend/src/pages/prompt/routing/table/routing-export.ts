@@ -1,6 +1,7 @@
 /** A routing as a table: one row per token and active expert. */
 
-import type { RoutingResponse } from "@/api/types";
+import type { RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import type { FigureTable } from "@/components/plots/figure/figure-data";
 import type { Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
@@ -10,9 +11,18 @@ const COLUMNS = [
   "KL from original, nats",
   "expert",
   "label",
-  "coefficient",
+  "score if automatic",
+  "activation",
   "share of output norm",
 ];
+
+/** The label by hand, or the automatic one with its score. */
+function labelCells(info: RoutedExpertInfo | undefined): readonly [label: string, score: string] {
+  const automatic = shownAutomatic(info?.automatic);
+  return info?.label == null
+    ? [automatic?.label ?? "", automatic?.balanced_accuracy?.toFixed(2) ?? ""]
+    : [info.label, ""];
+}
 
 export function routingTable(response: RoutingResponse, predicted: Predicted, withStart: boolean): FigureTable {
   const rows = response.tokens.flatMap((token, position) =>
@@ -23,7 +33,7 @@ export function routingTable(response: RoutingResponse, predicted: Predicted, wi
           token.text,
           predicted?.[position]?.kl.toFixed(4) ?? "",
           String(routed.expert),
-          response.experts[routed.expert]?.label ?? "",
+          ...labelCells(response.experts[routed.expert]),
           routed.coefficient.toFixed(4),
           routed.share.toFixed(4),
         ]),

@@ -163,7 +163,7 @@ export function TokenPanel(props: PanelProps) {
               Release
             </Button>
           ) : (
-            <span className="note">click to lock</span>
+            <span className="note">click a token to lock it</span>
           )}
         </div>
         <TokenExperts key={column.position} {...props} />

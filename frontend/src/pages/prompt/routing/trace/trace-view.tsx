@@ -54,8 +54,8 @@ function Notes({ layers, ...shared }: NotesProps) {
     <>
       <p className="heat-order dim">
         Each row follows one token through {layers} layers, each of which reads the original model’s activations. A cell
-        shows the expert with the largest <Term id="traced_order">share × rarity</Term>. Ids belong to a layer: equal
-        ids in two layers are unrelated experts.
+        shows the expert with the largest <Term id="traced_order">share × rarity</Term>. Runs of one seed and text start
+        equal ids from the same example token, so these experts are often alike.
       </p>
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
     </>
