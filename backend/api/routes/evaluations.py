@@ -21,9 +21,9 @@ router = APIRouter(tags=["evaluations"])
 def evaluations(run: RunName, services: ServicesDep) -> EvaluationList:
     """Evaluations of a run, newest first; none before ``mxd evaluate``."""
     with reading(services.database) as session:
-        found = find_run(session, run)
-        weights = runs_folder(services.settings.data) / found.name / WEIGHTS_FILE
-        return evaluations_of(session, found, stored_bits(weights))
+        record = find_run(session, run)
+        weights = runs_folder(services.settings.data) / record.name / WEIGHTS_FILE
+        return evaluations_of(session, record, stored_bits(weights))
 
 
 @router.get("/runs/{run}/probes")

@@ -46,8 +46,8 @@ interface Evaluated {
 /** The sample of a metric as a sentence. */
 const measuredOn = ({ sample }: Evaluated) => (sample === "" ? "" : ` Measured on ${sample}.`);
 const limit = (share: number) => `${100 * share} %`;
-const atMost = (share: number) => `(upper limit ${limit(share)})`;
-const atLeast = (share: number) => `(lower limit ${limit(share)})`;
+const upperLimit = (share: number) => `(upper limit ${limit(share)})`;
+const lowerLimit = (share: number) => `(lower limit ${limit(share)})`;
 
 function fewerExperts({ run, config }: Evaluated): string {
   const count = Math.max(1, Math.round(run.num_experts / 2));
@@ -96,12 +96,12 @@ function inactive(share: number, evaluated: Evaluated): Finding {
     };
   if (count / run.num_experts <= MAX_INACTIVE) {
     const reading = " The rarest active experts have few examples, so read their labels with care.";
-    return { level: "good", title: `${title} ${atMost(MAX_INACTIVE)}`, advice: where + other + reading, experts };
+    return { level: "good", title: `${title} ${upperLimit(MAX_INACTIVE)}`, advice: where + other + reading, experts };
   }
   const advice = `${where}${other} Their parameters are unused. ${FEWER}`;
   return {
     level: "act",
-    title: `${title} ${atMost(MAX_INACTIVE)}`,
+    title: `${title} ${upperLimit(MAX_INACTIVE)}`,
     advice,
     experts,
     command: fewerExperts(evaluated),
@@ -109,7 +109,7 @@ function inactive(share: number, evaluated: Evaluated): Finding {
 }
 
 function densest(share: number, evaluated: Evaluated): Finding {
-  const title = `The most used expert is active on ${formatPercent(share, 1)} % of ${formatCount(evaluated.tokens)} tokens ${atMost(MAX_DENSITY)}`;
+  const title = `The most used expert is active on ${formatPercent(share, 1)} % of ${formatCount(evaluated.tokens)} tokens ${upperLimit(MAX_DENSITY)}`;
   const experts = { label: "Densest experts", params: { sort: "density", order: "desc" } };
   if (share <= MAX_DENSITY)
     return {
@@ -124,7 +124,7 @@ function densest(share: number, evaluated: Evaluated): Finding {
 
 function load(effective: number, evaluated: Evaluated): Finding {
   const { run, tokens } = evaluated;
-  const title = `Effective number of experts: ${formatCount(effective)} of ${formatCount(run.num_experts)}, ${formatPercent(effective / run.num_experts, 1)} % ${atLeast(MIN_EFFECTIVE)}`;
+  const title = `Effective number of experts: ${formatCount(effective)} of ${formatCount(run.num_experts)}, ${formatPercent(effective / run.num_experts, 1)} % ${lowerLimit(MIN_EFFECTIVE)}`;
   const meaning = `The entropy of the load is that of so many equally used experts. On only ${formatCount(tokens)} tokens it tends to be too low, because rare experts are missed.`;
   if (effective >= MIN_EFFECTIVE * run.num_experts) {
     return { level: "good", title, advice: meaning };
@@ -140,7 +140,7 @@ function duplicates(share: number, evaluated: Evaluated): Finding {
     sampled > 0
       ? `${formatCount(share * sampled)} of ${formatCount(sampled)} ${kind} have a near-duplicate: ${formatPercent(share, 1)} %`
       : `${formatPercent(share, 1)} % of the experts have a near-duplicate`;
-  const title = `${found} ${atMost(MAX_DUPLICATES)}`;
+  const title = `${found} ${upperLimit(MAX_DUPLICATES)}`;
   if (share <= MAX_DUPLICATES) return { level: "good", title, advice: measuredOn(evaluated).trim() };
   const advice = `${measuredOn(evaluated).trim()} ${FEWER}`.trim();
   return { level: "act", title, advice, command: fewerExperts(evaluated) };
@@ -160,7 +160,7 @@ function rankDetails({ stableRank, smallestScaling, rounding }: Evaluated): stri
 }
 
 function rank(share: number, evaluated: Evaluated): Finding {
-  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank ${atLeast(MIN_RANK)}`;
+  const title = `The experts’ matrices have ${formatPercent(share, 1)} % of the full rank ${lowerLimit(MIN_RANK)}`;
   const [level, meaning] =
     share >= MIN_RANK
       ? (["good", "Experts are full linear maps, or nearly so."] as const)
