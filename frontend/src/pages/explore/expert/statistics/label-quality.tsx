@@ -25,6 +25,9 @@ function Measure({ name, children }: MeasureProps) {
 const share = (value: number | null, reason: string) =>
   value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
 
+/** Below this share, a label misses nearly all of the expert's active tokens. */
+const LOW_RECALL = 0.1;
+
 interface ScoresProps {
   readonly automatic: AutomaticLabel;
   readonly interval: ExpertDetail["accuracy_interval"];
@@ -54,7 +57,12 @@ function Scores({ automatic, interval }: ScoresProps) {
         )}
       </dl>
       <p className="ablation-note">
-        Balanced accuracy: on {examples} held-out examples; 0.5 is chance.
+        Balanced accuracy: on {examples} held-out examples{isRule && " and on tokens on which the expert is inactive"};
+        0.5 is chance.
+        {isRule &&
+          recall !== null &&
+          recall < LOW_RECALL &&
+          " The label describes strong activations at most: recall is low."}
         {isRule &&
           " Precision and recall: on a held-out sample of tokens with all activations, weak ones included. The size of that sample is not stored, so they have no interval."}
       </p>
