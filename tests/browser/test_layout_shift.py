@@ -51,7 +51,7 @@ def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, wi
 def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple[int, int]) -> None:
     address = f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96"
     page = _open(open_page, address, *viewport)
-    below = page.get_by_role("region", name="Dose")
+    below = page.get_by_role("region", name="Strength sweep")
     expect(below).to_be_visible()
     page.evaluate("document.fonts.ready")  # in the fallback font the prompt takes two lines
     top = "pane => pane.getBoundingClientRect().top + scrollY"

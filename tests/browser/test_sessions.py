@@ -59,16 +59,18 @@ def test_an_unknown_session_shows_an_error(page: Page, forgiven: list[str]) -> N
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
-    dose = page.get_by_role("region", name="Dose")
+    dose = page.get_by_role("region", name="Strength sweep")
     dose.get_by_role("button", name="Suggest a strength").click()
     expect(dose.get_by_role("row")).to_have_count(8)
-    expect(dose.get_by_role("status")).to_contain_text(re.compile("shows the concept|No strength suits"))
+    expect(dose.get_by_role("status")).to_contain_text(re.compile("clearly exceeds the control|No strength suits"))
     expect(dose).to_contain_text("a random expert of similar density")
     row = dose.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
     steered = row.get_by_role("cell").first.inner_text()
     dose.get_by_role("radio", name="Control").click()
     expect(row.get_by_role("cell").first).not_to_have_text(steered)
+    expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(steered"))
+    expect(dose.get_by_role("columnheader", name="Perplexity")).to_contain_text("of steered texts")
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
     texts(page)
@@ -88,7 +90,6 @@ def test_edits_can_be_limited_to_clicked_prompt_tokens(page: Page) -> None:
 
 def test_experts_of_two_layers_are_edited_together(page: Page) -> None:
     page.goto(f"/steering?run=demo-l3-k16&prompt={quote(PROMPT)}&tokens=12")
-    texts(page)
     edits = page.get_by_role("region", name="Edits")
     edits.get_by_role("combobox", name="Experts of").select_option("second")
     edits.get_by_role("combobox", name="Add an expert").fill("3")

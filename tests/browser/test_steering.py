@@ -197,6 +197,16 @@ def test_a_card_says_if_its_expert_is_inactive(page: Page) -> None:
     texts(page)
 
 
+def test_a_prompt_without_edits_waits_for_generate(page: Page) -> None:
+    page.goto(address("", 4))
+    expect(page.get_by_text("Press Generate to continue the prompt")).to_be_visible()
+    expect(pane(page, "Steered")).to_have_count(0)
+    page.get_by_role("textbox", name="Prompt").fill(f"{PROMPT} that")
+    page.get_by_role("button", name="Generate").click()
+    baseline, steered = texts(page)
+    assert baseline == steered
+
+
 def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     page.goto("/steering?run=demo-l3-k16")
     edits = page.get_by_role("region", name="Edits")

@@ -118,12 +118,12 @@ export const GLOSSARY = {
     text: "Tokens on which an edit applies: a part of the text, the first tokens, until a text is written, or only where another expert’s activation passes a level.",
   },
   strength_sweep: {
-    name: "Strength sweep (dose)",
+    name: "Strength sweep",
     text: "The same prompt continued at several strengths of one edit. The suggested strength is the smallest one with a concept clearly above the control and a perplexity of at most 3 times the baseline’s.",
   },
   concept_activation: {
-    name: "Fires on it",
-    text: "Mean activation with which the unedited model reads the new text, in % of the expert’s p99: does the text contain what the expert fires on?",
+    name: "Mean activation of the texts",
+    text: "Mean activation of the expert while the unedited model reads the new texts, in % of its p99. It is high if the texts contain what the expert fires on.",
   },
   promoted_share: {
     name: "Promoted tokens",

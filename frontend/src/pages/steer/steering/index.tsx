@@ -8,7 +8,7 @@ import "./inputs/settings.css";
 import "./texts/streams.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo } from "react";
+import { useEffect, useMemo, useRef } from "react";
 
 import { isEmptyPrompt, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
@@ -50,13 +50,22 @@ function useSteering(run: RunSummary) {
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
   const { start } = generator;
+  const isIdle = generator.generation.status === "idle";
+  const isRequested = useRef(false);
   useEffect(() => {
-    if (!isEmptyPrompt(paramsToPrompt(params))) start(request);
+    // Without edits both texts are equal, so the first ones wait for the Generate button.
+    if (isEmptyPrompt(paramsToPrompt(params)) || (edits.length === 0 && isIdle && !isRequested.current)) return;
+    isRequested.current = false;
+    start(request);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
   }, [key, start]);
   const unchanged = JSON.stringify(turns.turns) === JSON.stringify(params.turns) && draft.text === params.prompt;
   const commit = () => (params.turns.length > 0 ? turns.commit() : draft.commit());
-  const generate = () => (unchanged ? start(request) : commit());
+  const generate = () => {
+    isRequested.current = !unchanged;
+    if (unchanged) start(request);
+    else commit();
+  };
   return { params, setParams, edits, replaceAll, generator, draft, turns, request, generate, commit };
 }
 
@@ -125,8 +134,8 @@ function Steering({ run }: { readonly run: RunSummary }) {
           onChoose={choose}
         />
         <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
-        {generation.status === "idle" && isEmptyPrompt(prompt) ? (
-          <EmptyPrompt run={run} onChoose={choose} />
+        {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
+          <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || turns.turns.length > 0} onChoose={choose} />
         ) : (
           <Streams
             generation={generation}
@@ -160,13 +169,11 @@ function RunSessions({ run }: { readonly run: string }) {
 }
 
 export default function SteeringPage() {
-  const { edits } = useTray();
   const { summary } = useCurrentRun();
-  const note = edits.length === 0 ? undefined : `${edits.length} ${edits.length === 1 ? "expert" : "experts"}`;
   return (
     <>
       <title>Steering · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Steering" }]} {...(note !== undefined && { note })}>
+      <PageBar crumbs={[{ label: "Steering" }]}>
         {summary !== null && <RunSessions run={summary.name} />}
       </PageBar>
       <WithRun>{(run) => <Steering key={run.name} run={run} />}</WithRun>

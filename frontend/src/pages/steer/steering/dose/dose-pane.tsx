@@ -1,10 +1,11 @@
-/** Dose pane: one edit at several strengths (strength sweep), with the strength to use. */
+/** Strength sweep: one edit at several strengths, with the strength to use. */
 
 import { useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
+import { Link } from "react-router";
 
 import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
-import { ExpertLink } from "@/components/experts/expert-link";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
@@ -13,10 +14,19 @@ import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
 
-import { doseKey, rowsSoFar, SAMPLES, SWEEP_STRENGTHS, type SweepMode, verdict } from "./dose";
+import {
+  describeSample,
+  doseKey,
+  MAX_PERPLEXITY_RATIO,
+  rowsSoFar,
+  SWEEP_STRENGTHS,
+  type SweepMode,
+  verdict,
+} from "./dose";
 import { DoseTable } from "./dose-table";
 import { type Sweep, useDose } from "./use-dose";
 
+type Shown = "steered" | "control";
 type SweepEdit = Edit & { readonly mode: SweepMode };
 
 interface DosePaneProps {
@@ -63,16 +73,17 @@ function EditChoice({
 const MAX_PROMOTED = 6;
 
 /** What the figures are measured on and compared with. */
-function Sample({ done, run }: { readonly done: DoseDoneEvent; readonly run: string | undefined }) {
+function Sample({ done, run, shown }: { readonly done: DoseDoneEvent; readonly run: string; readonly shown: Shown }) {
   return (
     <p className="dose-sample dim">
-      {SAMPLES} texts of up to 24 tokens per strength; the first one is shown. Tokens it promotes here:{" "}
+      The first text per strength is shown.{" "}
+      {shown === "steered" && <>Texts above perplexity ×&nbsp;{MAX_PERPLEXITY_RATIO} are greyed. </>}
+      Tokens that the expert promotes here:{" "}
       {done.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}{" "}
-      <Term id="control_expert">Control</Term> (mark on the bars):{" "}
-      {run === undefined ? <ExpertLink expert={done.control} label={null} topTokens={[]} /> : `${run}/${done.control}`},
-      a random expert of similar density.
+      <Term id="control_expert">Control</Term>: <Link className="link" to={pageLinks(run).expert(done.control)}>expert {done.control}</Link>,
+      a random expert of similar density. Marks on the bars: {shown === "steered" ? "control" : "steered"} texts.
     </p>
   );
 }
@@ -104,13 +115,16 @@ function SweepProgress({ progress, strengths }: { readonly progress: Sweep["prog
 
 interface SweepTableProps {
   readonly sweep: Sweep;
+  /** The expert's run. */
+  readonly run: string;
+  readonly request: SteeringRequest;
   readonly edit: SweepEdit;
   readonly onChange: (edit: Edit) => void;
 }
 
 /** The verdict once all texts are scored, and the texts by strength as they arrive. */
-function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableProps) {
-  const [shown, setShown] = useState<"steered" | "control">("steered");
+function SweepTable({ sweep: { result, progress }, run, request, edit, onChange }: SweepTableProps) {
+  const [shown, setShown] = useState<Shown>("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
   const choose = (strength: number) => onChange({ ...edit, strength });
@@ -121,13 +135,13 @@ function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableP
       <div className="dose-verdict" role="status">
         <span>
           {result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}
+          {result !== null && <small className="dim">{describeSample(request)}</small>}
         </span>
         {suggested !== null && suggested !== edit.strength && (
           <Button size="small" variant="primary" onClick={() => choose(suggested)}>
             Use {describe(suggested)}
           </Button>
         )}
-        <span className="grow" />
         <SegmentedControl
           label="Texts to show"
           value={shown}
@@ -146,7 +160,7 @@ function SweepTable({ sweep: { result, progress }, edit, onChange }: SweepTableP
         describe={describe}
         onChoose={choose}
       />
-      {result !== null && <Sample done={result} run={edit.run} />}
+      {result !== null && <Sample done={result} run={run} shown={shown} />}
     </>
   );
 }
@@ -162,12 +176,12 @@ function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEdi
   const isCurrent = sweep.key === doseKey(request, edit);
   const isMeasuring = isCurrent && sweep.status === "working";
   return (
-    <section className="dose" aria-label="Dose">
+    <section className="dose" aria-label="Strength sweep">
       <div className="pane-h">
         <h2>
-          <Term id="strength_sweep">Dose</Term>
+          <Term id="strength_sweep">Strength sweep</Term>
         </h2>
-        <span className="note">strength sweep: {edit.mode}, expert</span>
+        <span className="note">{edit.mode}, expert</span>
         <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
         {isMeasuring && <SweepProgress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
         <span className="grow" />
@@ -185,7 +199,7 @@ function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEdi
       </div>
       {isCurrent && sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
       {(isMeasuring || (isCurrent && sweep.result !== null)) && (
-        <SweepTable sweep={sweep} edit={edit} onChange={onChange} />
+        <SweepTable sweep={sweep} run={edit.run ?? run} request={request} edit={edit} onChange={onChange} />
       )}
     </section>
   );

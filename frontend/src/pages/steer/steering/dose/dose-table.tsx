@@ -16,18 +16,24 @@ interface DoseTableProps {
   readonly onChoose: (strength: number) => void;
 }
 
-/** Bar of the steered texts, with a mark at the control's score. */
-function ScoreBar({ score, largest }: { readonly score: ConceptScore | undefined; readonly largest: number }) {
+interface ScoreBarProps extends Pick<DoseTableProps, "shown"> {
+  readonly score: ConceptScore | undefined;
+  readonly largest: number;
+}
+
+/** Bar of the shown texts, with a mark at the score of the others. */
+function ScoreBar({ score, largest, shown }: ScoreBarProps) {
   if (score === undefined) return <span className="dim">–</span>;
+  const other = shown === "steered" ? "control" : "steered";
   const width = (value: number) => `${(100 * value) / largest}%`;
   return (
     <span className="dose-score" title={describeScore(score)}>
-      <span className="num">{formatShare(score.steered)}</span>
+      <span className="num">{formatShare(score[shown])}</span>
       <span className="dose-bar" aria-hidden="true">
-        <i style={{ width: width(score.steered) }} />
-        <b style={{ left: width(score.control) }} />
+        <i style={{ width: width(score[shown]) }} />
+        <b style={{ left: width(score[other]) }} />
       </span>
-      <span className="sr">% (control {formatShare(score.control)} %)</span>
+      <span className="sr">% ({other} {formatShare(score[other])} %)</span>
     </span>
   );
 }
@@ -42,8 +48,9 @@ interface RowProps extends Omit<DoseTableProps, "rows" | "suggested" | "current"
 
 function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
   const { perplexity_ratio: ratio } = row;
-  const isBroken = ratio !== undefined && ratio > MAX_PERPLEXITY_RATIO;
+  const isBroken = shown === "steered" && ratio !== undefined && ratio > MAX_PERPLEXITY_RATIO;
   const text = shown === "steered" ? row.text : row.control_text;
+  const ofSteered = shown === "steered" ? "" : " (steered)";
   return (
     <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
       <th scope="row">
@@ -53,16 +60,16 @@ function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoo
         {isSuggested && <span className="chip">suggested</span>}
       </th>
       <td className="dose-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
-      <td data-name="fires on it, %">
-        <ScoreBar score={row.activation} largest={largest.activation} />
+      <td data-name="mean activation, % of p99">
+        <ScoreBar score={row.activation} largest={largest.activation} shown={shown} />
       </td>
       <td data-name="promoted, %">
-        <ScoreBar score={row.promoted} largest={largest.promoted} />
+        <ScoreBar score={row.promoted} largest={largest.promoted} shown={shown} />
       </td>
-      <td className="num" data-name="KL, nats">
+      <td className="num" data-name={`KL, nats${ofSteered}`}>
         {row.kl === undefined ? "–" : formatFixed(row.kl)}
       </td>
-      <td className="num" data-name="perplexity">
+      <td className="num" data-name={`perplexity${ofSteered}`}>
         {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
       </td>
     </tr>
@@ -79,6 +86,7 @@ export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps
       ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])),
     );
   const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
+  const ofSteered = props.shown === "control" && <small className="unit">of steered texts</small>;
   const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
   return (
     <table className="dose-table">
@@ -87,16 +95,18 @@ export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps
           <th scope="col">Strength</th>
           <th scope="col">{props.shown === "steered" ? "Steered text" : "Control text"}</th>
           <th scope="col">
-            <Term id="concept_activation">Fires on it</Term> <span className="unit">% of p99</span>
+            <Term id="concept_activation">Mean activation</Term> <span className="unit">% of p99</span>
           </th>
           <th scope="col">
             <Term id="promoted_share">Promoted</Term> <span className="unit">% of tokens</span>
           </th>
           <th scope="col" className="num">
             <Term id="kl">KL</Term> <span className="unit">nats</span>
+            {ofSteered}
           </th>
           <th scope="col" className="num">
             <Term id="perplexity_ratio">Perplexity</Term>
+            {ofSteered}
           </th>
         </tr>
       </thead>

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
 
-import { describeScore, doseKey, doseRequest, rowsSoFar, verdict } from "./dose";
+import { describeSample, describeScore, doseKey, doseRequest, rowsSoFar, verdict } from "./dose";
 
 const REQUEST = {
   prompt: "It",
@@ -46,7 +46,7 @@ describe("a strength sweep", () => {
     const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
-    expect(sentence).toContain("mean activation 20\u00a0%");
+    expect(sentence).toContain("mean activation is 20\u00a0%");
   });
 
   it("has a row for every strength before its texts arrive", () => {
@@ -58,11 +58,31 @@ describe("a strength sweep", () => {
     const describeStrength = (strength: number) => `+ ${strength}`;
     expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
     expect(verdict(done(1, [1, 1.4], true), describeStrength)).toBe(
-      "+ 1 is the smallest strength that shows the concept: promoted tokens 20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0), at perplexity × 1.4.",
+      "+ 1 is the smallest strength whose concept score clearly exceeds the control’s at a perplexity of at most × 3. " +
+        "Its share of promoted tokens is 20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0), at perplexity × 1.4. " +
+        "No other strength within this limit scores higher.",
     );
     expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain(
       "first shows at + 1, where perplexity is × 3.4",
     );
     expect(verdict(done(null, [1, 1.1], false), describeStrength)).toContain("at none of them");
+  });
+
+  it("names the largest score within the perplexity limit", () => {
+    const at = (strength: number, perplexity_ratio: number, steered: number) => ({
+      strength,
+      perplexity_ratio,
+      activation: NONE,
+      promoted: { ...SHOWN, steered },
+    });
+    const points = [at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3)];
+    expect(verdict({ suggested: 2, points } as unknown as DoseDoneEvent, String)).toContain(
+      "The largest within this limit is 15\u00a0% at 4, at perplexity × 1.5.",
+    );
+  });
+
+  it("says how many texts and tokens were measured", () => {
+    expect(describeSample(REQUEST)).toContain("4 texts of up to 24 tokens");
+    expect(describeSample({ ...REQUEST, sampling: { max_tokens: 8 } })).toContain("up to 8 tokens");
   });
 });

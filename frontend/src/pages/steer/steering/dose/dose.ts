@@ -14,7 +14,7 @@ export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
 
 /** Few short samples suffice to distinguish a subtle effect from lost fluency. */
 const MAX_TOKENS = 24;
-export const SAMPLES = 4;
+const SAMPLES = 4;
 /** The server's limit for a suggestion. */
 export const MAX_PERPLEXITY_RATIO = 3;
 
@@ -27,8 +27,12 @@ export function doseRequest(request: SteeringRequest, edit: Edit & { readonly mo
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),
     edit: index,
     strengths: [...SWEEP_STRENGTHS[edit.mode]],
-    sampling: { ...sampling, max_tokens: Math.min(MAX_TOKENS, sampling.max_tokens ?? MAX_TOKENS), samples: SAMPLES },
+    sampling: { ...sampling, max_tokens: sweepTokens(sampling), samples: SAMPLES },
   };
+}
+
+function sweepTokens({ max_tokens: tokens = MAX_TOKENS }: NonNullable<SteeringRequest["sampling"]>): number {
+  return Math.min(MAX_TOKENS, tokens);
 }
 
 /** A strength with what is known of it by now. */
@@ -62,14 +66,15 @@ export function describeScore({ steered, control, standard_error: error }: Conce
 
 const exceeds = (score: ConceptScore) => score.exceeds_control;
 
-/** One sentence that says which strength to use, or why there is none. */
+type Measure = "activation" | "promoted";
+
+const MEASURE_NAMES = { activation: "mean activation", promoted: "share of promoted tokens" } as const;
+
+/** Which strength to use and by which rule, or why there is none. */
 export function verdict(done: DoseDoneEvent, describe: (strength: number) => string): string {
   const { suggested, points } = done;
   const chosen = points.find((point) => point.strength === suggested);
-  if (chosen !== undefined) {
-    const cost = `perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}`;
-    return `${describe(chosen.strength)} is the smallest strength that shows the concept: ${describeConcept(chosen)}, at ${cost}.`;
-  }
+  if (chosen !== undefined) return describeChosen(chosen, points, describe);
   const shown = points.find(
     ({ activation, promoted, strength }) => strength > 0 && [activation, promoted].some(exceeds),
   );
@@ -80,11 +85,29 @@ export function verdict(done: DoseDoneEvent, describe: (strength: number) => str
   return "No strength suits: at none of them do the texts show the concept more than those of the control.";
 }
 
+function describeChosen(
+  chosen: DosePoint,
+  points: readonly DosePoint[],
+  describe: (strength: number) => string,
+): string {
+  const measure = clearestMeasure(chosen);
+  const rule = `${describe(chosen.strength)} is the smallest strength whose concept score clearly exceeds the control’s at a perplexity of at most × ${MAX_PERPLEXITY_RATIO}.`;
+  const score = `Its ${MEASURE_NAMES[measure]} is ${describeScore(chosen[measure])}, at perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}.`;
+  const best = points
+    .filter((point) => point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
+    .reduce((a, b) => (b[measure].steered > a[measure].steered ? b : a), chosen);
+  if (best === chosen) return `${rule} ${score} No other strength within this limit scores higher.`;
+  return `${rule} ${score} The largest within this limit is ${formatShare(best[measure].steered)}\u00a0% at ${describe(best.strength)}, at perplexity × ${formatFixed(best.perplexity_ratio, 1)}.`;
+}
+
 /** Of the measures that show the concept, the one that exceeds its control by more standard errors. */
-function describeConcept({ activation, promoted }: DosePoint): string {
+function clearestMeasure({ activation, promoted }: DosePoint): Measure {
   const surplus = (score: ConceptScore) =>
     exceeds(score) ? (score.steered - score.control) / Math.max(score.standard_error, 1e-6) : -1;
-  return surplus(activation) > surplus(promoted)
-    ? `mean activation ${describeScore(activation)} of p99`
-    : `promoted tokens ${describeScore(promoted)}`;
+  return surplus(activation) > surplus(promoted) ? "activation" : "promoted";
+}
+
+/** What the figures are measured on. */
+export function describeSample({ sampling = {} }: SteeringRequest): string {
+  return `Figures are means over ${SAMPLES} texts of up to ${sweepTokens(sampling)} tokens. Only the difference has an interval, ± 2 standard errors.`;
 }

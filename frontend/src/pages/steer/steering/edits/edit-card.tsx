@@ -25,7 +25,7 @@ import {
 
 import { type Activity, hasNoEffect } from "./activity";
 import { EditCondition } from "./edit-condition";
-import { describeStrength, editScale, exceedsRange } from "./edit-scale";
+import { describeStrength, editScale, isExcessive } from "./edit-scale";
 
 const NUM_SNIPPETS = 2;
 
@@ -153,7 +153,7 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
   }
   const description = describeStrength(edit.mode, edit.strength, row);
   if (description === "") return null;
-  return <p className={exceedsRange(edit.mode, edit.strength, row) ? "card-note warn" : "card-note"}>{description}</p>;
+  return <p className={isExcessive(edit.mode, edit.strength, row) ? "card-note warn" : "card-note"}>{description}</p>;
 }
 
 export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }: EditCardProps) {

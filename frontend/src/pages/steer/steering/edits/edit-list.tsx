@@ -92,7 +92,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
   const isIndexed = (name = run.name) => runs.some((one) => one.name === name && one.indexed_tokens !== null);
   return (
     <section className="edits" aria-label="Edits">
-      <div className="pane-h">
+      <div className="pane-h wrap">
         <h2>Tray</h2>
         <span className="note">{isEmpty ? "empty" : `${edits.length} ${edits.length === 1 ? "edit" : "edits"}`}</span>
         <span className="grow" />

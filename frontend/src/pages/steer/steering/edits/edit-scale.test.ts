@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { describeStrength, editScale, exceedsRange } from "./edit-scale";
+import { describeStrength, editScale, isExcessive } from "./edit-scale";
 
 const STATISTICS = { max_activation: 5, p99: 4 };
 
@@ -13,20 +13,24 @@ describe("the slider of an edit", () => {
 
   it("describes the strength as an activation", () => {
     expect(describeStrength("add", 2.5, STATISTICS)).toBe(
-      "Above the expert’s natural range: 10.0 more on each edited token; the largest in the index is 5.0.",
+      "Adds 10.0 to its activation on each edited token. The largest in the index is 5.0. Steering usually needs more than the natural range.",
     );
     expect(describeStrength("add", -1, STATISTICS)).toBe(
-      "4.0 less on each edited token; the largest in the index is 5.0.",
+      "Subtracts 4.0 from its activation on each edited token. The largest in the index is 5.0.",
     );
-    expect(describeStrength("set", 0.5, STATISTICS)).toBe("2.0 on each edited token; the largest in the index is 5.0.");
+    expect(describeStrength("set", 0.5, STATISTICS)).toBe(
+      "Sets its activation to 2.0 on each edited token. The largest in the index is 5.0.",
+    );
     expect(describeStrength("scale", 4, STATISTICS)).toBe("");
     expect(describeStrength("add", 4, null)).toBe("");
   });
 
-  it("is above the natural range beyond the largest activation", () => {
-    expect(exceedsRange("add", 1.25, STATISTICS)).toBe(false);
-    expect(exceedsRange("set", 1.3, STATISTICS)).toBe(true);
-    expect(exceedsRange("add", -3, STATISTICS)).toBe(false);
-    expect(exceedsRange("scale", 8, STATISTICS)).toBe(false);
+  it("is excessive above the largest activation and the strengths common for steering", () => {
+    expect(isExcessive("add", 3, STATISTICS)).toBe(false);
+    expect(isExcessive("set", 6.1, STATISTICS)).toBe(true);
+    expect(isExcessive("add", 6.1, { ...STATISTICS, max_activation: 40 })).toBe(false);
+    expect(isExcessive("add", -8, STATISTICS)).toBe(false);
+    expect(isExcessive("scale", 8, STATISTICS)).toBe(false);
+    expect(describeStrength("add", 7, STATISTICS)).toContain("may break the text");
   });
 });

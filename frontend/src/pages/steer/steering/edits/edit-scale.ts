@@ -36,16 +36,32 @@ export function editScale(mode: Exclude<EditMode, "ablate">): EditScale {
 type Compared = Pick<ExpertRow, "max_activation" | "p99"> | null;
 
 /** Whether the strength alone is above the largest activation in the index, which the model was never seen to reach. */
-export function exceedsRange(mode: EditMode, strength: number, statistics: Compared): boolean {
+function exceedsRange(mode: EditMode, strength: number, statistics: Compared): boolean {
   if (statistics === null || (mode !== "add" && mode !== "set")) return false;
   return strength * statistics.p99 > statistics.max_activation;
+}
+
+/** Strengths up to here are common for steering, although they often exceed the expert's natural range. */
+const COMMON_STRENGTH = 6;
+
+/** Whether the strength is above the natural range and above those common for steering. */
+export function isExcessive(mode: EditMode, strength: number, statistics: Compared): boolean {
+  return strength > COMMON_STRENGTH && exceedsRange(mode, strength, statistics);
 }
 
 /** The strength as an activation, compared with the expert's largest one in the index. */
 export function describeStrength(mode: EditMode, strength: number, statistics: Compared): string {
   if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
-  const [activation, largest] = [Math.abs(strength) * statistics.p99, statistics.max_activation];
-  const change = mode === "set" ? "" : strength < 0 ? " less" : " more";
-  const sentence = `${formatFixed(activation, 1)}${change} on each edited token; the largest in the index is ${formatFixed(largest, 1)}.`;
-  return exceedsRange(mode, strength, statistics) ? `Above the expert’s natural range: ${sentence}` : sentence;
+  const activation = formatFixed(Math.abs(strength) * statistics.p99, 1);
+  const change =
+    mode === "set"
+      ? `Sets its activation to ${activation}`
+      : strength < 0
+        ? `Subtracts ${activation} from its activation`
+        : `Adds ${activation} to its activation`;
+  const sentence = `${change} on each edited token. The largest in the index is ${formatFixed(statistics.max_activation, 1)}.`;
+  if (isExcessive(mode, strength, statistics)) return `${sentence} So strong an edit may break the text.`;
+  return exceedsRange(mode, strength, statistics)
+    ? `${sentence} Steering usually needs more than the natural range.`
+    : sentence;
 }

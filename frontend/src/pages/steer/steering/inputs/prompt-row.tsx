@@ -69,16 +69,18 @@ export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }
 
 export function EmptyPrompt({
   run,
+  isTyped,
   onChoose,
 }: {
   readonly run: RunSummary;
+  readonly isTyped: boolean;
   readonly onChoose: (prompt: string) => void;
 }) {
   // The sessions are above the examples, so no example is shown before them.
   const { isPending } = useQuery(sessionsQuery(run.name));
   return (
     <div className="steering-empty">
-      <EmptyState title="Type a prompt to continue">
+      <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
         It is continued twice with the same random numbers: as baseline, and with the edits on the left.
       </EmptyState>
       <SavedPrompts run={run} />

@@ -65,7 +65,7 @@ const FIELDS: readonly FieldProps[] = [
   { name: "top_p", label: "Top p", hint: "1 = off", digits: 2 },
   { name: "top_k", label: "Top k", hint: "0 = off", digits: 0 },
   { name: "penalty", label: "Repetition penalty", hint: "1 = off", digits: 2 },
-  { name: "seed", label: "Seed", hint: "for both variants", digits: 0 },
+  { name: "seed", label: "Seed", hint: "both texts", digits: 0 },
 ];
 
 function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
@@ -75,14 +75,6 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
       <span>
         {label} <small>{hint}</small>
       </span>
-      <NumberInput
-        label={label}
-        value={params[name]}
-        digits={digits}
-        min={LIMITS[name].min}
-        max={LIMITS[name].max}
-        onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
-      />
       {name === "seed" && (
         <Button
           size="small"
@@ -92,6 +84,14 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
           onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
         />
       )}
+      <NumberInput
+        label={label}
+        value={params[name]}
+        digits={digits}
+        min={LIMITS[name].min}
+        max={LIMITS[name].max}
+        onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
+      />
     </div>
   );
 }
