@@ -14,6 +14,7 @@ import { VerdictLine } from "./check/verdict-line";
 import type { CIRCUIT_PARAMS } from "./circuit-params";
 import { SaveGraph } from "./file/file-buttons";
 import { measuredInFile, type OpenedGraph, withMarks } from "./file/graph-file";
+import { Coverage, NoExperts } from "./graph/coverage";
 import { GraphView } from "./graph/graph-view";
 import { Legend } from "./graph/legend";
 import { EdgeTable, NodeTable } from "./graph/node-table";
@@ -83,6 +84,7 @@ function useShown(response: CircuitResponse, params: ViewProps["params"]) {
 function CircuitView(props: CircuitViewProps) {
   const { response, check, request, opened, params, setParams } = props;
   const shown = useShown(response, params);
+  const isWhole = opened?.response.whole ?? true;
   const weak = useMemo(
     () => new Set(checkLayers(response, check.measured).flatMap((layer) => (isWeak(layer) ? [layer.layer] : []))),
     [response, check.measured],
@@ -97,9 +99,10 @@ function CircuitView(props: CircuitViewProps) {
     <div className="circuit-columns" aria-busy={opened === null && request === null}>
       <section className="circuit-main" aria-label="Graph">
         <VerdictLine response={response} check={check} isFromFile={opened !== null} />
-        <Toolbar response={response} shown={shown} params={params} setParams={setParams} isTraced={opened === null}>
+        <Toolbar shown={shown} params={params} setParams={setParams} isTraced={opened === null}>
           <SaveGraph toFile={toFile} />
         </Toolbar>
+        <NoExperts response={response} shown={shown} />
         <GraphView
           response={response}
           shown={shown}
@@ -111,6 +114,7 @@ function CircuitView(props: CircuitViewProps) {
           zoom={params.zoom === null ? null : params.zoom / 100}
           onSelect={(node) => setParams({ node })}
         />
+        <Coverage response={response} shown={shown} isWhole={isWhole} />
         <Legend />
       </section>
       <aside className="circuit-panel" aria-label="Circuit details">
@@ -128,7 +132,7 @@ function CircuitView(props: CircuitViewProps) {
         )}
         <PinsPane response={response} params={params} setParams={setParams} />
         {opened === null && <TargetPane response={response} params={params} setParams={setParams} />}
-        <LogitAttribution response={response} />
+        <LogitAttribution response={response} isWhole={isWhole} />
       </aside>
       <Tables {...props} />
     </div>

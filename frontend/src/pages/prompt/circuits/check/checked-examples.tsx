@@ -57,11 +57,8 @@ function useExamples(request: CircuitRequest, nodes: number): readonly Example[]
   return known.map(({ prompt }, i) => ({ prompt, found: results[i]?.isError === true ? null : results[i]?.data }));
 }
 
-const summary = ({ headline, figures }: Verdict) =>
-  `${headline}: ${figures
-    .slice(0, 2)
-    .map(({ value }) => value)
-    .join(", ")}`;
+const summary = ({ headline, figures: [direction, correlation], checked }: Verdict) =>
+  `${headline}. Directions ${direction?.value}, ${correlation?.value === "–" ? "" : `${correlation?.value}, `}n = ${checked}`;
 
 interface CheckedExamplesProps {
   /** The request of the page, without its text. */

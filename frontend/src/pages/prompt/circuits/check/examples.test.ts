@@ -5,7 +5,7 @@ import type { Level } from "./verdict";
 
 const example = (prompt: string, level?: Level | null, reliability = 0.5): Example => ({
   prompt,
-  found: level == null ? level : { level, headline: level, reliability, figures: [] },
+  found: level == null ? level : { level, headline: level, reliability, checked: 20, figures: [] },
 });
 
 test("examples are checked in order until three are usable", () => {

@@ -34,7 +34,8 @@ test("a graph whose influence is mostly unexplained has no good verdict, and say
   expect(verdict(agreement(0.9, 1, 0.9), 20, 20, {})?.level).toBe("weak");
 });
 
-const notes = (found: ReturnType<typeof verdict>) => found?.figures.map(({ value, note }) => `${value}: ${note}`);
+const notes = (found: ReturnType<typeof verdict>) =>
+  found?.figures.map(({ value, note }) => `${value}: ${note}`.replaceAll("\u00a0", " "));
 
 test("it names its sample and the interval", () => {
   const found = check(agreement(0.09, 0.39, -0.01), 31, 31);

@@ -23,6 +23,8 @@ export interface Verdict {
   readonly headline: string;
   /** Orders graphs of one level: the lower end of the interval of the share of right directions. */
   readonly reliability: number;
+  /** Number of ablated experts. */
+  readonly checked: number;
   readonly figures: readonly Figure[];
 }
 
@@ -98,22 +100,23 @@ export function verdict(agreement: Agreement, checked: number, experts: number, 
     correlation !== null && withoutLargest !== null && Math.abs(correlation - withoutLargest) > LARGE_CHANGE;
   const others = dependsOnOne ? `. ${formatFixed(withoutLargest)} without the largest predicted change` : "";
   const [lowShare, highShare] = shareInterval(same_sign, checked);
-  const percent = (share: number) => `${formatPercent(share, 0)} %`;
+  const percent = (share: number) => `${formatPercent(share, 0)}\u00a0%`;
   const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
     level: level === "good" && (share ?? 1) > MAX_UNEXPLAINED ? "weak" : level,
     headline: headlineOf(level, lowShare <= 0.5, share),
     reliability: lowShare,
+    checked,
     figures: [
       {
         name: "Direction",
         value: `${percent(same_sign)} right`,
-        note: `of ${some}, ablated one at a time. 95 % interval ${percent(lowShare)} to ${percent(highShare)}; 50 % is chance`,
+        note: `of ${some}, ablated one at a time. 95\u00a0% interval ${percent(lowShare)} to ${percent(highShare)}; 50\u00a0% is chance`,
       },
       {
         name: "Correlation",
         value: correlation === null ? "–" : `r = ${formatFixed(correlation)}`,
-        note: correlation === null ? tooFew : `95 % interval ${formatFixed(low)} to ${formatFixed(high)}${others}`,
+        note: correlation === null ? tooFew : `95\u00a0% interval ${formatFixed(low)} to ${formatFixed(high)}${others}`,
       },
       {
         name: "Slope",

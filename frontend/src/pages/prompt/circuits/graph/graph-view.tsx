@@ -234,6 +234,14 @@ function useHiddenLeft(box: RefObject<HTMLElement | null>) {
   return { isHidden, update };
 }
 
+/** Scrolls sideways, so that the page stays where it is. */
+function centreSelected(box: HTMLElement | null): void {
+  const node = box?.querySelector(".cnode.selected");
+  if (box === null || node == null) return;
+  const [outer, inner] = [box.getBoundingClientRect(), node.getBoundingClientRect()];
+  box.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+}
+
 const ROW_TITLES = 80;
 
 export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
@@ -253,10 +261,8 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
     : 1;
   const hidden = useHiddenLeft(box);
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
-  // The last token, from which the next one is predicted, is in view first.
-  useLayoutEffect(() => {
-    if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
-  }, [response, fit, available]);
+  // The selected node stays in view: at first the next token, which is the last.
+  useLayoutEffect(() => centreSelected(box.current), [response, zoom, fit, available]);
   return (
     <>
       <div className={hidden.isHidden ? "circuit-box more-left" : "circuit-box"} ref={box} onScroll={hidden.update}>

@@ -11,7 +11,7 @@ const LEGEND = [
   ["Line width", "share of the influence. Boxes have one size; in a group, the most influential is first."],
   [
     "Box text",
-    "label, or id with the token that the expert promotes or fires on. “At” names the token of the prompt. Dotted: error nodes, and MLPs without a run.",
+    "label, or the token that the expert promotes (→) or fires on (on). “At” names the token of the prompt. Dotted: error nodes, and MLPs without a run.",
   ],
   [
     "≠, ×",

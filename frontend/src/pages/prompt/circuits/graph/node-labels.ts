@@ -20,11 +20,16 @@ export function nodeExpertInfo(response: CircuitResponse, node: CircuitNode): Ci
   return response.experts[node.run]?.[node.expert];
 }
 
+function expertLabel(response: CircuitResponse, node: CircuitNode): string | undefined {
+  const info = nodeExpertInfo(response, node);
+  return info?.label ?? shownAutomatic(info?.automatic)?.label;
+}
+
 /** The expert's label, else its id with the token that it promotes most, else with the one it fires on most often. */
 function expertName(response: CircuitResponse, node: CircuitNode): string {
-  const info = nodeExpertInfo(response, node);
-  const label = info?.label ?? shownAutomatic(info?.automatic)?.label;
+  const label = expertLabel(response, node);
   if (label !== undefined) return label;
+  const info = nodeExpertInfo(response, node);
   if (info?.promoted != null) return `${node.expert}, promotes “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
   const [token] = info?.top_tokens ?? [];
   return token === undefined ? `Expert ${node.expert}` : `${node.expert}, ${firesOn(token)}`;
@@ -63,10 +68,20 @@ export function endName(response: CircuitResponse, node: CircuitNode): string {
   return `MLPs, ${bandName(band).toLowerCase()}, at ${tokenText(graph, node.position)}`;
 }
 
+/** The token alone, so that the box has room for it: `→ “girl”` for a promoted one, `on “little”` for one it fires on. */
+function shortExpertName(response: CircuitResponse, node: CircuitNode): string {
+  const info = nodeExpertInfo(response, node);
+  const [token] = info?.top_tokens ?? [];
+  if (expertLabel(response, node) !== undefined) return expertName(response, node);
+  if (info?.promoted != null) return `→ “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
+  return token === undefined ? `Expert ${node.expert}` : firesOn(token).replace(/^fires /u, "");
+}
+
 /** In its box in the graph. */
 export function boxName(response: CircuitResponse, { node, supernode, members }: ShownNode): string {
   if (supernode !== null) return supernode.name;
-  return members.length > 1 ? `${members.length} MLPs` : shortName(response, node);
+  if (members.length > 1) return `${members.length} MLPs`;
+  return node.kind === "expert" ? shortExpertName(response, node) : shortName(response, node);
 }
 
 /** As a heading above the label: experts go by their id. */

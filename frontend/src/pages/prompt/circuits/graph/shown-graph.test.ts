@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitNode, CircuitResponse } from "@/api/types";
 
-import { shownGraph } from "./shown-graph";
+import { expertEdges, shownGraph, shownIndices, shownInfluence } from "./shown-graph";
 
 const node = (kind: CircuitNode["kind"], influence: number): CircuitNode => ({
   kind,
@@ -44,6 +44,24 @@ test("pruning keeps the most influential nodes, the target and pinned nodes", ()
 test("the edge threshold keeps the strongest edges between shown nodes", () => {
   expect(shownGraph(RESPONSE, { ...ALL, edges: 0.5 }).edges.map(({ weight }) => weight)).toEqual([2]);
   expect(shownGraph(RESPONSE, { ...ALL, prune: 0.5 }).edges).toHaveLength(1);
+});
+
+test("the edge threshold hides nodes without an edge, unless they are pinned", () => {
+  expect(idsOf(shownGraph(RESPONSE, { ...ALL, edges: 0.5 }))).toEqual(["target", "first"]);
+  const { nodes, edges } = shownGraph(RESPONSE, { ...ALL, edges: 0.85, pinned: ["token"] });
+  expect(nodes.map(({ id }) => id)).toEqual(["target", "first", "second", "token"]);
+  expect(edges.map(({ source, target }) => [source, target])).toContainEqual([3, 1]);
+  expect(idsOf(shownGraph(RESPONSE, { ...ALL, edges: 0.5, pinned: ["token"] }))).toEqual(["target", "first", "token"]);
+});
+
+test("coverage is about the drawn nodes and edges", () => {
+  const response = { ...RESPONSE, graph: { ...RESPONSE.graph, retained_influence: 0.5 } };
+  const all = shownGraph(response, ALL);
+  expect([shownIndices(all), shownInfluence(response, all)]).toEqual([[1, 2, 3], 0.5]);
+  const pruned = shownGraph(response, { ...ALL, prune: 0.5 });
+  expect([shownIndices(pruned), shownInfluence(response, pruned)]).toEqual([[1], 0.25]);
+  expect(expertEdges(all)).toBe("None of the 4 shown edges joins two experts.");
+  expect(expertEdges(pruned)).toBe("The only shown edge does not join two experts.");
 });
 
 test("a supernode has the sums of its members' edges, and none to itself", () => {

@@ -1,6 +1,7 @@
 /** The part of a circuit that is shown: pruned by influence, with the nodes of each supernode merged. */
 
 import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
+import { formatCount } from "@/lib/text/format";
 import type { Supernode } from "@/pages/prompt/circuits/circuit-params";
 
 import { mergedNode, mlpBand } from "./mlp-bands";
@@ -106,7 +107,45 @@ function mergedEdges({ graph }: CircuitResponse, nodes: readonly ShownNode[], sh
   );
 }
 
+/** Without the nodes that the edge threshold left without an edge; the target and marked nodes stay. */
+function connected({ nodes, edges }: ShownGraph, isMarked: (node: ShownNode) => boolean): ShownGraph {
+  const ends = new Set(edges.flatMap(({ source, target }) => [source, target]));
+  const kept = nodes.flatMap((node, place) => (place === 0 || ends.has(place) || isMarked(node) ? [place] : []));
+  const places = new Map(kept.map((place, i) => [place, i]));
+  const moved = (place: number) => places.get(place) ?? 0;
+  return {
+    nodes: kept.flatMap((place) => nodes[place] ?? []),
+    edges: edges.map((edge) => ({ ...edge, source: moved(edge.source), target: moved(edge.target) })),
+  };
+}
+
 export function shownGraph(response: CircuitResponse, shown: Shown): ShownGraph {
   const nodes = mergedNodes(response, shown);
-  return { nodes, edges: mergedEdges(response, nodes, shown.edges) };
+  const graph = { nodes, edges: mergedEdges(response, nodes, shown.edges) };
+  if (shown.edges >= 1) return graph;
+  const isPinned = (member: number) => shown.pinned.includes(response.ids[member] ?? "");
+  return connected(graph, ({ supernode, members }) => supernode !== null || members.some(isPinned));
+}
+
+/** Indices of the graph's nodes that are drawn, without the target. */
+export function shownIndices({ nodes }: ShownGraph): readonly number[] {
+  return nodes.flatMap(({ members }) => members).filter((index) => index !== 0);
+}
+
+/** Share of the influence of all nodes, pruned ones included, that the drawn nodes hold. */
+export function shownInfluence({ graph }: CircuitResponse, shown: ShownGraph): number {
+  const sum = (indices: Iterable<number>) =>
+    [...indices].reduce((total, index) => total + (index === 0 ? 0 : (graph.nodes[index]?.influence ?? 0)), 0);
+  const kept = sum(graph.nodes.keys());
+  return kept === 0 ? 0 : (graph.retained_influence * sum(shownIndices(shown))) / kept;
+}
+
+/** Edges between experts are what makes a graph more than a list of contributions. */
+export function expertEdges({ nodes, edges }: ShownGraph): string {
+  if (edges.length === 0) return "No edge is shown.";
+  const isExpert = (index: number) => nodes[index]?.node.kind === "expert";
+  const joined = edges.filter(({ source, target }) => isExpert(source) && isExpert(target)).length;
+  if (edges.length === 1) return `The only shown edge ${joined === 1 ? "joins" : "does not join"} two experts.`;
+  const number = joined === 0 ? "None" : formatCount(joined);
+  return `${number} of the ${formatCount(edges.length)} shown edges ${joined > 1 ? "join" : "joins"} two experts.`;
 }

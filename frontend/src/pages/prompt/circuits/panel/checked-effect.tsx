@@ -1,5 +1,8 @@
 /** Predicted beside measured effects: of the selected node, and of the experts with the largest measured effect. */
 
+import { useQuery } from "@tanstack/react-query";
+
+import { type CircuitRequest, circuitEffectsQuery } from "@/api/circuits";
 import type { CircuitResponse } from "@/api/types";
 import { formatSigned } from "@/lib/text/format";
 import {
@@ -11,6 +14,8 @@ import {
 } from "@/pages/prompt/circuits/check/measured";
 import { nodeName, shortName, signClass, tokenText } from "@/pages/prompt/circuits/graph/node-labels";
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
+
+import { ablatedExperts } from "./ablation-groups";
 
 const MAX_LISTED = 5;
 
@@ -40,6 +45,18 @@ function Effect({ name, value, largestValue }: BarProps & { readonly name: strin
   );
 }
 
+function Effects({ predicted, measured }: { readonly predicted: number; readonly measured: number }) {
+  const largestValue = Math.max(1e-9, Math.abs(predicted), Math.abs(measured));
+  return (
+    <table className="logit-attribution">
+      <tbody>
+        <Effect name="Predicted by the graph" value={predicted} largestValue={largestValue} />
+        <Effect name="Measured by ablation" value={measured} largestValue={largestValue} />
+      </tbody>
+    </table>
+  );
+}
+
 interface CheckedProps {
   readonly response: CircuitResponse;
   readonly measured: MeasuredEffects;
@@ -53,29 +70,58 @@ interface LargestEffectsProps extends CheckedProps {
 export function CheckedEffect({ response, measured, shown }: CheckedProps & { readonly shown: ShownNode }) {
   const { node, id } = shown;
   if (measured.size === 0) return null;
-  if (shown.supernode !== null) return <p className="dim">Not measured as a group. Ablate it to measure its effect.</p>;
+  if (shown.supernode !== null) return null;
   if (node.kind !== "expert") return <p className="dim">Not measured: only experts are ablated.</p>;
   const change = measured.get(id);
   if (change === undefined) {
     return <p className="dim">Not measured: the check ablates the {measured.size} most influential experts.</p>;
   }
   const layer = checkLayers(response, measured).find((each) => each.layer === node.layer);
-  const largestValue = Math.max(1e-9, Math.abs(node.effect), Math.abs(change));
   return (
     <div className="checked-effect">
       <h3>Total effect on the logit</h3>
-      <table className="logit-attribution">
-        <tbody>
-          <Effect name="Predicted by the graph" value={node.effect} largestValue={largestValue} />
-          <Effect name="Measured by ablation" value={-change} largestValue={largestValue} />
-        </tbody>
-      </table>
+      <Effects predicted={node.effect} measured={-change} />
       <p>
         {comparison(node.effect, -change)}
         {layer !== undefined &&
           isWeak(layer) &&
           ` Predictions in its layer are unreliable on this prompt. Measured over ${layer.experts} experts of ${describeLayer(layer)}.`}
       </p>
+    </div>
+  );
+}
+
+interface GroupEffectProps {
+  readonly response: CircuitResponse;
+  /** Null for a graph from a file, and while the response belongs to an earlier request. */
+  readonly request: CircuitRequest | null;
+  readonly shown: ShownNode;
+  /** Ids of the ablated nodes. */
+  readonly ablated: readonly string[];
+  /** False for a graph from a file. */
+  readonly canAblate: boolean;
+}
+
+/** Effect of the experts of a supernode, measured together once they are ablated. */
+export function GroupEffect({ response, request, shown, ablated, canAblate }: GroupEffectProps) {
+  const ids = shown.members.flatMap((member) =>
+    response.graph.nodes[member]?.kind === "expert" ? (response.ids[member] ?? []) : [],
+  );
+  const isAblated = ids.length > 0 && ids.every((id) => ablated.includes(id));
+  const target = response.graph.target.id;
+  const { data, error } = useQuery(
+    circuitEffectsQuery(request && { ...request, target }, isAblated ? [ablatedExperts(response, ids)] : []),
+  );
+  const effect = data?.effects[0];
+  if (ids.length === 0) return <p className="dim">Not measured: only experts are ablated.</p>;
+  if (!canAblate) return <p className="dim">Not measured as a group.</p>;
+  if (!isAblated) return <p className="dim">Not measured as a group. Ablate it to measure its effect.</p>;
+  if (effect === undefined) return <p className="dim">{error?.message ?? "Measuring the group…"}</p>;
+  return (
+    <div className="checked-effect">
+      <h3>Total effect on the logit, of its {ids.length === 1 ? "expert" : `${ids.length} experts together`}</h3>
+      <Effects predicted={-effect.predicted} measured={-effect.measured} />
+      <p>{comparison(-effect.predicted, -effect.measured)}</p>
     </div>
   );
 }

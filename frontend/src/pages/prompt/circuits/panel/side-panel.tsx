@@ -1,5 +1,6 @@
 /** Side panel of the graph: explained token, logit attribution and node details. */
 
+import type { CircuitRequest } from "@/api/circuits";
 import type { CircuitResponse } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -14,7 +15,7 @@ import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/no
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
 import { useExpertUrl } from "@/pages/prompt/circuits/graph/use-expert-url";
 
-import { Bar, CheckedEffect, LargestEffects } from "./checked-effect";
+import { Bar, CheckedEffect, GroupEffect, LargestEffects } from "./checked-effect";
 
 type Source = "expert" | "embedding" | "mlp" | "error" | "bias";
 
@@ -72,14 +73,22 @@ export function TargetPane({ response, params, setParams }: PanelProps) {
   );
 }
 
+interface LogitAttributionProps {
+  readonly response: CircuitResponse;
+  /** False for a file that holds no figures of the whole graph. */
+  readonly isWhole: boolean;
+}
+
 /** Logit attribution by kind of source, direct and over all paths. */
-export function LogitAttribution({ response }: { readonly response: CircuitResponse }) {
+export function LogitAttribution({ response, isWhole }: LogitAttributionProps) {
   const { direct, origins, target } = response.graph;
   const largestValue = Math.max(1e-9, ...Object.values(direct).map((value) => Math.abs(value)));
+  const hasOrigins = Object.keys(origins).length > 0;
   return (
     <section aria-label="Logit attribution" className="logit-attribution">
       <div className="pane-h">
         <h2>Logit attribution</h2>
+        {!isWhole && <span className="note">within the saved nodes</span>}
       </div>
       <table>
         <thead>
@@ -90,9 +99,11 @@ export function LogitAttribution({ response }: { readonly response: CircuitRespo
             <th className="num" colSpan={2}>
               <Term id="direct_effect">Direct effect</Term>
             </th>
-            <th className="num">
-              <Term id="path_origin">Origin</Term> <span className="unit">%</span>
-            </th>
+            {hasOrigins && (
+              <th className="num">
+                <Term id="path_origin">Origin</Term> <span className="unit">%</span>
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>
@@ -101,7 +112,9 @@ export function LogitAttribution({ response }: { readonly response: CircuitRespo
               <th scope="row">{name}</th>
               <Bar value={direct[kind] ?? 0} largestValue={largestValue} />
               <td className={`num ${signClass(direct[kind] ?? 0)}`}>{formatSigned(direct[kind] ?? 0, 2)}</td>
-              <td className="num">{origins[kind] === undefined ? "" : formatPercent(origins[kind], 1)}</td>
+              {hasOrigins && (
+                <td className="num">{origins[kind] === undefined ? "" : formatPercent(origins[kind], 1)}</td>
+              )}
             </tr>
           ))}
         </tbody>
@@ -110,7 +123,7 @@ export function LogitAttribution({ response }: { readonly response: CircuitRespo
             <th scope="row">Logit above the mean</th>
             <td />
             <td className="num">{formatFixed(target.logit, 2)}</td>
-            <td />
+            {hasOrigins && <td />}
           </tr>
         </tfoot>
       </table>
@@ -124,6 +137,8 @@ interface NodePaneProps {
   readonly measured: MeasuredEffects;
   readonly params: Values<typeof CIRCUIT_PARAMS>;
   readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
+  /** Null for a graph from a file, and while the response belongs to an earlier request. */
+  readonly request: CircuitRequest | null;
   /** False for a graph from a file. */
   readonly canAblate: boolean;
 }
@@ -135,7 +150,7 @@ function toggled(ids: readonly string[], members: readonly string[]): readonly s
 }
 
 /** Buttons that ablate, pin and open the selected node. */
-function NodeActions({ response, shown, params, setParams, canAblate }: Omit<NodePaneProps, "measured">) {
+function NodeActions({ response, shown, params, setParams, canAblate }: Omit<NodePaneProps, "measured" | "request">) {
   const expertUrl = useExpertUrl();
   const url = shown.supernode === null ? expertUrl(shown.node) : null;
   const ids = shown.members.flatMap((member) => response.ids[member] ?? []);
@@ -185,6 +200,8 @@ export function NodePane(props: NodePaneProps) {
       <NodeFacts response={response} shown={shown} measured={measured.has(shown.id) ? null : measured} />
       {shown.node.kind === "target" ? (
         <LargestEffects response={response} measured={measured} onSelect={(node) => setParams({ node })} />
+      ) : shown.supernode !== null ? (
+        <GroupEffect {...props} ablated={props.params.ablated} />
       ) : (
         <CheckedEffect response={response} measured={measured} shown={shown} />
       )}
