@@ -189,7 +189,7 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       <span className="grow" />
       <Matching run={run} params={params} />
       <ExportTable run={run} params={params} />
-      <ColumnsMenu params={params} setParams={setParams} />
+      <ColumnsMenu run={run} params={params} setParams={setParams} />
     </section>
   );
 }

@@ -6,14 +6,17 @@ import { TriggerButton } from "@/components/ui/button";
 import { type ExpertsParams, OPTIONAL_COLUMNS, type SetExpertsParams } from "@/pages/explore/experts/experts-params";
 
 import { HEADERS } from "./columns";
+import { useAvailableColumns } from "./use-available-columns";
 
 interface ColumnsMenuProps {
+  readonly run: string;
   readonly params: ExpertsParams;
   readonly setParams: SetExpertsParams;
 }
 
-export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
-  const visible = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
+export function ColumnsMenu({ run, params, setParams }: ColumnsMenuProps) {
+  const available = useAvailableColumns(run);
+  const columns = OPTIONAL_COLUMNS.filter((column) => available.includes(column));
   return (
     <MenuTrigger>
       <TriggerButton className="btn columns-button">Columns</TriggerButton>
@@ -21,15 +24,15 @@ export function ColumnsMenu({ params, setParams }: ColumnsMenuProps) {
         <Menu
           aria-label="Columns"
           selectionMode="multiple"
-          selectedKeys={visible}
+          selectedKeys={columns.filter((column) => !params.hide.includes(column))}
           onSelectionChange={(keys) => {
-            const hide = OPTIONAL_COLUMNS.filter((column) => keys !== "all" && !keys.has(column));
+            const hide = columns.filter((column) => keys !== "all" && !keys.has(column));
             setParams({ hide });
           }}
         >
-          {OPTIONAL_COLUMNS.map((column) => (
+          {columns.map((column) => (
             <MenuItem key={column} id={column}>
-              {HEADERS[column]?.title}
+              {HEADERS[column].title}
             </MenuItem>
           ))}
         </Menu>

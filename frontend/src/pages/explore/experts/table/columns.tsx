@@ -10,7 +10,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { formatFixed, formatFoundAgain, formatShare, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
-import type { Sort } from "@/pages/explore/experts/experts-params";
+import type { OptionalColumn, Sort } from "@/pages/explore/experts/experts-params";
 
 /** Header of a column. */
 export interface ColumnHeader {
@@ -21,20 +21,28 @@ export interface ColumnHeader {
   readonly term?: TermId;
 }
 
+export type Column = "tray" | "expert" | "label" | OptionalColumn;
+
 /** Headers by column id, in the order on screen. */
-export const HEADERS: Readonly<Record<string, ColumnHeader>> = {
+export const HEADERS: Readonly<Record<Column, ColumnHeader>> = {
   tray: { title: "", className: "c-plus" },
   expert: { title: "Id", className: "c-id num", sort: "expert" },
   label: { title: "Label", className: "c-label", sort: "label", term: "automatic_label" },
   density: { title: "Density", unit: "%", className: "c-density num", sort: "density", term: "density" },
-  mean: {
+  mean_activation: {
     title: "Mean",
     unit: "activation",
     className: "c-mean num",
     sort: "mean_activation",
     term: "mean_activation",
   },
-  largest: { title: "Max", unit: "activation", className: "c-max num", sort: "max_activation", term: "max_activation" },
+  max_activation: {
+    title: "Max",
+    unit: "activation",
+    className: "c-max num",
+    sort: "max_activation",
+    term: "max_activation",
+  },
   entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy", term: "entropy" },
   loss_increase: {
     title: "Δ loss ablated",
@@ -91,8 +99,11 @@ function TopTokens({ row }: { readonly row: ExpertRow }) {
 /** Renders a cell; `largest` is the maximum over the whole run, the end of the colour scale. */
 export type Cell = (row: ExpertRow, max_activation: number) => ReactNode;
 
+/** Columns in the order on screen. */
+export const COLUMNS = Object.keys(HEADERS) as Column[];
+
 /** By column id, as the headers. */
-export const CELLS: Readonly<Record<string, Cell>> = {
+export const CELLS: Readonly<Record<Column, Cell>> = {
   tray: (row) => <PlusButton expert={row.expert} />,
   expert: (row) => row.expert,
   label: (row) => <LabelCell row={row} />,
@@ -102,8 +113,8 @@ export const CELLS: Readonly<Record<string, Cell>> = {
       {formatShare(density)}
     </>
   ),
-  mean: (row) => formatFixed(row.mean_activation),
-  largest: (row, largest) =>
+  mean_activation: (row) => formatFixed(row.mean_activation),
+  max_activation: (row, largest) =>
     row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   entropy: (row) => formatFixed(row.entropy),
   loss_increase: (row) => (row.loss_increase === null ? "–" : formatSigned(row.loss_increase, 4)),

@@ -24,7 +24,8 @@ import {
   toFilters,
 } from "@/pages/explore/experts/experts-params";
 
-import { CELLS, type ColumnHeader, HEADERS } from "./columns";
+import { CELLS, type Column, type ColumnHeader, HEADERS } from "./columns";
+import { useAvailableColumns, useStrongest } from "./use-available-columns";
 import { useScrollRestoration } from "./use-scroll-restoration";
 
 /** Lazy, because only narrow screens need it. */
@@ -72,15 +73,15 @@ function HeaderTitle({ header, children }: { readonly header: ColumnHeader; read
 }
 
 interface HeadProps extends Omit<ExpertsTableProps, "run"> {
-  readonly hidden: readonly string[];
+  readonly columns: readonly Column[];
 }
 
-function Head({ params, setParams, hidden }: HeadProps) {
+function Head({ params, setParams, columns }: HeadProps) {
   return (
     <thead>
       <tr>
-        {Object.entries(HEADERS).map(([id, header]) => {
-          if (hidden.includes(id)) return null;
+        {columns.map((id) => {
+          const header = HEADERS[id];
           const title = (
             <span>
               {header.title} {header.unit !== undefined && <span className="unit">{header.unit}</span>}
@@ -118,51 +119,34 @@ function Head({ params, setParams, hidden }: HeadProps) {
 interface BodyRowProps {
   readonly row: ExpertRow;
   readonly largest: number;
-  readonly hidden: readonly string[];
+  readonly columns: readonly Column[];
   /** Set on narrow screens, where a row opens a sheet. */
   readonly onOpen?: (row: ExpertRow) => void;
 }
 
 /** Memoised, so that scrolling renders new rows only. */
-const BodyRow = memo(function BodyRow({ row, largest, hidden, onOpen }: BodyRowProps) {
+const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRowProps) {
   return (
     <tr>
-      {Object.entries(HEADERS).map(([id, look]) =>
-        hidden.includes(id) ? null : (
-          <td key={id} className={look.className}>
-            {onOpen !== undefined && id === "label" ? (
-              <button type="button" className="row-open" onClick={() => onOpen(row)}>
-                <span className="mono dim">{row.expert}</span>{" "}
-                {row.active_tokens === 0 && row.label === null ? (
-                  <span className="dim">dead</span>
-                ) : (
-                  <ExpertLabel label={row.label} automatic={row.automatic} />
-                )}
-              </button>
-            ) : (
-              CELLS[id]?.(row, largest)
-            )}
-          </td>
-        ),
-      )}
+      {columns.map((id) => (
+        <td key={id} className={HEADERS[id].className}>
+          {onOpen !== undefined && id === "label" ? (
+            <button type="button" className="row-open" onClick={() => onOpen(row)}>
+              <span className="mono dim">{row.expert}</span>{" "}
+              {row.active_tokens === 0 && row.label === null ? (
+                <span className="dim">dead</span>
+              ) : (
+                <ExpertLabel label={row.label} automatic={row.automatic} />
+              )}
+            </button>
+          ) : (
+            CELLS[id](row, largest)
+          )}
+        </td>
+      ))}
     </tr>
   );
 });
-
-/** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
-function useStrongest(run: string): ExpertRow | undefined {
-  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
-  return data?.pages[0]?.experts[0];
-}
-
-/** Whether `mxd recurrence` has compared the run with others. */
-function useIsCompared(run: string): boolean {
-  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "recurrence", order: "desc" }, 1));
-  return typeof data?.pages[0]?.experts[0]?.recurrence === "number";
-}
-
-/** Columns measured by `mxd ablate`. */
-const ABLATION_COLUMNS = ["loss_increase", "kl_amplified"] as const;
 
 export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
@@ -171,15 +155,10 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
-  const isMeasured = typeof strongest?.loss_increase === "number";
-  const isCompared = useIsCompared(run);
-  const hidden = useMemo(
-    (): readonly string[] => [
-      ...params.hide,
-      ...(isMeasured ? [] : ABLATION_COLUMNS),
-      ...(isCompared ? [] : ["recurrence"]),
-    ],
-    [isMeasured, isCompared, params.hide],
+  const available = useAvailableColumns(run);
+  const columns = useMemo(
+    () => available.filter((column) => !params.hide.some((hidden) => hidden === column)),
+    [available, params.hide],
   );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
@@ -192,12 +171,12 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   return (
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
-        <Head params={params} setParams={setParams} hidden={hidden} />
+        <Head params={params} setParams={setParams} columns={columns} />
         <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = rows[index];
             const openProps = isNarrow && { onOpen: setOpened };
-            return row && <BodyRow key={row.expert} row={row} largest={largest} hidden={hidden} {...openProps} />;
+            return row && <BodyRow key={row.expert} row={row} largest={largest} columns={columns} {...openProps} />;
           }}
         </VirtualRows>
       </table>
