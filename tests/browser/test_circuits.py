@@ -62,7 +62,7 @@ def pin(page: Page, node: Locator) -> None:
 
 def test_predicted_effects_are_verified_automatically(circuits: Page) -> None:
     verdict = circuits.get_by_role("status").filter(has_text="ablated one at a time.")
-    expect(verdict).to_have_text(re.compile(r"\d+ % right\s*of its \d+ experts, ablated one at a time"))
+    expect(verdict).to_have_text(re.compile(r"\d+\s% right\s*of its \d+ experts, ablated one at a time"))
     expect(verdict).to_contain_text("of the influence begins in neither tokens nor experts")
     nodes = circuits.get_by_role("region", name="Nodes of the circuit")
     expect(nodes.get_by_role("columnheader", name="Measured effect")).to_be_visible()
@@ -130,13 +130,21 @@ def test_sliders_prune_the_graph(circuits: Page) -> None:
     expect(circuits).to_have_url(re.compile(r"[?&]prune=10\b"))
     expect(buttons.nth(count - 1)).to_have_count(0)
     assert 1 < buttons.count() < count
+    expect(circuits.get_by_text(re.compile(r"The circuit draws \d of [\d,]+ nodes\."))).to_be_visible()
     circuits.get_by_role("slider", name="Edges, share of the influence").press("Home")
     expect(circuits).to_have_url(re.compile(r"[?&]edges=10\b"))
     width = graph(circuits).bounding_box()
     circuits.get_by_role("button", name="Zoom in").click()
     expect(circuits).to_have_url(re.compile(r"[?&]zoom=125\b"))
+    expect(circuits.locator(".cnode.target")).to_be_in_viewport()
     zoomed = graph(circuits).bounding_box()
     assert width is not None and zoomed is not None and zoomed["width"] > width["width"]
+
+
+def figures_of(page: Page) -> list[str]:
+    """The verdict, the coverage and the logit attribution."""
+    parts = (".circuit-verdict", ".circuit-coverage", ".logit-attribution table")
+    return [page.locator(part).last.inner_text() for part in parts]
 
 
 def names_in(drawn: Locator) -> list[str]:
@@ -158,6 +166,7 @@ def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page,
     expect(circuits.get_by_role("columnheader", name="Measured effect")).to_be_visible()
     circuits.wait_for_load_state("networkidle")  # labels arrive after the graph
     names = names_in(graph(circuits))
+    figures = figures_of(circuits)
     with circuits.expect_download() as download:
         circuits.get_by_role("button", name="Save graph").click()
     path = tmp_path / download.value.suggested_filename
@@ -170,6 +179,7 @@ def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page,
     expect(circuits.get_by_role("status").filter(has_text=path.name)).to_be_visible()
     expect(supernode).to_be_visible()
     assert names_in(graph(circuits)) == names
+    assert figures_of(circuits) == figures
     expect(circuits.get_by_role("status").filter(has_text="ablated one at a time.")).to_be_visible()
     assert violations(circuits) == []
     circuits.get_by_role("button", name="Trace this prompt here").click()
