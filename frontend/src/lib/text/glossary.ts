@@ -80,6 +80,14 @@ export const GLOSSARY = {
     name: "Automatic label",
     text: "A label derived from stored examples. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Labels below 0.65 are hidden. Sorted by label, user labels come first, then automatic ones by score.",
   },
+  precision: {
+    name: "Precision (of an automatic label)",
+    text: "Share of the tokens that match the label on which the expert is active, on a held-out sample.",
+  },
+  recall: {
+    name: "Recall (of an automatic label)",
+    text: "Share of the expert’s active tokens that match the label, on a held-out sample.",
+  },
   label_scores: {
     name: "Label scores",
     text: "How well a language model, given only the label, separates texts of the expert from others: 0.5 is chance, 1 is perfect. The control is the label of another expert on the same texts, and only the difference counts. Measured by mxd lab score-labels.",
@@ -126,12 +134,12 @@ export const GLOSSARY = {
     text: "Mean activation of the expert while the unedited model reads the new texts, in % of its p99. It is high if the texts contain what the expert fires on.",
   },
   promoted_share: {
-    name: "Promoted tokens",
+    name: "Share of promoted tokens",
     text: "Share of the new tokens that are among the 20 tokens the expert promotes most after this prompt.",
   },
   control_expert: {
     name: "Control",
-    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors. The difference must also be at least 1 % of p99 (activation) or 5 percentage points (promoted tokens). These limits are conventions of MxD Explorer.",
+    text: "A random expert of similar density, edited in the same way and with the same random numbers. The concept counts as shown if its score exceeds the control’s by two standard errors. The difference must also be at least 1 % of p99 (activation) or 5 percentage points (share of promoted tokens). These limits are conventions of MxD Explorer.",
   },
   perplexity_ratio: {
     name: "Perplexity ratio",
@@ -159,7 +167,7 @@ export const GLOSSARY = {
   },
   kl: {
     name: "KL divergence",
-    text: "Distance between two next-token distributions, in nats. It is 0 if they are equal.",
+    text: "Divergence of one next-token distribution from another, in nats. It is 0 if they are equal.",
   },
   circuit: {
     name: "Circuit",
