@@ -10,6 +10,8 @@ import { Icon } from "@/components/ui/icon";
 const importRunSelect = () => import("./run-select");
 type RunSelect = Awaited<ReturnType<typeof importRunSelect>>["default"];
 
+const missingLine = (numRuns: number) => (numRuns === 0 ? "create one with mxd train" : "not found, choose another");
+
 export function RunChooser({ look = "boxed" }: { readonly look?: "boxed" | "bare" }) {
   const { name, summary, runs } = useCurrentRun();
   const [loaded, setLoaded] = useState<{ readonly RunSelect: RunSelect } | null>(null);
@@ -34,7 +36,7 @@ export function RunChooser({ look = "boxed" }: { readonly look?: "boxed" | "bare
     <>
       <b>{name ?? "No runs yet"}</b>
       {look === "boxed" && (
-        <span className="line">{summary === null ? "create one with mxd train" : runSummaryLine(summary)}</span>
+        <span className="line">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
       )}
     </>
   );
