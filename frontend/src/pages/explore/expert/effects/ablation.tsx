@@ -198,7 +198,8 @@ function NotMeasured({ command }: { readonly command: string }) {
         <h2>Effect on the output</h2>
       </div>
       <p className="ablation-note">
-        Promoted tokens and ablation effects are not measured. What it fires on does not show what it does. Run:
+        No direct logit effect or ablation effect is stored for this expert. A user’s label may rest on other evidence,
+        such as steering. To measure the effects, run:
       </p>
       <Command text={command} />
     </section>

@@ -37,6 +37,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
         <TextEditor
           label="Label"
           initial={detail.row.label ?? shownAutomatic(detail.row.automatic)?.label ?? ""}
+          isSaved={detail.row.label !== null}
           maxLength={200}
           lines={1}
           isSaving={labelMutation.isPending}
@@ -173,7 +174,7 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
         </p>
         <LabelLine run={run} detail={detail} />
-        <FiresAndPromotes run={run} row={detail.row} />
+        <FiresAndPromotes run={run} detail={detail} />
         <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
       </div>
       <div className="expert-acts">

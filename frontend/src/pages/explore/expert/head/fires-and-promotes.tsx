@@ -1,9 +1,9 @@
 /** One line under the label: the tokens that activate the expert, and the tokens that it promotes. */
 
-import type { ExpertRow } from "@/api/types";
+import type { ExpertDetail, ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatFoundAgain, formatPercent, formatPlural } from "@/lib/text/format";
+import { formatFixed, formatFoundAgain, formatPercent, formatPlural } from "@/lib/text/format";
 import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
@@ -45,12 +45,23 @@ function TooFew({ row }: { readonly row: ExpertRow }) {
   );
 }
 
-interface FiresAndPromotesProps {
-  readonly run: string;
-  readonly row: ExpertRow;
+/** Lowest and highest firing cosine of the matches that count as found. */
+function cosineRange(recurrence: ExpertDetail["recurrence"]): string | null {
+  const found = recurrence?.matches.filter((match) => match.is_found) ?? [];
+  if (found.length === 0) return null;
+  const cosines = found.map((match) => match.firing_cosine);
+  const [low, high] = [formatFixed(Math.min(...cosines)), formatFixed(Math.max(...cosines))];
+  return low === high ? low : `${low} to ${high}`;
 }
 
-export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
+interface FiresAndPromotesProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+}
+
+export function FiresAndPromotes({ run, detail }: FiresAndPromotesProps) {
+  const { row } = detail;
+  const cosines = cosineRange(detail.recurrence);
   const { ablation, hasLogitEffect } = useAblation(run, row.expert);
   if (row.active_tokens === 0) return null;
   return (
@@ -68,6 +79,7 @@ export function FiresAndPromotes({ run, row }: FiresAndPromotesProps) {
       {row.compared_runs !== null && (
         <span>
           <Term id="recurrence">Found again</Term> in {formatFoundAgain(row)} other runs
+          {cosines !== null && <span className="dim num">(firing cosine {cosines})</span>}
         </span>
       )}
     </p>

@@ -33,6 +33,7 @@ export function Notes({ run, expert, note }: NotesProps) {
         <TextEditor
           label="Note"
           initial={note ?? ""}
+          isSaved={note !== null}
           maxLength={10_000}
           lines={5}
           isSaving={noteMutation.isPending}

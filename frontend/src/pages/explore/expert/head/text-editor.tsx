@@ -10,6 +10,8 @@ import { Button } from "@/components/ui/button";
 interface TextEditorProps {
   readonly label: string;
   readonly initial: string;
+  /** Whether there is a saved text, which a button removes. */
+  readonly isSaved?: boolean;
   readonly maxLength: number;
   readonly lines: number;
   readonly isSaving: boolean;
@@ -18,7 +20,8 @@ interface TextEditorProps {
   readonly onCancel: () => void;
 }
 
-export function TextEditor({ label, initial, maxLength, lines, isSaving, error, onSave, onCancel }: TextEditorProps) {
+export function TextEditor({ label, initial, isSaved = false, maxLength, lines, isSaving, error, ...actions }: TextEditorProps) {
+  const { onSave, onCancel } = actions;
   const [text, setText] = useState(initial);
   const save = () => onSave(text.trim() === "" ? null : text.trim());
   const onKeyDown = (event: KeyboardEvent) => {
@@ -56,6 +59,11 @@ export function TextEditor({ label, initial, maxLength, lines, isSaving, error, 
       <Button variant="ghost" onClick={onCancel}>
         Cancel
       </Button>
+      {isSaved && (
+        <Button variant="ghost" disabled={isSaving} onClick={() => onSave(null)}>
+          Remove {label.toLowerCase()}
+        </Button>
+      )}
       {error !== null && (
         <span className="bad" role="alert">
           {messageOf(error)}
