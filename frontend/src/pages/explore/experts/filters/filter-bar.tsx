@@ -3,12 +3,11 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
-import { Link } from "react-router";
 
 import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
 import { usePageLinks } from "@/components/runs/page-links";
-import { TriggerButton } from "@/components/ui/button";
+import { LinkButton, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -182,9 +181,10 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       <ValueChips run={run} params={params} setParams={setParams} />
       <AddFilter params={params} setParams={setParams} />
       {params.search !== "" && (
-        <Link className="link" to={links.page("search", { text: params.search })}>
-          Best matches, with reasons
-        </Link>
+        <>
+          <LinkButton to={links.page("search", { text: params.search })}>Best matches, with reasons</LinkButton>
+          {params.sort === "label" && <span className="dim">Sorted by label, not by match</span>}
+        </>
       )}
       <span className="grow" />
       <Matching run={run} params={params} />
