@@ -173,9 +173,7 @@ export default function SteeringPage() {
   return (
     <>
       <title>Steering · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Steering" }]}>
-        {summary !== null && <RunSessions run={summary.name} />}
-      </PageBar>
+      <PageBar crumbs={[{ label: "Steering" }]}>{summary !== null && <RunSessions run={summary.name} />}</PageBar>
       <WithRun>{(run) => <Steering key={run.name} run={run} />}</WithRun>
     </>
   );

@@ -82,8 +82,11 @@ function Sample({ done, run, shown }: { readonly done: DoseDoneEvent; readonly r
       {done.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
       ))}{" "}
-      <Term id="control_expert">Control</Term>: <Link className="link" to={pageLinks(run).expert(done.control)}>expert {done.control}</Link>,
-      a random expert of similar density. Marks on the bars: {shown === "steered" ? "control" : "steered"} texts.
+      <Term id="control_expert">Control</Term>:{" "}
+      <Link className="link" to={pageLinks(run).expert(done.control)}>
+        expert {done.control}
+      </Link>
+      , a random expert of similar density. Marks on the bars: {shown === "steered" ? "control" : "steered"} texts.
     </p>
   );
 }

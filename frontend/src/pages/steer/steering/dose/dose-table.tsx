@@ -33,7 +33,9 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
         <i style={{ width: width(score[shown]) }} />
         <b style={{ left: width(score[other]) }} />
       </span>
-      <span className="sr">% ({other} {formatShare(score[other])} %)</span>
+      <span className="sr">
+        % ({other} {formatShare(score[other])} %)
+      </span>
     </span>
   );
 }
