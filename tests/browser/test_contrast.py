@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.axe import violations
 
@@ -51,6 +52,21 @@ def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
         expect(source).to_have_value(kind)
         expect(source.get_by_role("option", name=shown, exact=True)).to_have_count(1)
     expect(page.get_by_role("button", name="Compare")).to_be_enabled()
+    started: list[dict[str, object]] = []
+
+    def refuse(route: Route) -> None:
+        started.append(route.request.post_data_json)
+        error = {"event": "error", "error": {"code": "failed", "message": "No model."}}
+        route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(error)}\n\n")
+
+    page.route("**/contrast", refuse)
+    page.keyboard.press("Control+Enter")
+    expect(page.get_by_role("alert")).to_have_text("No model.")
+    tokens = page.get_by_role("textbox", name="Tokens per text")
+    tokens.fill("512")
+    tokens.press("Control+Enter")
+    page.wait_for_timeout(300)
+    assert [each["tokens"] for each in started] == [8192, 512]
     page.get_by_role("combobox", name="Source of text B").select_option("story")
     expect(page.get_by_text("Choose two different kinds.")).to_be_visible()
     page.get_by_role("combobox", name="Source of text B").select_option("Own text")

@@ -25,6 +25,7 @@ import type { Side } from "./ratio-text";
 import { ResultView } from "./result-view";
 import { TextChoice } from "./text-choice";
 import { type ContrastWork, useContrast } from "./use-contrast";
+import { useSubmitKey } from "./use-submit-key";
 
 /** Measured: two texts of this many tokens took this long with the demo's language model. */
 const TIMED_TOKENS = 8192;
@@ -126,6 +127,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const start = () => {
     if (canStart) work.start({ a: choice("a"), b: choice("b"), tokens: params.tokens, limit: MAX_EXPERTS });
   };
+  useSubmitKey(start);
   return (
     <div className="contrast-page" aria-busy={work.status === "working"}>
       <div className="contrast-texts">

@@ -20,6 +20,9 @@ import type { Side } from "./ratio-text";
 const PART = 50;
 const MORE = 200;
 
+/** With fewer documents per text, the test misses clear differences. */
+const FEW_DOCUMENTS = 30;
+
 const isLabelled = ({ label, automatic }: ContrastHit) => label !== null || shownAutomatic(automatic) !== null;
 
 interface ResultViewProps {
@@ -65,6 +68,12 @@ function Summary({ result, numExperts }: SummaryProps) {
             Not reliable: a text has fewer than 10 documents, so sequences are counted as independent. Those of one
             document are not, so the test can find too many experts, which the control does not show. Use at least 10
             documents per text.
+          </li>
+        )}
+        {unit === "document" && Math.min(a.units, b.units) < FEW_DOCUMENTS && (
+          <li className="bad">
+            Few documents: {formatCount(a.units)} in A, {formatCount(b.units)} in B. With fewer than {FEW_DOCUMENTS} per
+            text, the test can miss clear differences. Use more tokens per text or add documents.
           </li>
         )}
         <li>
