@@ -72,6 +72,22 @@ def test_a_column_header_sorts_in_both_directions(experts: Page) -> None:
     expect(head).to_have_attribute("aria-sort", "descending")
 
 
+def test_the_columns_menu_names_and_hides_columns(experts: Page) -> None:
+    experts.get_by_role("button", name="Columns").click()
+    entries = experts.get_by_role("menu", name="Columns").get_by_role("menuitemcheckbox")
+    names = [entry.inner_text() for entry in entries.all()]
+    assert {"Mean", "Max"} <= set(names)
+    assert "" not in names
+    entries.filter(has_text=re.compile("^Max$")).click()
+    experts.keyboard.press("Escape")
+    expect(experts.get_by_role("columnheader", name="Max")).to_have_count(0)
+
+
+def test_an_unknown_run_is_not_found(page: Page) -> None:
+    page.goto("/experts?run=nope")
+    expect(page.get_by_role("button", name="not found, choose another")).to_be_visible()
+
+
 def test_a_filter_chip_can_be_edited_and_removed(experts: Page) -> None:
     experts.keyboard.press("f")
     bound = experts.get_by_role("textbox", name="Density at least, %")
