@@ -20,7 +20,16 @@ interface TextEditorProps {
   readonly onCancel: () => void;
 }
 
-export function TextEditor({ label, initial, isSaved = false, maxLength, lines, isSaving, error, ...actions }: TextEditorProps) {
+export function TextEditor({
+  label,
+  initial,
+  isSaved = false,
+  maxLength,
+  lines,
+  isSaving,
+  error,
+  ...actions
+}: TextEditorProps) {
   const { onSave, onCancel } = actions;
   const [text, setText] = useState(initial);
   const save = () => onSave(text.trim() === "" ? null : text.trim());

@@ -8,7 +8,7 @@ import { Term } from "@/components/terms/term";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 
 interface MeasureProps {
-  readonly name: string;
+  readonly name: ReactNode;
   readonly children: ReactNode;
 }
 
@@ -51,8 +51,8 @@ function Scores({ automatic, interval }: ScoresProps) {
         </Measure>
         {isRule && (
           <>
-            <Measure name="Precision">{share(precision, "no match in the sample")}</Measure>
-            <Measure name="Recall">{share(recall, "inactive in the sample")}</Measure>
+            <Measure name={<Term id="precision">Precision</Term>}>{share(precision, "no match in the sample")}</Measure>
+            <Measure name={<Term id="recall">Recall</Term>}>{share(recall, "inactive in the sample")}</Measure>
           </>
         )}
       </dl>
