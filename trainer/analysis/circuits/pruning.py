@@ -86,7 +86,12 @@ def prune(
         nodes = [node for node, is_connected in zip(nodes, is_connected_R.tolist(), strict=True) if is_connected]
         flows_ER, ends = _flows(inputs, influence_S, nodes)
     edges, edge_influence = _edges(flows_ER, ends, nodes, is_expert_S, edge_share)
-    return PrunedGraph(nodes, edges, float(influence_S[nodes].sum() / influence_S.sum()), edge_influence)
+    return PrunedGraph(nodes, edges, _share(influence_S[nodes], influence_S), edge_influence)
+
+
+def _share(part: Tensor, whole: Tensor) -> float:
+    """Share of a sum. Another order of summation rounds to slightly more than 1."""
+    return min(float(part.sum() / whole.sum()), 1.0)
 
 
 def _most_influential(influence_S: Tensor, is_expert_S: Tensor, max_nodes: int, share: float) -> list[int]:
@@ -128,4 +133,4 @@ def _edges(
     chosen |= {row * len(nodes) + strongest_E[row] for row, end in enumerate(ends) if end != -1}
     ranked = sorted((index for index in chosen if flat[index] > 0), key=lambda index: -float(flat[index]))
     edges = [(nodes[index % len(nodes)], ends[index // len(nodes)], float(flat[index])) for index in ranked]
-    return edges, float(flat[ranked].sum() / flat.sum())
+    return edges, _share(flat[ranked], flat)
