@@ -55,7 +55,7 @@ def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
     started: list[dict[str, object]] = []
 
     def refuse(route: Route) -> None:
-        started.append(route.request.post_data_json)
+        started.append(route.request.post_data_json or {})
         error = {"event": "error", "error": {"code": "failed", "message": "No model."}}
         route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(error)}\n\n")
 
