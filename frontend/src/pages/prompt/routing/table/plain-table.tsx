@@ -9,7 +9,7 @@ import { routingTable } from "./routing-export";
 
 const MAX_ROWS = 400;
 const TOKEN_COLUMN = 1;
-const TEXT_COLUMNS = new Set([TOKEN_COLUMN, 4]);
+const TEXT_COLUMNS = new Set([TOKEN_COLUMN, 6]);
 
 interface PlainTableProps {
   readonly response: RoutingResponse;

@@ -21,10 +21,10 @@ describe("a routing as a table", () => {
         [0, 0.25].map((kl) => ({ kl, zeroed_kl: 2 * kl, predictions: [] })),
         false,
       ).rows,
-    ).toEqual([["1", " a", "0.2500", "5", "fifth", "", "1.2346", "0.5000"]]);
+    ).toEqual([["1", " a", "0.2500", "5", "1.2346", "0.5000", "fifth", ""]]);
     const automatic = { label: "letters", balanced_accuracy: 0.9 };
     const other = { ...response, experts: { 5: { label: null, automatic } } } as unknown as RoutingResponse;
-    expect(routingTable(other, undefined, false).rows[0]?.slice(4, 6)).toEqual(["letters", "0.90"]);
+    expect(routingTable(other, undefined, false).rows[0]?.slice(6)).toEqual(["letters", "0.90"]);
     expect(routingTable(response, undefined, true).rows.map((row) => row[2])).toEqual(["", ""]);
   });
 });

@@ -10,10 +10,10 @@ const COLUMNS = [
   "token",
   "KL from original, nats",
   "expert",
-  "label",
-  "score if automatic",
   "activation",
   "share of output norm",
+  "label",
+  "score if automatic",
 ];
 
 /** The label by hand, or the automatic one with its score. */
@@ -33,9 +33,9 @@ export function routingTable(response: RoutingResponse, predicted: Predicted, wi
           token.text,
           predicted?.[position]?.kl.toFixed(4) ?? "",
           String(routed.expert),
-          ...labelCells(response.experts[routed.expert]),
           routed.coefficient.toFixed(4),
           routed.share.toFixed(4),
+          ...labelCells(response.experts[routed.expert]),
         ]),
   );
   return { columns: COLUMNS, rows };
