@@ -52,8 +52,8 @@ class WholeGraph(_Part):
     direct: dict[Source, Finite]
     origins: dict[Source, Finite]
     num_nodes: Index
-    retained_influence: Finite
-    retained_edge_influence: Finite
+    retained_influence: Annotated[Finite, Field(ge=0, le=1)]
+    retained_edge_influence: Annotated[Finite, Field(ge=0, le=1)]
     rounding: Finite
 
 

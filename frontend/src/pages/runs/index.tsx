@@ -47,7 +47,7 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         {sample !== "" && (
           <>
             {sample}, with 95 % intervals over sequences, not seeds. Dead experts are active on no token of the run’s
-            index, whose length follows the share.
+            index. The number of its tokens is beside the share.
           </>
         )}
       </p>

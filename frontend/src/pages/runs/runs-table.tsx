@@ -111,7 +111,8 @@ function Facts({ run }: { readonly run: RunSummary }) {
     <span className="dim r-facts">
       {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
       {run.held_out !== null && `, MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
-      {share !== null && `, routing share ${formatPercent(share, 1)} %`}
+      {share !== null &&
+        `, ${run.strict_routing_share === null ? "" : "strict "}routing share ${formatPercent(share, 1)} %`}
     </span>
   );
 }
