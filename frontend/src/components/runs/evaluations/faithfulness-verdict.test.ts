@@ -52,6 +52,7 @@ test("a low routing share is called by its meaning", () => {
 
 test("the strict routing share comes first", () => {
   const [found] = findings([share("Routing share", 0.9, 0.8, 1), share("Strict routing share", 0.7, 0.6, 0.8)]);
+  expect(found?.name).toBe("Strict routing share");
   expect(plain(found?.value)).toBe("70.0 %");
   expect(plain(found?.meaning)).toMatch(/its best constant, .* Frozen at the median: 90\.0 % \(80\.0 to 100\.0 %\)\.$/);
 });

@@ -60,7 +60,7 @@ function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> |
 const LOW_ROUTING_SHARE = 0.5;
 
 /** The strict share, with the one whose mixing is frozen at its median behind it; only the latter if that is all. */
-function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | null {
+function routingShare(facts: readonly Fact[]): Omit<Finding, "term"> | null {
   const [strict, median] = [named(facts, "Strict routing share"), named(facts, "Routing share")];
   const fact = strict?.value == null ? median : strict;
   if (fact?.value == null) return null;
@@ -69,6 +69,7 @@ function routingShare(facts: readonly Fact[]): Omit<Finding, "name" | "term"> | 
   const other =
     median?.value == null || fact === median ? "" : ` Frozen at the median: ${units(median)} (${intervalOf(median)}).`;
   return {
+    name: fact.name,
     value: units(fact),
     interval: intervalOf(fact),
     meaning: `With the mixing of experts frozen at its ${constant}, most of the layer’s effect ${lost}. It ${depends} on which experts are active.${other}`,

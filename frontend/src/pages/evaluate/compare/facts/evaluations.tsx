@@ -49,7 +49,8 @@ function FavourMark({ found, common }: { readonly found: Favour | null; readonly
 
 /** How the difference of a metric was judged: by the rule of the legend. */
 function ruleOf(pair: FactPair, { isClear }: Favour, loss: LossDifference | null): string {
-  if (!isOfTheLoss(pair)) return isClear ? "intervals apart" : "intervals overlap, not paired";
+  const basis = pair.name.startsWith("Jacobian agreement") ? "minus control; " : "";
+  if (!isOfTheLoss(pair)) return basis + (isClear ? "intervals apart" : "intervals overlap, not paired");
   if (loss === null || pair.name !== "Loss increase") return "as the loss increase";
   return `paired, ${formatSigned(loss.low, 4)} to ${formatSigned(loss.high, 4)}`;
 }
