@@ -170,7 +170,7 @@ def _always_on_rows(result: Result) -> tuple[_Row, ...]:
     measured = "" if some else "not measured, as no expert is always on: "
     return (
         ("Always-on experts", shared["always_on"], "count", "active on nearly every token"),
-        ("Share of activation", shared["coefficient_share"], "share", f"{whose} share of the sum of all activations{note}"),
+        ("Share of activation", shared["coefficient_share"], "share", f"{whose} share of all summed activations{note}"),
         ("Share of output norm", shared["output_share"], "share", f"{whose} share of the summed output norms{note}"),
         (
             "Loss increase without them",
