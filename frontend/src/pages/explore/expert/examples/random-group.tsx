@@ -1,6 +1,6 @@
 /** A random sample of the expert's activations, regardless of their bin. */
 
-import { useQuery } from "@tanstack/react-query";
+import { keepPreviousData, useQuery } from "@tanstack/react-query";
 
 import { randomContextsQuery } from "@/api/queries";
 import type { RandomExamples } from "@/api/types";
@@ -50,7 +50,8 @@ function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
 
 export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
   const { run, expert, ...concordance } = props;
-  const { data, error, refetch } = useQuery(randomContextsQuery(run, expert, seed));
+  const sampleQuery = randomContextsQuery(run, expert, seed);
+  const { data, error, refetch } = useQuery({ ...sampleQuery, placeholderData: keepPreviousData });
   const top = useTopExamples(run, expert);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
