@@ -9,6 +9,7 @@ import { ApiError } from "@/api/http/errors";
 import { retry, retryDelay } from "@/api/http/retry";
 import { runsQuery } from "@/api/queries";
 import { AppShell } from "@/components/layout/app-shell";
+import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PageBoundary } from "@/components/layout/page-boundary";
 import { SignInGate } from "@/components/layout/sign-in";
 import { CurrentRunProvider } from "@/components/runs/current-run";
@@ -38,11 +39,21 @@ export function newQueryClient(): QueryClient {
   return queries;
 }
 
+/** The frame of a page whose chunk is loading, so that the screen is never empty. */
+function LoadingPage() {
+  return (
+    <>
+      <PageBar crumbs={[]} />
+      <LoadingState label="Loading the page" />
+    </>
+  );
+}
+
 function Pages() {
   const [pages] = useState(allPages);
   return (
     <PageBoundary>
-      <Suspense fallback={<LoadingState label="Loading the page" />}>
+      <Suspense fallback={<LoadingPage />}>
         <Routes>
           {pages.map(({ path, Page }) => (
             <Route key={path} path={path} element={<Page />} />

@@ -22,7 +22,11 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/circuits": () => import("@/pages/prompt/circuits"),
   "/privacy": () => import("@/pages/evaluate/privacy"),
   "/steering": () => import("@/pages/steer/steering"),
-  "/s/:id": () => import("@/pages/steer/session"),
+  "/s/:id": () => {
+    // The page redirects there; errors are reported once it does.
+    void LOADERS["/steering"]?.().catch(() => undefined);
+    return import("@/pages/steer/session");
+  },
   "/frontier": () => import("@/pages/evaluate/frontier"),
   "/benchmark": () => import("@/pages/evaluate/benchmark"),
   "/faithfulness": () => import("@/pages/evaluate/faithfulness"),

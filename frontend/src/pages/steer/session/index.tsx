@@ -1,7 +1,8 @@
 /** Short URL of a saved session; redirects to the Steering page. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Navigate, useParams } from "react-router";
+import { useEffect } from "react";
+import { useNavigate, useParams } from "react-router";
 
 import { sessionQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -12,11 +13,14 @@ import { requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steerin
 export default function SessionPage() {
   const { id = "" } = useParams();
   const { data, error, refetch } = useQuery(sessionQuery(id));
-  if (data !== undefined) {
+  const navigate = useNavigate();
+  useEffect(() => {
+    if (data === undefined) return;
     const run = `?${new URLSearchParams({ run: data.run }).toString()}`;
     const search = writeParams(STEERING_PARAMS, run, { ...requestToParams(data.steering), session: data.id });
-    return <Navigate replace to={`/steering${search}`} />;
-  }
+    void navigate(`/steering${search}`, { replace: true });
+  }, [data, navigate]);
+  // Stays on screen until the Steering page's chunk is loaded; <Navigate> would leave the page empty meanwhile.
   return (
     <>
       <title>Session · MxD Explorer</title>
