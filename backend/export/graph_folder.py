@@ -13,7 +13,7 @@ from mxd.backend.export.attribution_graph import LOCAL_SCAN, GraphContext, attri
 from mxd.backend.export.feature_files import write_features
 from mxd.backend.export.rows import open_run
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.automatic_labels import is_shown, shown_labels
+from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit
 from mxd.trainer.storage.database.tables import RunRecord
@@ -53,6 +53,4 @@ def export_circuit(
 
 def _labels(session: Session, run: RunRecord, experts: set[int]) -> dict[int, str]:
     """Labels of experts. User labels take precedence over automatic ones."""
-    automatic = shown_labels(session, run, experts)
-    shown = {expert: label.label for expert, label in automatic.items() if is_shown(label)}
-    return shown | notes.labels_of(session, run.name, experts)
+    return clear_labels(session, run, experts) | notes.labels_of(session, run.name, experts)

@@ -15,15 +15,16 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
 from mxd.backend.schemas import AutomaticLabel
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, RunRecord
+from mxd.trainer.utils.wilson import wilson_interval
 
 FEATURES = "features"
 FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test_examples")
 MAX_SEARCHES = 64
 QUOTES = " “\"'"
 """Characters before the first word of a label."""
-MIN_SEARCHED_ACCURACY = 0.65
-"""Balanced accuracy below which a measured label is not searched; pages do not show such labels."""
+MIN_ACCURACY, MIN_RECALL = 0.65, 0.1
+"""Labels with a lower measured balanced accuracy or recall are not clear: pages do not use them as names."""
 
 
 def automatic_labels(
@@ -52,9 +53,10 @@ def shown_labels(session: Session, run: RunRecord, experts: Collection[int]) -> 
     return {expert: labels[0] for expert, labels in automatic_labels(session, run, experts).items()}
 
 
-def is_shown(label: AutomaticLabel) -> bool:
-    """Return whether pages show the label: its score is not known to be low."""
-    return label.balanced_accuracy is None or label.balanced_accuracy >= MIN_SEARCHED_ACCURACY
+def clear_labels(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, str]:
+    """Return the automatic labels that pages use as names."""
+    shown = shown_labels(session, run, experts)
+    return {expert: label.label for expert, label in shown.items() if label.is_clear}
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class ShownLabels:
     """Displayed automatic labels of a run in memory, about 300 bytes each."""
 
     rows: Mapping[int, tuple[Any, ...]]
-    """Expert -> ``FIELDS``, best labels first."""
+    """Expert -> ``FIELDS``. Labels whose accuracy has the highest lower bound come first."""
 
     def of(self, expert: int) -> dict[str, Any] | None:
         """Return the label of an expert as ``AutomaticLabel``."""
@@ -71,8 +73,8 @@ class ShownLabels:
 
     @cached_property
     def best_first(self) -> Sequence[int]:
-        """Experts whose label is shown, best labels first."""
-        return [expert for expert, row in self.rows.items() if _is_searched(row)]
+        """Experts with a clear label, best labels first."""
+        return [expert for expert, row in self.rows.items() if _served(row)["is_clear"]]
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:
@@ -105,7 +107,10 @@ class ShownLabels:
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
-    """Load the displayed automatic labels, with the precedence of ``automatic_labels``."""
+    """Load the displayed automatic labels, with the precedence of ``automatic_labels``.
+
+    They are in the order of the lower end of their accuracy's interval, so that few examples do not rank first.
+    """
     table = AutomaticLabelRecord
     query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
     best: dict[int, tuple[Any, ...]] = {}
@@ -113,19 +118,52 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
         current = best.get(expert)
         if current is None or _order(row) < _order(current):
             best[expert] = tuple(row)
-    accuracy = FIELDS.index("balanced_accuracy")
-    return ShownLabels(dict(sorted(best.items(), key=lambda item: (-item[1][accuracy], item[0]))))
+    densities = select(ExpertRecord.expert, ExpertRecord.density).where(ExpertRecord.run_id == run_id)
+    density = dict(session.execute(densities).all())
+    lowest = {expert: _lowest_accuracy(_served(row), density.get(expert, 0.0)) for expert, row in best.items()}
+    return ShownLabels({expert: best[expert] for expert in sorted(best, key=lambda expert: (-lowest[expert], expert))})
+
+
+def _lowest_accuracy(label: Mapping[str, Any], density: float) -> float:
+    interval = accuracy_interval(label, density)
+    return (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
+
+
+def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tuple[float, float] | None:
+    """Return the interval of a rule-based label's balanced accuracy; None for other labels.
+
+    It is the mean of the share of matching examples and the share of non-matching inactive tokens. There are few
+    examples and thousands of inactive tokens, so only the former share has an interval. Neither share is stored: the
+    false positive rate follows from precision and recall, and the number of matching examples is an integer.
+    """
+    if automatic is None or automatic["labeller"] != FEATURES or automatic["balanced_accuracy"] is None:
+        return None
+    examples, excess = automatic["test_examples"], 2 * automatic["balanced_accuracy"] - 1
+    false_positive_rate = _false_positive_rate(automatic["precision"], automatic["recall"], density)
+    matching = min(max(round(examples * (excess + false_positive_rate)), 0), examples)
+    true_negative_rate = 1 + excess - matching / examples
+    low, high = wilson_interval(matching / examples, examples)
+    return (low + true_negative_rate) / 2, (high + true_negative_rate) / 2
+
+
+def _false_positive_rate(precision: float | None, recall: float | None, density: float) -> float:
+    """Return the share of inactive tokens that a label matches; 0 for labels that match hardly any token."""
+    if not precision or not recall or density >= 1:
+        return 0.0
+    return min(recall * density / (1 - density) * (1 / precision - 1), 1.0)
 
 
 def _served(row: Sequence[Any]) -> dict[str, Any]:
     """Return ``FIELDS`` as ``AutomaticLabel``. Imported labels have no test examples, so no score was measured."""
     label = dict(zip(FIELDS, row, strict=True))
-    return label if label["test_examples"] else label | {"balanced_accuracy": None}
+    if not label["test_examples"]:
+        label["balanced_accuracy"] = None
+    return label | {"is_clear": _is_clear(label["balanced_accuracy"], label["recall"])}
 
 
-def _is_searched(row: Sequence[Any]) -> bool:
-    label = _served(row)
-    return label["balanced_accuracy"] is None or label["balanced_accuracy"] >= MIN_SEARCHED_ACCURACY
+def _is_clear(balanced_accuracy: float | None, recall: float | None) -> bool:
+    is_accurate = balanced_accuracy is None or balanced_accuracy >= MIN_ACCURACY
+    return is_accurate and (recall is None or recall >= MIN_RECALL)
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,14 +12,13 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import lists
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.automatic_labels import FEATURES, automatic_labels
+from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, LabelScore, ListRef
 from mxd.trainer.storage.database.label_scores import label_scores
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
-from mxd.trainer.utils.wilson import wilson_interval
 
 
 def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
@@ -47,30 +46,6 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         label_scores=_label_scores(session, run.id, row),
         recurrence=expert_recurrence(session, run, expert),
     )
-
-
-def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tuple[float, float] | None:
-    """Return the interval of a rule-based label's balanced accuracy; None for other labels.
-
-    It is the mean of the share of matching examples and the share of non-matching inactive tokens. There are few
-    examples and thousands of inactive tokens, so only the former share has an interval. Neither share is stored: the
-    false positive rate follows from precision and recall, and the number of matching examples is an integer.
-    """
-    if automatic is None or automatic["labeller"] != FEATURES or automatic["balanced_accuracy"] is None:
-        return None
-    examples, excess = automatic["test_examples"], 2 * automatic["balanced_accuracy"] - 1
-    false_positive_rate = _false_positive_rate(automatic["precision"], automatic["recall"], density)
-    matching = min(max(round(examples * (excess + false_positive_rate)), 0), examples)
-    true_negative_rate = 1 + excess - matching / examples
-    low, high = wilson_interval(matching / examples, examples)
-    return (low + true_negative_rate) / 2, (high + true_negative_rate) / 2
-
-
-def _false_positive_rate(precision: float | None, recall: float | None, density: float) -> float:
-    """Return the share of inactive tokens that a label matches; 0 for labels that match hardly any token."""
-    if not precision or not recall or density >= 1:
-        return 0.0
-    return min(recall * density / (1 - density) * (1 / precision - 1), 1.0)
 
 
 def _label_scores(session: Session, run_id: int, row: dict[str, Any]) -> tuple[LabelScore, ...]:

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import all_labels, labels_of
 from mxd.backend.database.sql import among
-from mxd.backend.queries.automatic_labels import is_shown, shown_labels
+from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, RunRecord
 
 
@@ -69,8 +69,7 @@ def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], i
         .where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, ids))
         .order_by(ExpertRecord.expert)
     ).all()
-    labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
-    named = {expert: label.label for expert, label in automatic.items() if is_shown(label)}
+    labels, named = labels_of(session, run.name, ids), clear_labels(session, run, ids)
     points = [Point(expert, density, mean, labels.get(expert), named.get(expert)) for expert, density, mean in rows]
     return points, len(experts)
 

@@ -51,6 +51,8 @@ class AutomaticLabel(Schema):
     """Share of the expert's active tokens that match the label."""
     test_examples: int
     """Number of held-out examples."""
+    is_clear: bool
+    """Whether pages use the label as a name: neither its balanced accuracy nor its recall is measured and low."""
 
 
 class LabelScore(Schema):

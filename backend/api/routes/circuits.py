@@ -21,7 +21,6 @@ from mxd.backend.export.read_graph import ForeignGraph, ReadGraph, read_graph
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
 from mxd.backend.queries.ablation import most_promoted
-from mxd.backend.queries.automatic_labels import is_shown
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas import (
@@ -185,8 +184,8 @@ def _file(services: Services, graph: Circuit) -> dict[str, Any]:
 
 
 def _label(info: CircuitExpert) -> str | None:
-    automatic = info.automatic if info.automatic is not None and is_shown(info.automatic) else None
-    return info.label or (None if automatic is None else automatic.label)
+    automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
+    return info.label or automatic
 
 
 def _effects(ablated: JobResult[tuple[tuple[AblationEffect, ...], Agreement]]) -> CircuitEffectsResponse:

@@ -1483,6 +1483,11 @@ export interface components {
              *     Null if it was not measured, as for imported labels.
              */
             balanced_accuracy: number | null;
+            /**
+             * Is Clear
+             * @description Whether pages use the label as a name: neither its balanced accuracy nor its recall is measured and low.
+             */
+            is_clear: boolean;
             /** Label */
             label: string;
             /**

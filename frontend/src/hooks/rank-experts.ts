@@ -19,7 +19,7 @@ function wordShare(row: ExpertRow): number {
 
 function score(row: ExpertRow, strongest: number): number {
   const focus = 1 - Math.abs(row.entropy - BEST_ENTROPY) / ENTROPY_SPAN;
-  const labelScore = row.automatic?.balanced_accuracy ?? 0;
+  const labelScore = row.automatic?.is_clear === true ? (row.automatic.balanced_accuracy ?? 0) : 0;
   return row.max_activation / strongest + focus + wordShare(row) + labelScore + (row.label === null ? 0 : 10);
 }
 

@@ -33,3 +33,11 @@ def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:
 
 def test_weak_labels_are_not_found() -> None:
     assert _labels(("Numbers", 0.6), ("Numbers", 0.66)).like("NUMBERS") == [1]
+
+
+def test_an_accurate_label_that_misses_most_active_tokens_is_not_clear() -> None:
+    recalls = (0.05, 0.1, None)
+    rows = {expert: ("Numbers", "features", 0.9, 1.0, recall, 20) for expert, recall in enumerate(recalls)}
+    labels = ShownLabels(rows)
+    assert [label["is_clear"] for label in map(labels.of, rows) if label is not None] == [False, True, True]
+    assert labels.best_first == [1, 2]

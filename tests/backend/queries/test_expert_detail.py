@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from mxd.backend.queries.expert_detail import accuracy_interval
+from mxd.backend.queries.automatic_labels import accuracy_interval
 from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
 from mxd.trainer.storage.database.label_scores import StoredScore
 from mxd.trainer.storage.database.open import writing

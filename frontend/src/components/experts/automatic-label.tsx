@@ -3,12 +3,9 @@
 import type { AutomaticLabel } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 
-/** Labels with a lower balanced accuracy are hidden; chance is 0.5. */
-const MIN_SCORE = 0.65;
-
-/** The label, or null if its score was measured and is too low to show it. */
+/** The label, or null if the server says that its measured accuracy or recall is too low for a name. */
 export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
-  return automatic != null && (automatic.balanced_accuracy ?? 1) >= MIN_SCORE ? automatic : null;
+  return automatic?.is_clear === true ? automatic : null;
 }
 
 export function describeAutomaticLabel({ labeller, balanced_accuracy, test_examples }: AutomaticLabel): string {

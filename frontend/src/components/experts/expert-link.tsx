@@ -4,10 +4,12 @@ import { Link } from "react-router";
 
 import type { AutomaticLabel } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
+import { definitionHandlers } from "@/components/terms/term";
+import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 
-import { AutomaticLabelText, describeAutomaticLabel, shownAutomatic } from "./automatic-label";
+import { AutomaticLabelText, shownAutomatic } from "./automatic-label";
 
 interface ExpertLabelProps {
   readonly label: string | null;
@@ -17,12 +19,13 @@ interface ExpertLabelProps {
   readonly topTokens?: readonly string[];
 }
 
-/** An automatic label with a low score is hidden, which differs from having none. */
+/** A weak automatic label is hidden, which differs from having none. Labels are inside links, so this is no link. */
 function NoLabel({ automatic }: Pick<ExpertLabelProps, "automatic">) {
-  if (automatic == null) return <span className="dim">no label yet</span>;
+  const [id, text] =
+    automatic == null ? (["no_label", "no label yet"] as const) : (["weak_label", "no clear label"] as const);
   return (
-    <span className="dim" title={`${describeAutomaticLabel(automatic)}: too low to show it`}>
-      no clear label
+    <span className="dim" {...definitionHandlers(id, useTips())}>
+      {text}
     </span>
   );
 }

@@ -78,7 +78,15 @@ export const GLOSSARY = {
   },
   automatic_label: {
     name: "Automatic label",
-    text: "A label derived from stored examples. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Labels below 0.65 are hidden. Sorted by label, user labels come first, then automatic ones by score.",
+    text: "A label derived from stored examples. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % interval, so that few examples do not rank first.",
+  },
+  weak_label: {
+    name: "No clear label",
+    text: "The expert has an automatic label, but its balanced accuracy is below 0.65 or its recall is below 10 %. Such a label is not used as a name. The expert’s page shows it with its scores.",
+  },
+  no_label: {
+    name: "No label yet",
+    text: "The expert has neither a user label nor an automatic one. mxd label writes automatic labels from the stored examples. Experts with too few or too varied examples get none.",
   },
   precision: {
     name: "Precision (of an automatic label)",

@@ -25,9 +25,6 @@ function Measure({ name, children }: MeasureProps) {
 const share = (value: number | null, reason: string) =>
   value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
 
-/** Below this share, a label misses nearly all of the expert's active tokens. */
-const LOW_RECALL = 0.1;
-
 interface ScoresProps {
   readonly automatic: AutomaticLabel;
   readonly interval: ExpertDetail["accuracy_interval"];
@@ -60,10 +57,6 @@ function Scores({ automatic, interval }: ScoresProps) {
         Balanced accuracy: on {examples} held-out examples{isRule && " and on tokens on which the expert is inactive"};
         0.5 is chance.
         {isRule &&
-          recall !== null &&
-          recall < LOW_RECALL &&
-          " The label describes strong activations at most: recall is low."}
-        {isRule &&
           " Precision and recall: on a held-out sample of tokens with all activations, weak ones included. The size of that sample is not stored, so they have no interval."}
       </p>
     </>
@@ -89,7 +82,9 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
       </div>
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
       {shownAutomatic(automatic) === null && (
-        <p className="ablation-note">The accuracy is too low to use it as the expert’s name.</p>
+        <p className="ablation-note">
+          The label is too weak for the expert’s name: accuracy below 0.65 or recall below 10 %.
+        </p>
       )}
     </section>
   );

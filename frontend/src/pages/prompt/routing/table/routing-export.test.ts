@@ -22,7 +22,7 @@ describe("a routing as a table", () => {
         false,
       ).rows,
     ).toEqual([["1", " a", "0.2500", "5", "1.2346", "0.5000", "fifth", ""]]);
-    const automatic = { label: "letters", balanced_accuracy: 0.9 };
+    const automatic = { label: "letters", balanced_accuracy: 0.9, is_clear: true };
     const other = { ...response, experts: { 5: { label: null, automatic } } } as unknown as RoutingResponse;
     expect(routingTable(other, undefined, false).rows[0]?.slice(6)).toEqual(["letters", "0.90"]);
     expect(routingTable(response, undefined, true).rows.map((row) => row[2])).toEqual(["", ""]);
