@@ -101,7 +101,7 @@ function Compared({ run, first, params, setParams }: ComparedProps) {
   );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Routing the second text" rows={10} />;
-  return <DifferenceView first={first} second={data} params={params} setParams={setParams} />;
+  return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
 }
 
 function Routing({ run }: { readonly run: RunSummary }) {

@@ -79,7 +79,7 @@ interface FootProps extends RoutingViewProps {
 }
 
 function Foot({ params, setParams, rows, shared, end }: FootProps) {
-  const hidden = rows.length - params.rows;
+  const hidden = params.view === "table" ? 0 : rows.length - params.rows;
   return (
     <div className="heat-foot">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
@@ -131,33 +131,22 @@ export function RoutingView(props: RoutingViewProps) {
   const locked = columns.find(({ position }) => position === lock?.position);
   const column = locked ?? preview.column;
   const expert = locked === undefined ? null : (lock?.expert ?? null);
+  const shared = { columns, end, predicted, onLock, lock: locked === undefined ? null : lock };
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
-        <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} />
+        <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} all={all.length} />
         <ReplacedKl
           subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
           columns={columns}
           predicted={predicted}
         />
         {params.view === "table" ? (
-          <PlainTable response={response} predicted={predicted} withStart={params.start} />
+          <PlainTable {...shared} response={response} rows={rows} />
         ) : (
-          <HeatMap
-            columns={columns}
-            rows={shown}
-            extra={extra}
-            end={end}
-            ranking={params.rank}
-            lock={locked === undefined ? null : lock}
-            predicted={predicted}
-            onPreview={preview.onPreview}
-            onLock={onLock}
-          />
+          <HeatMap {...shared} rows={shown} extra={extra} ranking={params.rank} onPreview={preview.onPreview} />
         )}
-        {params.view === "map" && (
-          <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
-        )}
+        <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
         <TokenPanel

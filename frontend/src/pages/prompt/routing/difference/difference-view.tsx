@@ -5,12 +5,15 @@ import "./difference.css";
 import { useMemo } from "react";
 import { Link } from "react-router";
 
-import type { RoutingResponse } from "@/api/types";
+import type { RoutingResponse, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
+import { KSlider } from "@/components/runs/k-slider";
 import { usePageLinks } from "@/components/runs/page-links";
+import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { axisLimit } from "@/lib/scales/axis-limits";
@@ -71,8 +74,7 @@ interface MapProps {
 function DifferenceMap({ pairs, rows, end }: MapProps) {
   const shown = pairs.slice(0, MAX_COLUMNS);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="difference-box" tabIndex={0} role="region" aria-label="Difference by token">
+    <ScrollBox className="difference-box" label="Difference by token">
       <table className="difference" aria-label="Differences, tokens by experts">
         <thead>
           <tr>
@@ -103,7 +105,7 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 
@@ -146,19 +148,22 @@ function DifferenceList({ title, rows, end }: DifferenceListProps) {
 
 /** Title of the difference, and what its rows are ranked by. */
 function Head({
+  run,
   count,
   params,
   setParams,
-}: Pick<DifferenceViewProps, "params" | "setParams"> & { readonly count: number }) {
+}: Pick<DifferenceViewProps, "run" | "params" | "setParams"> & { readonly count: number }) {
   const isAligned = params.align === "aligned";
   return (
     <div className="pane-h">
       <h2>Second text vs first</h2>
       <span className="note">
-        {formatCount(count)} {count === 1 ? "expert differs" : "experts differ"}, by{" "}
+        {methodName(run.method)}, layer {run.layer} only: {formatCount(count)}{" "}
+        {count === 1 ? "expert differs" : "experts differ"}, by{" "}
         {isAligned ? "size: the sum of the absolute differences" : "size of the change"}
       </span>
       <span className="grow" />
+      <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
       <SegmentedControl
         label="Comparison"
         value={params.align}
@@ -173,13 +178,14 @@ function Head({
 }
 
 interface DifferenceViewProps {
+  readonly run: RunSummary;
   readonly first: RoutingResponse;
   readonly second: RoutingResponse;
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
-export function DifferenceView({ first, second, params, setParams }: DifferenceViewProps) {
+export function DifferenceView({ run, first, second, params, setParams }: DifferenceViewProps) {
   const { align } = params;
   const pairs = useMemo(() => alignRoutings(first, second), [first, second]);
   const rows = useMemo(
@@ -195,7 +201,7 @@ export function DifferenceView({ first, second, params, setParams }: DifferenceV
   const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Head count={rows.length} params={params} setParams={setParams} />
+      <Head run={run} count={rows.length} params={params} setParams={setParams} />
       {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
       {isAligned ? (
         <DifferenceMap pairs={pairs} rows={shown} end={end} />

@@ -24,8 +24,10 @@ interface HeatBarProps {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly predicted: Predicted;
+  /** Numbers of experts: visible rows of the map, experts that pass the filters, and all active ones. */
   readonly shown: number;
   readonly total: number;
+  readonly all: number;
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
@@ -61,14 +63,14 @@ function Download({ response, predicted, withStart }: DownloadProps) {
       <Popover className="popover" placement="bottom end">
         <Menu className="menu" aria-label="Download" onAction={save}>
           <MenuItem id="json">Routing, JSON</MenuItem>
-          <MenuItem id="csv">Table, CSV</MenuItem>
+          <MenuItem id="csv">All active experts, CSV</MenuItem>
         </Menu>
       </Popover>
     </MenuTrigger>
   );
 }
 
-export function HeatBar({ run, response, predicted, shown, total, params, setParams }: HeatBarProps) {
+export function HeatBar({ run, response, predicted, shown, total, all, params, setParams }: HeatBarProps) {
   const asTable = params.view === "table";
   return (
     <>
@@ -96,17 +98,22 @@ export function HeatBar({ run, response, predicted, shown, total, params, setPar
             ]}
           />
         )}
-        <Button
-          size="small"
-          icon={asTable ? "chart" : "table"}
-          aria-label={asTable ? "Show as map" : "Show as table"}
-          onClick={() => setParams({ view: asTable ? "map" : "table" })}
-        />
-        <Download response={response} predicted={predicted} withStart={params.start} />
+        <span className="heat-tools">
+          <Button
+            size="small"
+            icon={asTable ? "chart" : "table"}
+            aria-label={asTable ? "Show as map" : "Show as table"}
+            onClick={() => setParams({ view: asTable ? "map" : "table" })}
+          />
+          <Download response={response} predicted={predicted} withStart={params.start} />
+        </span>
       </div>
       <p className="heat-order dim">
         {asTable ? (
-          "One row per token and active expert, the strongest first; filters and order of the map do not apply"
+          <>
+            Tokens in text order, and the active experts of each token by activation, largest first;{" "}
+            {total < all ? `${formatCount(total)} of ${formatCount(all)} experts pass the filters below` : "no filter"}
+          </>
         ) : (
           <>
             {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}

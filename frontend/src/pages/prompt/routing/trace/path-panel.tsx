@@ -1,14 +1,10 @@
 /** The path of one token: its strongest experts in each layer, in order, and the next token. */
 
-import { Link } from "react-router";
+import "@/pages/prompt/routing/token/path.css";
 
-import { CoefficientCell } from "@/components/experts/coefficient-bar";
-import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
-import { formatPercent } from "@/lib/text/format";
 import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { ExpertRow } from "@/pages/prompt/routing/token/expert-row";
 import { ExpertsHead } from "@/pages/prompt/routing/token/experts-head";
 import { NextToken } from "@/pages/prompt/routing/token/next-token";
 
@@ -32,21 +28,13 @@ function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly
         </th>
       </tr>
       {experts.map(({ row, cell }) => (
-        <tr key={row.expert}>
-          <td className="a">
-            <Link to={pageLinks(layer.run).expert(row.expert)}>
-              <span className="mono id">{row.expert}</span>{" "}
-              <ExpertLabel label={row.info.label} automatic={row.info.automatic} topTokens={row.info.top_tokens} />
-            </Link>
-          </td>
-          <td className="num">
-            <CoefficientCell value={cell.coefficient} largest={layer.end} />
-          </td>
-          <td className="num">{formatPercent(cell.share, 0)}</td>
-          <td>
-            <PlusButton expert={row.expert} run={layer.run} />
-          </td>
-        </tr>
+        <ExpertRow
+          key={row.expert}
+          run={layer.run}
+          routed={{ expert: row.expert, ...cell }}
+          info={row.info}
+          end={layer.end}
+        />
       ))}
       {experts.length === 0 && (
         <tr>

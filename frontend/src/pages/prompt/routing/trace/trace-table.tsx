@@ -8,6 +8,7 @@ import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTips } from "@/components/tokens/tip-layer";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { type CellPosition, heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
@@ -139,8 +140,7 @@ export function TraceTable(props: TraceTableProps) {
   const { columns, ...shared } = props;
   const events = useEvents(props);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="trace-box" tabIndex={0} role="region" aria-label="Trace">
+    <ScrollBox className="trace-box" label="Trace">
       <table className="trace" aria-label="Strongest expert, tokens by layers" {...events}>
         <Head layers={props.layers} />
         <tbody>
@@ -149,6 +149,6 @@ export function TraceTable(props: TraceTableProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }

@@ -1,0 +1,35 @@
+/** A box that scrolls sideways, with a line that says so while columns on the right are hidden. */
+
+import { type ReactNode, useCallback, useLayoutEffect, useRef, useState } from "react";
+
+interface ScrollBoxProps {
+  readonly className: string;
+  readonly label: string;
+  readonly children: ReactNode;
+}
+
+export function ScrollBox({ className, label, children }: ScrollBoxProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [isCut, setCut] = useState(false);
+  const update = useCallback(() => {
+    if (box.current === null) return;
+    const { scrollLeft, clientWidth, scrollWidth } = box.current;
+    setCut(scrollWidth - clientWidth - scrollLeft > 1);
+  }, []);
+  useLayoutEffect(() => {
+    if (box.current === null) return undefined;
+    const observer = new ResizeObserver(update);
+    observer.observe(box.current);
+    for (const child of box.current.children) observer.observe(child);
+    return () => observer.disconnect();
+  }, [update]);
+  return (
+    <>
+      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus */}
+      <div ref={box} className={className} tabIndex={0} role="region" aria-label={label} onScroll={update}>
+        {children}
+      </div>
+      <p className="scroll-cue dim">{isCut && "More columns to the right: scroll sideways"}</p>
+    </>
+  );
+}
