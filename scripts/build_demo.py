@@ -33,7 +33,6 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas import SteeringRequest
-from mxd.trainer.analysis.indexing.save import index_search
 from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
@@ -118,7 +117,7 @@ def _drop_routed_sequences(session: Session) -> None:
 
 
 def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
-    """Keep the strongest top examples, and search documents and sequences of what is left."""
+    """Keep the strongest top examples, and the sequences of what is left, without the search index."""
     session.execute(delete(ExampleRecord).where(ExampleRecord.bin == 0, ExampleRecord.rank >= TOP_EXAMPLES))
     for run in runs:
         run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == run.name)).one()
@@ -130,8 +129,7 @@ def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
         )
         left = select(func.count()).where(ExampleRecord.run_id == run_id).scalar_subquery()
         session.execute(update(IndexRecord).where(IndexRecord.run_id == run_id).values(examples=left))
-        delete_search(session, run_id)
-        index_search(session, run_id, run.tokenizer)
+        delete_search(session, run_id)  # ``mxd demo`` builds it
 
 
 def _keep_privacy_results(session: Session, names: list[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from typing import Any
 from filelock import FileLock
 
 from benchmarks.peers.environments import ENVIRONMENTS, ROOT, environment
-from mxd.backend.cli.commands.demo import DATABASE_FILE
+from mxd.backend.cli.commands.demo import DATABASE_FILE, unpack_database
 from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.database.open import sqlite_url
@@ -66,15 +65,14 @@ def demo_copy() -> Path:
     compressed = SAMPLE / DATABASE_FILE
     folder = CACHE / f"demo-{blake2b(compressed.read_bytes(), digest_size=4).hexdigest()}"
     with _lock(folder):
-        _copy(compressed, folder)
+        _copy(folder)
     return folder
 
 
-def _copy(compressed: Path, folder: Path) -> None:
+def _copy(folder: Path) -> None:
     if not (folder / ".complete").is_file():
         shutil.copytree(SAMPLE, folder, dirs_exist_ok=True)
-        with lzma.open(compressed) as source, (folder / "mxd.sqlite").open("wb") as target:
-            shutil.copyfileobj(source, target)
+        unpack_database(folder, folder / "mxd.sqlite")
         (folder / ".complete").touch()
     upgrade_database(sqlite_url(folder))
 

@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
+from sqlalchemy import select
 
 from mxd.backend.cli.base import Command, FlagsOf
 from mxd.backend.cli.commands.serve import announce, listen, open_browser, serve
+from mxd.backend.database.engine import opened
 from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.backend.settings import Settings
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.files import disk_errors
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
 
@@ -30,7 +34,7 @@ DATABASE_FILE = "database.sqlite.xz"
 class DemoCommand(Command):
     """Serve the bundled demo: sparse layers of SmolLM2-135M-Instruct.
 
-    The first start unpacks the database and converts the language model.
+    The first start converts the language model, unpacks the database and builds its search index.
     """
 
     examples: ClassVar = (
@@ -53,8 +57,8 @@ class DemoCommand(Command):
         folder = self.data or writable_demo()
         settings = self.settings(**self.flags)
         listen(settings.host, settings.port).close()
-        places = {"data": folder, "database": unpacked_database(folder)}
         prepare_language_models(folder)
+        places = {"data": folder, "database": unpacked_database(folder)}
         serve(settings.model_copy(update=places), open_browser if self.open else announce)
         return 0
 
@@ -99,22 +103,40 @@ def unpacked_database(folder: Path) -> str:
     url = demo_database_url(folder)
     target = Path(url.removeprefix("sqlite:///"))
     if not target.is_file():
-        print("Unpacking the database of the demo", file=sys.stderr)
-        _unpack(folder / DATABASE_FILE, target)
+        unpack_database(folder, target)
     upgrade_database(url)
     return url
 
 
-def _unpack(packed: Path, target: Path) -> None:
-    """Write ``target`` completely or not at all."""
-    with disk_errors(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as folder:
-        partial = Path(folder) / target.name
+def unpack_database(folder: Path, target: Path) -> None:
+    """Write a demo's database to ``target``, completely or not at all, with its search index.
+
+    Raises:
+        UserError: the packed database is damaged, or the disk is full.
+    """
+    print("Unpacking the database of the demo", file=sys.stderr)
+    packed = folder / DATABASE_FILE
+    with disk_errors(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary:
+        partial = Path(temporary) / target.name
         try:
             with lzma.open(packed) as source, partial.open("wb") as file:
                 shutil.copyfileobj(source, file, 1 << 20)
         except (lzma.LZMAError, EOFError) as error:
             raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
+        upgrade_database(f"sqlite:///{partial}")
+        _index_search(f"sqlite:///{partial}", folder)
         partial.replace(target)
+
+
+def _index_search(url: str, folder: Path) -> None:
+    """Build the search index of every run, which is not shipped: it is a third of the compressed database."""
+    from mxd.trainer.analysis.indexing.save import index_search
+    from mxd.trainer.storage.run import Run
+
+    with opened(url) as engine, writing(engine) as session:
+        for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
+            print(f"Building the search index of {name}", file=sys.stderr)
+            index_search(session, run_id, Run.load(name, folder).tokenizer)
 
 
 def prepare_language_models(folder: Path) -> None:

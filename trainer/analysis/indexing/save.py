@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select
+from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.activations import ActivePairs, Ints
@@ -17,7 +18,7 @@ from mxd.trainer.analysis.indexing.routed_sample import RoutedSample
 from mxd.trainer.analysis.indexing.statistics import ACTIVATION_BINS, HISTOGRAM_BINS
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.tokenizer import decode_all
-from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed
+from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed, unpack_token_ids
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 ROWS_PER_INSERT = 5_000
 EXPERTS_PER_INSERT = 200
+DECODED_SEQUENCES = 1 << 16
 EXAMPLE_COLUMNS = SelectedExamples._fields[:-2]
 
 
@@ -189,11 +191,13 @@ def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
         SequenceRecord.run_id == ExampleRecord.run_id, SequenceRecord.sequence == ExampleRecord.sequence
     )
     query = (
-        select(ExampleRecord.expert, ExampleRecord.position, SequenceRecord.token_ids)
+        select(ExampleRecord.expert, ExampleRecord.position, type_coerce(SequenceRecord.token_ids, LargeBinary))
         .join(SequenceRecord, same_sequence)
         .where(ExampleRecord.run_id == run_id, ExampleRecord.bin == 0)
         .order_by(ExampleRecord.expert, ExampleRecord.rank)
     )
+    # Experts share sequences, and decoding one takes longer than the rest of the work on a window.
+    decoded = lru_cache(DECODED_SEQUENCES)(unpack_token_ids)
     for expert, position, packed in session.execute(query):
-        ids = np.frombuffer(packed, TOKEN_IDS)
+        ids = decoded(packed)
         yield expert, ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()

@@ -137,6 +137,12 @@ def count_packed(packed: bytes, ends: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), ended])[ends]
 
 
+@_reports_damage
+def unpack_token_ids(packed: bytes) -> NDArray[np.uint32]:
+    """Decode a ``PackedTokenIds`` value."""
+    return np.array(unpack(packed), TOKEN_IDS)
+
+
 class PackedTokenIds(TypeDecorator[bytes]):
     """Little-endian unsigned 32-bit token ids."""
 
@@ -149,7 +155,7 @@ class PackedTokenIds(TypeDecorator[bytes]):
 
     def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
         """Decode."""
-        return None if value is None else _read(lambda data: np.array(unpack(data), TOKEN_IDS).tobytes(), value)
+        return None if value is None else unpack_token_ids(value).tobytes()
 
 
 class PackedActive(TypeDecorator[bytes]):

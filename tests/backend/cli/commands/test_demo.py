@@ -24,9 +24,10 @@ from tests.helpers.demo import TEST_DEMO
 
 @pytest.fixture
 def demo(tmp_path: Path) -> Path:
-    """A folder with only a packed database."""
+    """A folder with only a packed database, without runs."""
     folder = tmp_path / "demo"
     folder.mkdir()
+    open_database(f"sqlite:///{tmp_path / 'database.sqlite'}").dispose()
     database = sqlite3.connect(tmp_path / "database.sqlite")
     database.execute("CREATE TABLE words AS SELECT 'fox' AS word")
     database.commit()
