@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mxd.backend.errors import CursorError
-from mxd.backend.schemas import ExpertSort, Order
+from mxd.backend.schemas import Order, PageSort
 
 Id = Annotated[int, Field(ge=0, lt=2**31)]
 
@@ -39,7 +39,7 @@ class Cursor(BaseModel):
 class ExpertCursor(Cursor):
     """Last expert of a page, with the sort order."""
 
-    sort: ExpertSort
+    sort: PageSort
     order: Order
     value: Annotated[float, Field(allow_inf_nan=False)]
     expert: Id

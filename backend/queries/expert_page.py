@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mxd.backend.inference.token_text import Vocabulary
-from mxd.backend.queries.expert_table import NOT_COMPARED, NOT_STORED, NUMBERS, UNMEASURED, WHOLE, Columns, Mask
-from mxd.backend.queries.experts import ExpertQuery, cursor_at, last_of, token_counts
+from mxd.backend.queries.expert_table import NOT_COMPARED, NUMBERS, UNMEASURED, WHOLE, Columns, Mask
+from mxd.backend.queries.experts import SORT_COLUMNS, ExpertQuery, cursor_at, last_of, token_counts
 from mxd.backend.queries.run_cache import BrowsedRun
 
 
@@ -51,7 +51,11 @@ FILTERED = ("density", "mean_activation", "max_activation")
 
 
 def expert_page(
-    browsed: BrowsedRun, query: ExpertQuery, selections: Sequence[NDArray[Any]], vocabulary: Vocabulary
+    browsed: BrowsedRun,
+    query: ExpertQuery,
+    selections: Sequence[NDArray[Any]],
+    vocabulary: Vocabulary,
+    matches: Sequence[int] = (),
 ) -> dict[str, Any]:
     """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them.
 
@@ -60,10 +64,11 @@ def expert_page(
         query: order, filters and cursor.
         selections: experts that match the search, the tag and the list, for each that is requested.
         vocabulary: vocabulary of the run's tokenizer.
+        matches: best matches of the search, for the order ``match``.
     """
     total, descending = browsed.record.num_experts, query.order == "desc"
     chosen = _chosen(query, selections, browsed.columns)
-    columns = _ordered(browsed, query)
+    columns = _ordered(browsed, query, matches)
     ids = columns.after(chosen, query.sort, descending, last_of(query), query.limit + 1)
     shown = ids[: query.limit]
     more = len(ids) > query.limit
@@ -76,7 +81,9 @@ def expert_page(
     }
 
 
-def _ordered(browsed: BrowsedRun, query: ExpertQuery) -> Columns:
+def _ordered(browsed: BrowsedRun, query: ExpertQuery, matches: Sequence[int]) -> Columns:
+    if query.sort == "match":
+        return browsed.by_label[False].with_matches(matches)
     if query.sort == "label":
         return browsed.by_label[query.order == "desc"]
     return browsed.columns.ascending if query.order == "asc" else browsed.columns.descending
@@ -86,7 +93,7 @@ def is_whole(query: ExpertQuery) -> bool:
     """Return whether a query has no filters and an order with a database index."""
     bounds = (getattr(query, f"{end}_{name}") for end in ("min", "max") for name in FILTERED)
     chosen = (query.search or None, query.token, query.tag, query.list, query.among, query.min_recurrence, *bounds)
-    return query.sort not in NOT_STORED and all(value is None for value in chosen)
+    return query.sort in SORT_COLUMNS and all(value is None for value in chosen)
 
 
 def _chosen(query: ExpertQuery, selections: Sequence[NDArray[Any]], columns: Columns) -> Mask | None:

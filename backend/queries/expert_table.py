@@ -158,6 +158,15 @@ class Columns:
         columns._orders["label"] = np.concatenate([without, places[::-1]] if descending else [places, without])
         return columns
 
+    def with_matches(self, matches: Iterable[int]) -> Columns:
+        """Return columns sorted by label with ``match``: the place with ``matches`` first, the others by label."""
+        first = np.array(list(self.places(matches).values()), np.int64)
+        rest = self.order("label")
+        order = np.concatenate([first, rest[~np.isin(rest, first)]])
+        columns = replace(self, values={**self.values, "match": np.argsort(order).astype(np.float64)})
+        columns._orders["match"] = order
+        return columns
+
     def value(self, name: str, expert: int) -> float:
         """Return the value of an expert in a column."""
         return float(self.values[name][np.searchsorted(self.expert, expert)])

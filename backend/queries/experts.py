@@ -33,11 +33,11 @@ from mxd.backend.queries.expert_table import (
 from mxd.backend.queries.recurrence import FoundAgain, found_again
 from mxd.backend.queries.runs import find_index
 from mxd.backend.queries.search_index import SearchText
-from mxd.backend.schemas import ExpertRow, ExpertSort, Order, SimilarExpert, TokenCount
+from mxd.backend.schemas import ExpertRow, Order, PageSort, SimilarExpert, TokenCount
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 from mxd.trainer.utils.suggestions import unknown_expert
 
-SORT_COLUMNS: dict[ExpertSort, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
+SORT_COLUMNS: dict[str, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
     "expert": ExpertRecord.expert,
     "density": ExpertRecord.density,
     "mean_activation": ExpertRecord.mean_activation,
@@ -58,7 +58,8 @@ class ExpertQuery(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
-    sort: ExpertSort = "max_activation"
+    sort: PageSort = "max_activation"
+    """Column, or ``match``: with ascending order, the best matches of ``search`` first, the others by label."""
     order: Order = "desc"
     search: SearchText | None = None
     """Text to search in labels, top tokens and examples."""

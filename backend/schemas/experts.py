@@ -22,6 +22,8 @@ ExpertSort = Literal[
     "input_dependence",
     "recurrence",
 ]
+PageSort = ExpertSort | Literal["match"]
+"""``match``: ascending, the best matches of a search first."""
 Order = Literal["asc", "desc"]
 
 
@@ -52,7 +54,7 @@ class AutomaticLabel(Schema):
     test_examples: int
     """Number of held-out examples."""
     is_clear: bool
-    """Whether pages use the label as a name: neither its balanced accuracy nor its recall is measured and low."""
+    """True if pages use the label as a name: neither its balanced accuracy nor its recall is measured and low."""
 
 
 class LabelScore(Schema):

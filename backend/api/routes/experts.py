@@ -73,7 +73,11 @@ def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
 
 
 def _is_in_memory(browsed: BrowsedRun, query: ExpertQuery) -> bool:
-    return query.list is None and (not query.search or search_queries.is_cached(browsed, query.search))
+    return (
+        query.list is None
+        and query.sort != "match"
+        and (not query.search or search_queries.is_cached(browsed, query.search))
+    )
 
 
 def _kept_page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> CachedResponse:
@@ -113,7 +117,11 @@ def _page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query
             chosen.append(_ids(lists.experts_in(session, browsed.record.name, query.list)))
     if query.among is not None:
         chosen.append(_ids({int(number) for number in query.among.split(",")}))
-    return pages.expert_page(browsed, query, chosen, vocabulary)
+    matches: list[int] = []
+    if query.search and query.sort == "match":
+        hits = _search(services, browsed.record.name, query.search, search_queries.MAX_RANKED)
+        matches = [hit.expert for hit in hits]
+    return pages.expert_page(browsed, query, chosen, vocabulary, matches)
 
 
 def _ids(experts: set[int]) -> NDArray[Any]:

@@ -1485,7 +1485,7 @@ export interface components {
             balanced_accuracy: number | null;
             /**
              * Is Clear
-             * @description Whether pages use the label as a name: neither its balanced accuracy nor its recall is measured and low.
+             * @description True if pages use the label as a name: neither its balanced accuracy nor its recall is measured and low.
              */
             is_clear: boolean;
             /** Label */
@@ -7352,7 +7352,8 @@ export interface operations {
                 order?: "asc" | "desc";
                 /** @description Text to search in labels, top tokens and examples. */
                 search?: string | null;
-                sort?: "expert" | "label" | "density" | "mean_activation" | "max_activation" | "entropy" | "loss_increase" | "kl_amplified" | "output_share" | "input_dependence" | "recurrence";
+                /** @description Column, or ``match``: with ascending order, the best matches of ``search`` first, the others by label. */
+                sort?: ("expert" | "label" | "density" | "mean_activation" | "max_activation" | "entropy" | "loss_increase" | "kl_amplified" | "output_share" | "input_dependence" | "recurrence") | "match";
                 /** @description Only experts with this tag. */
                 tag?: string | null;
                 /** @description Only experts with this top token, ignoring case and surrounding spaces. */

@@ -164,6 +164,22 @@ def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engin
         assert len(set(experts)) == len(experts)
 
 
+def test_the_best_matches_of_a_search_come_first(own_client: TestClient) -> None:
+    for expert, label in ((7, "foxes and hounds"), (9, "a hound"), (11, "hound")):
+        own_client.put(f"{PATH}/{expert}/label", json={"label": label})
+    for limit in (1, 2, 200):
+        page: dict[str, str | int] = {"search": "hound", "sort": "match", "order": "asc", "limit": limit}
+        experts: list[int] = []
+        while page.get("cursor", "") is not None:
+            answer = own_client.get(PATH, params=page).json()
+            experts += [row["expert"] for row in answer["experts"]]
+            page["cursor"] = answer["next_cursor"]
+        assert experts[:3] == [11, 9, 7]
+        assert len(set(experts)) == len(experts) == answer["matching"]
+    by_label, unsearched = (own_client.get(PATH, params={"sort": sort, "order": "asc"}) for sort in ("label", "match"))
+    assert unsearched.json()["experts"] == by_label.json()["experts"]
+
+
 def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: TestClient) -> None:
     assert own_client.get(PATH).status_code == 200
     with writing(own) as session:

@@ -10,6 +10,11 @@ describe("filters of the experts page", () => {
     expect(toFilters(readParams(EXPERTS_PARAMS, "sort=density"))).toEqual({ sort: "density", order: "desc" });
   });
 
+  it("put the best matches of a search first, unless a column was chosen", () => {
+    expect(toFilters(readParams(EXPERTS_PARAMS, "search=may"))).toEqual({ sort: "match", order: "asc", search: "may" });
+    expect(toFilters(readParams(EXPERTS_PARAMS, "search=may&sort=label"))).toMatchObject({ sort: "label" });
+  });
+
   it("go from the URL to the request", () => {
     const params = readParams(EXPERTS_PARAMS, "?sort=density&order=asc&search=+may+&min_density=0.00001&max_density=2");
     expect(toFilters(readParams(EXPERTS_PARAMS, "?token=+return"))).toMatchObject({ token: " return" });

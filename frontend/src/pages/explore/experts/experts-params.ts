@@ -5,6 +5,7 @@ import { choiceParam, numberParam, type Param, type SetParams, textParam, type V
 import { formatFixed } from "@/lib/text/format";
 
 export const SORTS = [
+  "match",
   "expert",
   "label",
   "density",
@@ -47,8 +48,9 @@ export const VIEWS = ["density-activation", "similarity-map"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const EXPERTS_PARAMS = {
-  sort: choiceParam(SORTS, "label"),
-  /** By default labels ascend and numbers descend. */
+  /** By default the best matches of a search, or the labels. */
+  sort: choiceParam(["default", ...SORTS], "default"),
+  /** By default matches and labels ascend, and numbers descend. */
   order: choiceParam(["default", "asc", "desc"], "default"),
   search: textParam(""),
   min_density: numberParam(null, { min: 0, max: 1 }),
@@ -66,9 +68,14 @@ export const EXPERTS_PARAMS = {
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
 export type SetExpertsParams = SetParams<typeof EXPERTS_PARAMS>;
 
-export function orderOf({ sort, order }: Pick<ExpertsParams, "sort" | "order">): "asc" | "desc" {
-  if (order !== "default") return order;
-  return sort === "label" ? "asc" : "desc";
+export function sortOf({ sort, search }: ExpertsParams): Sort {
+  if (sort !== "default") return sort;
+  return search.trim() === "" ? "label" : "match";
+}
+
+export function orderOf(params: ExpertsParams): "asc" | "desc" {
+  if (params.order !== "default") return params.order;
+  return ["label", "match"].includes(sortOf(params)) ? "asc" : "desc";
 }
 
 export interface FilterKind {
@@ -104,7 +111,7 @@ export function toFilters(params: ExpertsParams): ExpertFilters {
   });
   const search = params.search.trim();
   return {
-    sort: params.sort,
+    sort: sortOf(params),
     order: orderOf(params),
     ...(search === "" ? {} : { search }),
     ...(params.token === "" ? {} : { token: params.token }),

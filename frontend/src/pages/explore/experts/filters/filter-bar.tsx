@@ -21,6 +21,7 @@ import {
   type FilterName,
   FILTERS,
   type SetExpertsParams,
+  sortOf,
   toFilters,
 } from "@/pages/explore/experts/experts-params";
 import { ColumnsMenu } from "@/pages/explore/experts/table/columns-menu";
@@ -182,8 +183,8 @@ export function FilterBar({ run, params, setParams }: FilterBarProps) {
       <AddFilter params={params} setParams={setParams} />
       {params.search !== "" && (
         <>
-          <LinkButton to={links.page("search", { text: params.search })}>Best matches, with reasons</LinkButton>
-          {params.sort === "label" && <span className="dim">Sorted by label, not by match</span>}
+          <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
+          {sortOf(params) === "match" && <span className="dim">Best match first</span>}
         </>
       )}
       <span className="grow" />

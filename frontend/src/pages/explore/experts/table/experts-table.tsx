@@ -21,6 +21,7 @@ import {
   orderOf,
   type SetExpertsParams,
   type Sort,
+  sortOf,
   toFilters,
 } from "@/pages/explore/experts/experts-params";
 
@@ -104,8 +105,10 @@ function Head({ params, setParams, columns }: HeadProps) {
               column={header.sort}
               className={header.className}
               term={header.term}
-              sorting={{ key: params.sort, order: orderOf(params) }}
-              onSort={(sorting) => setParams({ sort: sorting.key, order: sorting.order }, "push")}
+              sorting={{ key: sortOf(params), order: orderOf(params) }}
+              onSort={({ key, order }) =>
+                setParams({ sort: key, order: key === sortOf(params) ? order : "default" }, "push")
+              }
             >
               {title}
             </SortHeader>
