@@ -59,6 +59,10 @@ export const GLOSSARY = {
     name: "Found again",
     text: "Number of other runs of the same layer, such as other seeds, that have a matching expert. A match fires on the same tokens and has the same output, more than shuffled experts do. Neither of the two experts has a better match. Measured by mxd recurrence.",
   },
+  recurrence_chance: {
+    name: "Chance (of a match)",
+    text: "Cosine that a match must exceed. For firing: the 99th percentile of shuffled experts with as many active tokens. For outputs: the 95th percentile of random pairs.",
+  },
   direct_logit_effect: {
     name: "Direct logit effect",
     text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples.",

@@ -99,8 +99,8 @@ describe("properties of two runs", () => {
   it("end with the other settings that differ", () => {
     const facts = differing(other({}, { "optimizer.learning_rate": 3e-3, init: "random" }));
     expect(facts).toEqual([
-      { name: "init", one: "none", other: "random", differs: true },
-      { name: "optimizer.learning rate", one: "0.001", other: "0.003", differs: true },
+      { name: "Initialisation", one: "none", other: "random", differs: true },
+      { name: "Learning rate", one: "0.001", other: "0.003", differs: true },
     ]);
   });
 });

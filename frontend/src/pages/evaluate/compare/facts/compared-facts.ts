@@ -107,6 +107,31 @@ const SHOWN_SETTINGS = [
   "tokens",
 ];
 
+/** Settings whose key says too little. */
+const SETTING_NAMES: Readonly<Record<string, string>> = {
+  data_seed: "Seed of the data order",
+  init: "Initialisation",
+  language_model_dtype: "Precision of the language model",
+  rank: "Rank of the experts",
+  "gate.groups": "Groups of the gate",
+  "gate.top_groups": "Active groups of the gate",
+  "optimizer.batch_tokens": "Batch size, tokens",
+  "optimizer.buffer_tokens": "Shuffle buffer, tokens",
+  "optimizer.decay_ratio": "Decay, share of steps",
+  "optimizer.matmul_precision": "Precision of matrix products",
+  "optimizer.warmup_ratio": "Warm-up, share of steps",
+  "regularization.k_spread": "Spread of K",
+  "text.column": "Dataset column",
+  "text.on_short_text": "If the dataset is too short",
+  "text.split": "Dataset split",
+};
+
+/** A setting in words: `optimizer.learning_rate` is “Learning rate”. */
+function settingName(key: string): string {
+  const words = key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " ");
+  return SETTING_NAMES[key] ?? words.charAt(0).toUpperCase() + words.slice(1);
+}
+
 const settingText = (value: RunDetail["config"][string] | undefined) => String(value ?? NONE);
 
 /** Rounded numbers of both runs; whole numbers where they differ but round to the same text. */
@@ -134,7 +159,7 @@ export function comparedFacts(one: RunDetail, other: RunDetail): readonly Compar
   const settings = names
     .filter((name) => !SHOWN_SETTINGS.includes(name))
     .map((name) => ({
-      name: name.replaceAll("_", " "),
+      name: settingName(name),
       one: settingText(one.config[name]),
       other: settingText(other.config[name]),
       differs: one.config[name] !== other.config[name],

@@ -63,7 +63,9 @@ export function Recurrence({ recurrence, row }: RecurrenceProps) {
             <tr>
               <th>Best match</th>
               <th className="num">Cosine (95 %)</th>
-              <th className="num">Chance</th>
+              <th className="num">
+                <Term id="recurrence_chance">Chance</Term>
+              </th>
             </tr>
           </thead>
           {matches.map((match) => (
