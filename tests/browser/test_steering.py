@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.sample import ANSWERING, BRACKET
@@ -220,3 +221,16 @@ def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     expect(page).to_have_url(re.compile(rf"edits={expert}(:|%3A)ablate"))
     card(page, expert).get_by_role("button", name="from the tray").click()
     expect(page.get_by_text("The tray is empty.")).to_be_visible()
+
+
+def test_the_text_of_a_chat_follows_to_other_pages(page: Page) -> None:
+    def format_turns(route: Route) -> None:  # the demo's tokenizer has no chat template
+        turns = (route.request.post_data_json or {}).get("turns")
+        route.continue_(**({"post_data": json.dumps({"text": f"user: {turns[0]['text']}"})} if turns else {}))
+
+    page.route("**/api/runs/*/routing", format_turns)
+    page.goto(f"/steering?run=demo-l3-k16&turns={quote(json.dumps([['user', 'The little girl']]))}")
+    link = page.get_by_role("link", name="Routing", exact=True)
+    expect(link).to_have_attribute("href", re.compile(r"prompt=user(:|%3A)\+The\+little\+girl"))
+    link.click()
+    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("user: The little girl")

@@ -9,13 +9,19 @@ import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/last-
 const PAGES_WITH_PROMPT: readonly PageName[] = ["routing", "circuits", "steering"];
 const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
 
-/** Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. */
+/**
+ * Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. A chat is
+ * remembered by its page, once it is text.
+ */
 export function useRememberPrompt(): void {
   const { pathname, search } = useLocation();
   const earlierPage = useRef<string | null>(null);
   useEffect(() => {
-    const prompt = new URLSearchParams(search).get("prompt") ?? "";
-    if (hasPrompt(pathname.slice(1)) && (prompt !== "" || earlierPage.current === pathname)) rememberPrompt(prompt);
+    const params = new URLSearchParams(search);
+    const prompt = params.get("prompt") ?? "";
+    const isChat = params.has("turns");
+    if (!isChat && hasPrompt(pathname.slice(1)) && (prompt !== "" || earlierPage.current === pathname))
+      rememberPrompt(prompt);
     earlierPage.current = pathname;
   }, [pathname, search]);
 }

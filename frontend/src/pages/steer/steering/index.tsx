@@ -19,6 +19,7 @@ import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { useUrlState } from "@/hooks/use-url-state";
+import { rememberPrompt } from "@/lib/browser/last-prompt";
 
 import { DosePane } from "./dose/dose-pane";
 import { EditList } from "./edits/edit-list";
@@ -27,7 +28,7 @@ import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
 import { GateSettings, PromptSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
 import { OpenedSession, Sessions } from "./sharing/sessions";
-import { paramsToPrompt, STEERING_PARAMS, steeringRequest } from "./steering-params";
+import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
 import { Streams } from "./texts/streams";
 import { useGeneration } from "./texts/use-generation";
 
@@ -35,6 +36,19 @@ import { useGeneration } from "./texts/use-generation";
 function joinPrompt(routing: RoutingResponse | undefined): string {
   const tokens = routing?.tokens.filter((token) => !token.start) ?? [];
   return tokens.map((token) => token.text).join("");
+}
+
+/** The prompt as text, formatted by the chat template for a chat. Other pages continue with a chat's text. */
+function usePromptText(
+  { prompt, turns }: Pick<SteeringParams, "prompt" | "turns">,
+  routed: RoutingResponse | undefined,
+) {
+  const isChat = turns.length > 0;
+  const text = isChat ? joinPrompt(routed) : prompt;
+  useEffect(() => {
+    if (isChat && text !== "") rememberPrompt(text);
+  }, [isChat, text]);
+  return text;
 }
 
 /** The page's state, and the generation that it starts. */
@@ -112,7 +126,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
-  const text = params.turns.length === 0 ? params.prompt : joinPrompt(routed);
+  const text = usePromptText(params, routed);
   const choose = (next: string) => setParams({ prompt: next, lock: null, at: [], session: "" }, "push");
   return (
     <div className="steering">
