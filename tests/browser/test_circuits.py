@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
@@ -184,6 +184,19 @@ def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page,
     assert violations(circuits) == []
     circuits.get_by_role("button", name="Trace this prompt here").click()
     expect(circuits).to_have_url(re.compile(r"prompt=Once\+upon"))
+
+
+def test_a_graph_is_saved_only_once_it_is_measured(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/api/circuits/effects", lambda route: held.append(route))
+    with page.expect_request("**/api/circuits/effects"):
+        page.goto(f"{ADDRESS}&prompt=Once+upon")
+    save = page.get_by_role("button", name="Save graph")
+    expect(save).to_be_disabled()
+    expect(save).to_have_attribute("title", re.compile("Available once the experts have been ablated"))
+    for route in held:
+        route.continue_()
+    expect(save).to_be_enabled()
 
 
 def test_a_file_that_is_not_a_graph_shows_an_error(circuits: Page, tmp_path: Path) -> None:

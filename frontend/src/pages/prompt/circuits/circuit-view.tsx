@@ -100,7 +100,7 @@ function CircuitView(props: CircuitViewProps) {
       <section className="circuit-main" aria-label="Graph">
         <VerdictLine response={response} check={check} isFromFile={opened !== null} />
         <Toolbar shown={shown} params={params} setParams={setParams} isTraced={opened === null}>
-          <SaveGraph toFile={toFile} />
+          <SaveGraph toFile={toFile} isReady={!check.isMeasuring && (opened !== null || request !== null)} />
         </Toolbar>
         <NoExperts response={response} shown={shown} />
         <GraphView
@@ -154,6 +154,6 @@ export function TracedCircuit({ response, request, ...view }: TracedCircuitProps
 export function OpenedCircuit({ opened, ...view }: ViewProps & { readonly opened: OpenedGraph }) {
   const { response } = opened;
   const measured = useMemo(() => measuredInFile(response), [response]);
-  const check = { measured, agreement: response.agreement, error: null };
+  const check = { measured, agreement: response.agreement, isMeasuring: false, error: null };
   return <CircuitView {...view} response={response} request={null} check={check} opened={opened} />;
 }

@@ -14,6 +14,8 @@ export interface Check {
   readonly measured: MeasuredEffects;
   /** Undefined until the effects are measured. */
   readonly agreement: Agreement | undefined;
+  /** True while experts are ablated. */
+  readonly isMeasuring: boolean;
   readonly error: Error | null;
 }
 
@@ -33,11 +35,13 @@ export function useCheck(response: CircuitResponse, request: CircuitRequest | nu
   const ids = useMemo(() => checkedIds(response), [response]);
   const groups = useMemo(() => ids.map((id) => ablatedExperts(response, [id])), [response, ids]);
   const target = response.graph.target.id;
-  const { data, error } = useQuery(circuitEffectsQuery(request === null ? null : { ...request, target }, groups));
+  const { data, error, isLoading } = useQuery(
+    circuitEffectsQuery(request === null ? null : { ...request, target }, groups),
+  );
   const measured = useMemo(
     () =>
       new Map(data?.effects.flatMap((effect, i) => (ids[i] === undefined ? [] : [[ids[i], effect.measured]])) ?? []),
     [data, ids],
   );
-  return { measured, agreement: data?.agreement, error };
+  return { measured, agreement: data?.agreement, isMeasuring: isLoading, error };
 }

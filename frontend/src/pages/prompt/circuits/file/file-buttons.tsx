@@ -13,9 +13,11 @@ import { openGraph } from "./open-graph";
 interface SaveGraphProps {
   /** Called on press, since the server writes the file. */
   readonly toFile: () => Promise<GraphFile>;
+  /** False until the measured effects, which belong to the file, are there. */
+  readonly isReady: boolean;
 }
 
-export function SaveGraph({ toFile }: SaveGraphProps) {
+export function SaveGraph({ toFile, isReady }: SaveGraphProps) {
   const { mutate, isPending, error } = useMutation({
     mutationFn: toFile,
     onSuccess: (file) => saveFile(fileName(file), JSON.stringify(file), "application/json"),
@@ -26,8 +28,12 @@ export function SaveGraph({ toFile }: SaveGraphProps) {
       <Button
         size="small"
         icon="download"
-        disabled={isPending}
-        title="Graph, pins and supernodes in the format of circuit-tracer and Neuronpedia"
+        disabled={isPending || !isReady}
+        title={
+          isReady
+            ? "Graph, pins, supernodes and measured effects in the format of circuit-tracer and Neuronpedia"
+            : "Available once the experts have been ablated, so that the file has the measured effects"
+        }
         onClick={() => mutate()}
       >
         Save graph

@@ -44,14 +44,12 @@ function NodeCell({ response, node }: { readonly response: CircuitResponse; read
   const url = useExpertUrl()(node);
   const info = nodeExpertInfo(response, node);
   if (node.kind !== "expert") return <span>{OTHER_KINDS[node.kind]}</span>;
+  // A graph from a file has no more about an expert than its label.
+  if (info === undefined) return <span>Expert {node.expert}</span>;
   const name = (
     <>
       <span className="mono id">{node.expert}</span>{" "}
-      <ExpertLabel
-        label={info?.label ?? null}
-        automatic={info?.automatic}
-        {...(info !== undefined && { topTokens: info.top_tokens })}
-      />
+      <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
     </>
   );
   return url === null ? <span>{name}</span> : <Link to={url}>{name}</Link>;
