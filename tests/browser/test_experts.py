@@ -235,3 +235,12 @@ def test_a_lasso_selection_filters_the_table(experts: Page) -> None:
     expect(experts).to_have_url(re.compile(r"[?&]among=\d"))
     experts.get_by_role("button", name="Clear selection").click()
     expect(experts.get_by_role("heading", name="Selection")).to_have_count(0)
+
+
+def test_a_small_selection_is_in_the_link(experts: Page) -> None:
+    experts.goto(f"{experts.url}{'&' if '?' in experts.url else '?'}lasso=3,5")
+    chip = experts.locator(".selection .chip")
+    expect(chip).to_contain_text("2 experts")
+    experts.get_by_role("button", name="Clear selection").click()
+    expect(experts).not_to_have_url(re.compile("lasso="))
+    expect(chip).to_have_count(0)

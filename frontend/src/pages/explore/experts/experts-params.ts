@@ -37,7 +37,7 @@ export const columnsParam: Param<readonly OptionalColumn[]> = {
   write: (columns) => (columns.length === 0 ? null : columns.join(",")),
 };
 
-/** Experts selected with the lasso, by number. */
+/** A selection of experts, by number. */
 export const expertsParam: Param<readonly number[]> = {
   read: (text) => (/^\d{1,9}(,\d{1,9})*$/.test(text ?? "") ? (text ?? "").split(",").map(Number) : []),
   write: (experts) => (experts.length === 0 ? null : experts.join(",")),
@@ -60,7 +60,10 @@ export const EXPERTS_PARAMS = {
   token: textParam(""),
   tag: textParam(""),
   list: numberParam(null, { min: 0 }),
+  /** Experts that the table is limited to. */
   among: expertsParam,
+  /** Experts selected in the figure. */
+  lasso: expertsParam,
   hide: columnsParam,
   figure: choiceParam(VIEWS, "density-activation"),
 };

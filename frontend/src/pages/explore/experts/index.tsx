@@ -39,6 +39,8 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
         run={run}
         view={params.figure}
         onView={(figure) => setParams({ figure })}
+        selected={params.lasso}
+        onSelected={(lasso) => setParams({ lasso })}
         onFilter={(among) => setParams({ among }, "push")}
       />
       <FilterBar run={run.name} params={params} setParams={setParams} />

@@ -58,6 +58,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
           `Expert ${detail.row.expert}`
         )}
       </h1>
+      {detail.row.label !== null && <span className="auto-mark">user label</span>}
       <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {detail.row.label === null ? "Add label" : "Edit label"}
       </Button>

@@ -1,6 +1,13 @@
 import { describe, expect, it } from "vitest";
 
-import { densityRange, namedPoints, overviewFigure, overviewPoints, shortLabel } from "./overview-figure";
+import {
+  densityRange,
+  namedPoints,
+  overviewFigure,
+  overviewPoints,
+  shortLabel,
+  withSelection,
+} from "./overview-figure";
 
 const FIGURE = {
   name: "density-activation",
@@ -33,6 +40,12 @@ describe("overview of experts", () => {
   it("names the strongest labelled points", () => {
     expect(namedPoints(overviewPoints(figure()), 5).map((point) => point.label)).toEqual(["dates", "years"]);
     expect(namedPoints(overviewPoints(figure()), 1)).toHaveLength(1);
+  });
+
+  it("selects the points of some experts", () => {
+    const data = figure().data.map((trace) => ({ ...trace, meta: { role: "expert" } }));
+    const shown = withSelection(overviewFigure({ ...figure(), data }, NAMES), new Set([8, 9]));
+    expect(shown.data.map((trace) => trace.selectedpoints)).toEqual([[1, 2], undefined]);
   });
 
   it("adds the names as a separate trace", () => {

@@ -145,6 +145,18 @@ export function mapFigure(figure: FigureData): FigureData {
   };
 }
 
+/** The figure with the points of `experts` selected, as the lasso does. */
+export function withSelection(figure: FigureData, experts: ReadonlySet<number>): FigureData {
+  if (experts.size === 0) return figure;
+  const select = (trace: FigureData["data"][number]) => {
+    const { role, customdata } = readTrace(trace);
+    const isSelected = (custom: unknown) => experts.has(Number(Array.isArray(custom) ? custom[0] : custom));
+    const selectedpoints = customdata.flatMap((custom, i) => (isSelected(custom) ? [i] : []));
+    return role === "expert" ? { ...trace, selectedpoints } : trace;
+  };
+  return { ...figure, data: figure.data.map(select) };
+}
+
 export interface DensityRange {
   readonly min_density: number;
   readonly max_density: number;

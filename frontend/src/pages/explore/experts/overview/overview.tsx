@@ -1,7 +1,7 @@
 /** Overview of all experts by density and activation. A lasso selection can be turned into a table filter. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
+import { useMemo, useState } from "react";
 import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
@@ -16,7 +16,7 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
 import type { View } from "@/pages/explore/experts/experts-params";
 
-import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints } from "./overview-figure";
+import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints, withSelection } from "./overview-figure";
 import { SelectionPane } from "./selection-pane";
 
 const HEIGHT = 232;
@@ -27,23 +27,41 @@ interface OverviewProps {
   readonly run: RunSummary;
   readonly view: View;
   readonly onView: (view: View) => void;
+  /** Experts selected in the figure, unless they are too many for the URL. */
+  readonly selected: readonly number[];
+  readonly onSelected: (experts: readonly number[]) => void;
   readonly onFilter: (experts: readonly number[]) => void;
 }
+
+/** With more, the URL would be longer than programs that share links accept. */
+const MAX_IN_URL = 300;
+const NO_EXPERTS: readonly number[] = [];
 
 function expertOf(point: PlotPoint): number {
   return Number(Array.isArray(point.key) ? point.key[0] : point.key);
 }
 
-function useSelection(points: readonly OverviewPoint[]) {
-  const [experts, setExperts] = useState<ReadonlySet<number>>(new Set());
+function useSelection(
+  points: readonly OverviewPoint[],
+  { selected, onSelected }: Pick<OverviewProps, "selected" | "onSelected">,
+) {
+  const [many, setMany] = useState(NO_EXPERTS);
   const [version, setVersion] = useState(0);
-  const onSelect = useCallback((selected: readonly PlotPoint[]) => setExperts(new Set(selected.map(expertOf))), []);
-  const selection = useMemo(() => points.filter((point) => experts.has(point.expert)), [points, experts]);
+  const select = (experts: readonly number[]) => {
+    const fits = experts.length <= MAX_IN_URL;
+    setMany(fits ? NO_EXPERTS : experts);
+    onSelected(fits ? experts : NO_EXPERTS);
+  };
+  const selection = useMemo(() => {
+    const experts = new Set(selected.length > 0 ? selected : many);
+    return points.filter((point) => experts.has(point.expert));
+  }, [points, selected, many]);
   const clear = () => {
-    setExperts(new Set());
+    select(NO_EXPERTS);
     // A new key re-creates the figure without the outline of the lasso.
     setVersion(version + 1);
   };
+  const onSelect = (chosen: readonly PlotPoint[]) => select([...new Set(chosen.map(expertOf))]);
   return { chosen: selection, onSelect, clear, version };
 }
 
@@ -88,7 +106,7 @@ function Controls({ view, onView, drag, onDrag }: ControlsProps) {
   );
 }
 
-export function Overview({ run, view, onView, onFilter }: OverviewProps) {
+export function Overview({ run, view, onView, onFilter, ...selecting }: OverviewProps) {
   const { data, error, refetch } = useQuery(figureQuery(view, { run: run.name }));
   const [drag, setDrag] = useState<Drag>("lasso");
   const isNarrow = useIsNarrow();
@@ -101,9 +119,14 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
       (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? NARROW_NAMES : NAMES)),
     [data, isNarrow],
   );
-  const { chosen, onSelect, clear, version } = useSelection(points);
+  const { chosen, onSelect, clear, version } = useSelection(points, selecting);
+  const shownFigure = useMemo(
+    () => figure && withSelection(figure, new Set(chosen.map((point) => point.expert))),
+    [figure, chosen],
+  );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (figure === undefined) return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
+  if (figure === undefined || shownFigure === undefined)
+    return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
   const sampled =
     figure.drawn < figure.total
       ? `; ${formatCount(figure.drawn)} drawn: the extremes and a random sample of the rest`
@@ -113,7 +136,7 @@ export function Overview({ run, view, onView, onFilter }: OverviewProps) {
       <div className="pane">
         <FigureView
           key={`${view} ${version}`}
-          figure={figure}
+          figure={shownFigure}
           title="All experts"
           note={`${formatCount(figure.total)} of ${formatCount(run.num_experts)} experts are active${sampled}`}
           height={isNarrow ? 190 : HEIGHT}

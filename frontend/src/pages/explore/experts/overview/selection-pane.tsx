@@ -89,7 +89,7 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
   const experts = chosen.map((point) => point.expert);
   return (
     <div className="pane selection">
-      <div className="pane-h">
+      <div className="pane-h wrap">
         <h2>Selection</h2>
         <span className="chip sel">
           {formatCount(chosen.length)} experts
