@@ -234,17 +234,22 @@ class LanguageModel:
         """Logits [R, V] in float32 of residual vectors after the last block; differentiable.
 
         Replaces the output of the last block in a forward pass of one token per row. This works in every architecture,
-        wherever it keeps its final norm and unembedding.
+        wherever it keeps its final norm and unembedding. The blocks' own outputs are discarded, so plain MLPs are
+        skipped.
         """
 
         def replace_output(_block: nn.Module, _inputs: Any, output: Any) -> Any:
             hidden = residual_RW.unsqueeze(1)
             return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
 
+        def skip(x: Tensor, _mlp: Mlp) -> Tensor:
+            return x.new_zeros(*x.shape[:-1], residual_RW.shape[-1])
+
+        ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
         handle = self.architecture.blocks[-1].register_forward_hook(replace_output)
         try:
-            ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
-            logits_RV: Tensor = self.module(input_ids=ids_R1, use_cache=False).logits[:, 0].float()
+            with self.replace_mlps(dict.fromkeys(self.architecture.plain_mlps, skip)):
+                logits_RV: Tensor = self.module(input_ids=ids_R1, use_cache=False).logits[:, 0].float()
             return logits_RV
         finally:
             handle.remove()
