@@ -1,5 +1,6 @@
 /** Words to search for, from the labels of the run's most interesting experts. */
 
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { Button } from "@/components/ui/button";
 import { useBestExperts } from "@/hooks/use-best-experts";
 
@@ -13,7 +14,9 @@ interface ExampleWordsProps {
 
 export function ExampleWords({ run, onChoose }: ExampleWordsProps) {
   const { experts } = useBestExperts(run);
-  const quoted = experts.flatMap(({ label, automatic }) => QUOTED.exec(label ?? automatic?.label ?? "")?.[1] ?? []);
+  const quoted = experts.flatMap(
+    ({ label, automatic }) => QUOTED.exec(label ?? shownAutomatic(automatic)?.label ?? "")?.[1] ?? [],
+  );
   const words = [...new Set(quoted)].slice(0, MAX_WORDS);
   if (words.length === 0) return null;
   return (

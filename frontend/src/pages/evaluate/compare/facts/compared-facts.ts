@@ -126,7 +126,7 @@ const SETTING_NAMES: Readonly<Record<string, string>> = {
   "text.split": "Dataset split",
 };
 
-/** A setting in words: `optimizer.learning_rate` is “Learning rate”. */
+/** The display name of a setting: “Learning rate” for `optimizer.learning_rate`. */
 function settingName(key: string): string {
   const words = key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " ");
   return SETTING_NAMES[key] ?? words.charAt(0).toUpperCase() + words.slice(1);

@@ -58,7 +58,6 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
           `Expert ${detail.row.expert}`
         )}
       </h1>
-      {detail.row.label !== null && <span className="auto-mark">user label</span>}
       <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
         {detail.row.label === null ? "Add label" : "Edit label"}
       </Button>
@@ -172,7 +171,8 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
     <section className="expert-head">
       <div className="expert-name">
         <p className="eid">
-          <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>
+          <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>{" "}
+          {detail.row.label !== null && <span className="auto-mark">user label</span>}
         </p>
         <LabelLine run={run} detail={detail} />
         <FiresAndPromotes run={run} detail={detail} />

@@ -76,7 +76,30 @@ function useAutomaticLabels(run: string, experts: readonly number[]) {
   return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
 }
 
-export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
+function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
+  const experts = chosen.map((point) => point.expert);
+  return (
+    <div className="pane-h wrap">
+      <h2>Selection</h2>
+      <span className="chip sel">
+        {formatCount(chosen.length)} experts
+        <button type="button" className="x" aria-label="Clear selection" onClick={onClear}>
+          ×
+        </button>
+      </span>
+      <span className="grow" />
+      <span className="selection-acts">
+        <AddToList run={run.name} experts={experts} className="btn sm" />
+        <Button size="small" onClick={() => onFilter(experts)}>
+          Show in table
+        </Button>
+      </span>
+    </div>
+  );
+}
+
+export function SelectionPane(props: SelectionPaneProps) {
+  const { run, chosen } = props;
   const range = useMemo(() => densityRange(chosen), [chosen]);
   const matching = useMatching(run.name, range);
   const labelled = chosen.filter((point) => point.label !== null);
@@ -86,23 +109,9 @@ export function SelectionPane({ run, chosen, onClear, onFilter }: SelectionPaneP
     listed.map((point) => point.expert),
   );
   if (range === null) return <DensityHistogram run={run} />;
-  const experts = chosen.map((point) => point.expert);
   return (
     <div className="pane selection">
-      <div className="pane-h wrap">
-        <h2>Selection</h2>
-        <span className="chip sel">
-          {formatCount(chosen.length)} experts
-          <button type="button" className="x" aria-label="Clear selection" onClick={onClear}>
-            ×
-          </button>
-        </span>
-        <span className="grow" />
-        <AddToList run={run.name} experts={experts} className="btn sm" />
-        <Button size="small" onClick={() => onFilter(experts)}>
-          Show in table
-        </Button>
-      </div>
+      <SelectionHead {...props} />
       <dl className="kv">
         <dt>Density</dt>
         <dd>
