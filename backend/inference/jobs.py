@@ -80,7 +80,8 @@ class JobContext:
         tokens = len(prompt_ids(self.language_model, text))
         if tokens > self.prompt_tokens:
             raise TooLongError(
-                f"The text is too long: {tokens} tokens. This server accepts {self.prompt_tokens}. Shorten the text."
+                f"The text is too long: {tokens:,} tokens with the start token. This server accepts "
+                f"{self.prompt_tokens:,}. Shorten the text."
             )
 
 

@@ -27,12 +27,12 @@ def _subject(texts: Mapping[str, Sequence[str]]) -> str:
     kind, ending = texts.get("kind"), texts.get("ending")
     if tokens and words:
         same = {token.strip().lower() for token in tokens} == set(words)
-        return _quoted(tokens) if same else f"the {_quoted(tokens)} of {_quoted(words)}"
+        return quoted(tokens) if same else f"the {quoted(tokens)} of {quoted(words)}"
     if tokens:
         is_part = kind is not None and all("word" in value and value != "words" for value in kind)
-        return f"{_quoted(tokens)}, {_either(kind)}" if is_part and kind else _quoted(tokens)
+        return f"{quoted(tokens)}, {_either(kind)}" if is_part and kind else quoted(tokens)
     if words:
-        return f"{_either(kind)} of {_quoted(words)}" if kind and kind != ["words"] else _quoted(words)
+        return f"{_either(kind)} of {quoted(words)}" if kind and kind != ["words"] else quoted(words)
     if ending:
         return f"{_either(kind) if kind else 'words'} in {_either([f'“-{value}”' for value in ending])}"
     return _either(kind) if kind else ""
@@ -59,12 +59,13 @@ def _after(texts: Sequence[str]) -> str:
     inside = [text for text in texts if DOCUMENT_SEPARATOR not in text]
     first = [text.split(DOCUMENT_SEPARATOR)[-1] for text in texts if DOCUMENT_SEPARATOR in text]
     words = [text for text in first if text]
-    phrases = [f"after {_quoted(inside)}"] if inside else []
-    phrases += [f"after {_quoted(words)} {start}"] if words else []
+    phrases = [f"after {quoted(inside)}"] if inside else []
+    phrases += [f"after {quoted(words)} {start}"] if words else []
     return _either([*phrases, start] if "" in first else phrases)
 
 
-def _quoted(texts: Sequence[str]) -> str:
+def quoted(texts: Sequence[str]) -> str:
+    """Quote tokens, with visible white space."""
     printable = [text.strip(" ").translate(_BREAKS) or "␣" * min(len(text), 4) for text in texts]
     quoted = [f"“{text}”".replace(f"“{DOCUMENT_SEPARATOR}”", "the end of a document") for text in printable]
     return _either(list(dict.fromkeys(quoted)))

@@ -14,7 +14,7 @@ import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 /** Of the run, and of each other one; the Sessions menu lists all. */
-const MAX_SESSIONS = 6;
+const MAX_SESSIONS = 12;
 const MAX_OTHER_SESSIONS = 3;
 const MAX_RUNS = 8;
 

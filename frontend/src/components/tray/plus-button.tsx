@@ -6,7 +6,7 @@ import { useTray } from "./tray-context";
 
 interface PlusButtonProps {
   readonly expert: number;
-  /** The expert's run, if it is another layer's. */
+  /** The expert's run; by default the current one. */
   readonly run?: string | undefined;
   /** Reason why the button is disabled, shown as its tooltip. */
   readonly disabledReason?: string;

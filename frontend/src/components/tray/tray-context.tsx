@@ -22,7 +22,7 @@ export function TrayProvider({ children }: { readonly children: ReactNode }) {
 
 export interface Tray {
   readonly edits: readonly Edit[];
-  /** `run` as in `Edit`, here and below: only for experts of another layer. */
+  /** `run` is that of the expert, here and below; by default the current one. */
   readonly has: (expert: number, run?: string) => boolean;
   /** Adds a new edit or removes the existing one. */
   readonly toggle: (expert: number, run?: string) => void;
@@ -41,12 +41,14 @@ export function useTray(): Tray {
     const replaceAll = (next: readonly Edit[]) => {
       if (run !== null) store.write(run, next);
     };
-    const has = (expert: number, otherRun?: string) =>
-      edits.some((edit) => edit.expert === expert && edit.run === otherRun);
+    /** An edit names its expert's run only if that is another one. */
+    const other = (expertRun?: string) => (expertRun === run ? undefined : expertRun);
+    const has = (expert: number, expertRun?: string) =>
+      edits.some((edit) => edit.expert === expert && edit.run === other(expertRun));
     const put = (edit: Edit) => replaceAll(withEdit(edits, edit));
-    const remove = (expert: number, otherRun?: string) => replaceAll(withoutExpert(edits, expert, otherRun));
-    const toggle = (expert: number, otherRun?: string) =>
-      has(expert, otherRun) ? remove(expert, otherRun) : put(newEdit(expert, otherRun));
+    const remove = (expert: number, expertRun?: string) => replaceAll(withoutExpert(edits, expert, other(expertRun)));
+    const toggle = (expert: number, expertRun?: string) =>
+      has(expert, expertRun) ? remove(expert, expertRun) : put(newEdit(expert, other(expertRun)));
     return { edits, has, toggle, put, remove, replaceAll };
   }, [edits, run, store]);
 }

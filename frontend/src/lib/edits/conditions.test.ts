@@ -36,7 +36,7 @@ describe("conditions", () => {
   });
 
   it("are described", () => {
-    expect(describeCondition(ALWAYS)).toBe("always");
+    expect(describeCondition(ALWAYS)).toBe("none");
     expect(describeCondition(parseCondition("@generated@first:20@when:12>median@when:3<=0") ?? ALWAYS)).toBe(
       "in the answer, first 20 tokens, when expert 12 is above its median and expert 3 is inactive",
     );

@@ -98,7 +98,7 @@ export function describeCondition(condition: Condition): string {
     ...(until === null ? [] : [`until ${JSON.stringify(until)}`]),
     ...(gates.length === 0 ? [] : [`when ${gates.map(describeGateTest).join(" and ")}`]),
   ];
-  return parts.length === 0 ? "always" : parts.join(", ");
+  return parts.length === 0 ? "none" : parts.join(", ");
 }
 
 /** The condition in HTTP requests and saved sessions. */

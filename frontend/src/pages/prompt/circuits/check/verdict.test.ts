@@ -48,6 +48,12 @@ test("it names its sample and the interval", () => {
   expect(notes(check(agreement(null, 1, 1), 3, 3))?.[1]).toBe("–: needs at least 5 experts");
 });
 
+test("the headline of a bad graph names what fails", () => {
+  expect(check(agreement(0.1, 0.4, 0), 20, 20)?.headline).toContain("in direction and size");
+  expect(check(agreement(0.8, 0.55, 0.4), 20, 20)?.headline).toContain("directions that it predicts are often wrong");
+  expect(check(agreement(0.1, 0.9, 0.4), 20, 20)?.headline).toContain("sizes that it predicts do not correlate");
+});
+
 test("it says if the correlation depends on one expert", () => {
   const sentence = "0.41 without the largest predicted change";
   const one = { ...agreement(0.94, 0.55, 0.2), correlation_without_largest: 0.41 };

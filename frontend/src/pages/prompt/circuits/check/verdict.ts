@@ -31,6 +31,9 @@ export interface Verdict {
 /** Fewest experts for which the server computes a correlation. */
 const MIN_CORRELATED = 5;
 
+/** Below this correlation, a graph is not to be relied on. */
+const MIN_CORRELATION = 0.3;
+
 /** Below this share of right directions, a graph is not to be relied on. */
 const MIN_SAME_SIGN = 0.65;
 
@@ -40,8 +43,10 @@ const MAX_UNEXPLAINED = 0.5;
 const HEADLINES: Readonly<Record<Level, string>> = {
   good: "Predicted expert effects hold on this prompt",
   weak: "Predicted expert effects hold only in part",
-  bad: "Do not rely on this graph: its predictions fail",
+  bad: "Do not rely on this graph: its predictions fail in direction and size",
 };
+const DIRECTIONS_FAIL = "Do not rely on this graph: the directions that it predicts are often wrong";
+const SIZES_FAIL = "Do not rely on this graph: the sizes that it predicts do not correlate with the measured ones";
 
 const MAYBE_CHANCE = "Weak evidence: the directions may be right by chance";
 
@@ -67,7 +72,7 @@ export function shareInterval(share: number, n: number): readonly [number, numbe
 function levelOf({ correlation, same_sign, slope }: Agreement): Level {
   if (correlation === null || same_sign === null || slope === null) return "weak";
   if (correlation >= 0.6 && same_sign >= 0.75 && slope >= 0.5 && slope <= 2) return "good";
-  return correlation >= 0.3 && same_sign >= MIN_SAME_SIGN ? "weak" : "bad";
+  return correlation >= MIN_CORRELATION && same_sign >= MIN_SAME_SIGN ? "weak" : "bad";
 }
 
 type Origins = CircuitResponse["graph"]["origins"];
@@ -77,8 +82,15 @@ export function unexplainedShare(origins: Origins): number | null {
   return Object.keys(origins).length === 0 ? null : (origins.mlp ?? 0) + (origins.error ?? 0);
 }
 
-function headlineOf(level: Level, isMaybeChance: boolean, share: number | null): string {
-  const headline = level === "weak" && isMaybeChance ? MAYBE_CHANCE : HEADLINES[level];
+/** The headline of a level; for a bad graph, the one criterion that it fails. */
+function levelHeadline(level: Level, { correlation, same_sign }: Agreement, isMaybeChance: boolean): string {
+  if (level === "weak" && isMaybeChance) return MAYBE_CHANCE;
+  if (level === "bad" && (correlation ?? 0) >= MIN_CORRELATION) return DIRECTIONS_FAIL;
+  if (level === "bad" && (same_sign ?? 0) >= MIN_SAME_SIGN) return SIZES_FAIL;
+  return HEADLINES[level];
+}
+
+function withUnexplained(level: Level, headline: string, share: number | null): string {
   if (share === null) return `${headline}, the unexplained share is unknown`;
   if (share <= MAX_UNEXPLAINED) return headline;
   return `${headline}, ${level === "good" ? "but" : "and"} ${formatPercent(share, 0)} % of the influence is unexplained`;
@@ -104,7 +116,7 @@ export function verdict(agreement: Agreement, checked: number, experts: number, 
   const tooFew = `needs at least ${MIN_CORRELATED} experts`;
   return {
     level: level === "good" && (share ?? 1) > MAX_UNEXPLAINED ? "weak" : level,
-    headline: headlineOf(level, lowShare <= 0.5, share),
+    headline: withUnexplained(level, levelHeadline(level, agreement, lowShare <= 0.5), share),
     reliability: lowShare,
     checked,
     figures: [

@@ -4,6 +4,9 @@ import { type GraphFile, readCircuit } from "@/api/circuits";
 
 import { isRecord, type OpenedGraph } from "./graph-file";
 
+const notAGraph = (name: string) =>
+  new Error(`${name} is not a circuit graph. Open a .json file of MxD Explorer, circuit-tracer or Neuronpedia.`);
+
 function parse(name: string, text: string): GraphFile {
   let document: unknown = null;
   try {
@@ -12,10 +15,11 @@ function parse(name: string, text: string): GraphFile {
     if (!(error instanceof SyntaxError)) throw error;
   }
   if (isRecord(document)) return document;
-  throw new Error(`${name} is not a graph. Open a .json file of MxD Explorer, circuit-tracer or Neuronpedia.`);
+  throw notAGraph(name);
 }
 
 export async function openGraph(chosen: File): Promise<OpenedGraph> {
   const file = parse(chosen.name, await chosen.text());
+  if (!("metadata" in file && "nodes" in file && "links" in file)) throw notAGraph(chosen.name);
   return { name: chosen.name, file, response: await readCircuit(file) };
 }

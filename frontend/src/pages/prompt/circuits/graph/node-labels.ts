@@ -54,7 +54,7 @@ export function shortName(response: CircuitResponse, node: CircuitNode): string 
 /** For example `560, promotes “girl”, layer 3, at ␣little`. */
 export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   const name = shortName(response, node);
-  if (node.kind === "target") return `Next token ${name}`;
+  if (node.kind === "target") return `Next token “${name}”`;
   if (node.kind === "embedding") return `Token ${name}`;
   if (node.kind === "error") return `Error node, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
   return `${name}, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
@@ -68,13 +68,13 @@ export function endName(response: CircuitResponse, node: CircuitNode): string {
   return `MLPs, ${bandName(band).toLowerCase()}, at ${tokenText(graph, node.position)}`;
 }
 
-/** The token alone, so that the box has room for it: `→ “girl”` for a promoted one, `on “little”` for one it fires on. */
+/** Short, so that the box has room: `560 → “girl”` for a promoted token, `560 on “little”` for one it fires on. */
 function shortExpertName(response: CircuitResponse, node: CircuitNode): string {
   const info = nodeExpertInfo(response, node);
   const [token] = info?.top_tokens ?? [];
   if (expertLabel(response, node) !== undefined) return expertName(response, node);
-  if (info?.promoted != null) return `→ “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
-  return token === undefined ? `Expert ${node.expert}` : firesOn(token).replace(/^fires /u, "");
+  if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token).replace(/^fires /u, "")}`;
 }
 
 /** In its box in the graph. */

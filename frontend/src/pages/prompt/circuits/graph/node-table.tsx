@@ -10,6 +10,7 @@ import { formatPercent, formatSigned } from "@/lib/text/format";
 import { type MeasuredEffects, mismatch } from "@/pages/prompt/circuits/check/measured";
 
 import { nodeExpertInfo, nodeName, signClass } from "./node-labels";
+import { TrayButton } from "./tray-button";
 import { useExpertUrl } from "./use-expert-url";
 
 interface TableProps {
@@ -82,6 +83,11 @@ function NodeRow({ response, ablated, measured, onAblate, index }: TableProps & 
       <Signed value={node.direct} />
       <Signed value={node.effect} />
       {measured.size > 0 && (change === undefined ? <td /> : <Signed value={-change} mark={mismatch(node, change)} />)}
+      {onAblate !== null && (
+        <td>
+          <TrayButton node={node} />
+        </td>
+      )}
     </tr>
   );
 }
@@ -110,6 +116,11 @@ export function NodeTable(props: TableProps) {
               <Term id="total_effect">Total effect</Term>
             </th>
             {measured.size > 0 && <th className="num">Measured effect</th>}
+            {props.onAblate !== null && (
+              <th>
+                <span className="sr">Tray</span>
+              </th>
+            )}
           </tr>
         </thead>
         <tbody>

@@ -127,7 +127,8 @@ function Heads({ response, explained }: PartsProps) {
         </tbody>
       </table>
       <p className="dim">
-        Of {formatSigned(weight, 3)}; a path through heads of two layers counts for both. Names: layer.head.
+        The edge's weight is {formatSigned(weight, 3)}. Heads do not sum to it: most of it can bypass a layer's heads,
+        and a path through heads of two layers counts for both. Names: layer.head.
       </p>
       <Score response={response} explained={explained} head={head} />
     </>

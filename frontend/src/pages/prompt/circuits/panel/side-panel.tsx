@@ -13,6 +13,7 @@ import { type CIRCUIT_PARAMS, NO_MARKS } from "@/pages/prompt/circuits/circuit-p
 import { shownName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
 import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
+import { TrayButton } from "@/pages/prompt/circuits/graph/tray-button";
 import { useExpertUrl } from "@/pages/prompt/circuits/graph/use-expert-url";
 
 import { Bar, CheckedEffect, GroupEffect, LargestEffects } from "./checked-effect";
@@ -183,6 +184,7 @@ function NodeActions({ response, shown, params, setParams, canAblate }: Omit<Nod
           Open expert {shown.node.expert}
         </LinkButton>
       )}
+      {url !== null && <TrayButton node={shown.node} />}
     </div>
   );
 }

@@ -94,8 +94,8 @@ function Named({ arePromoted }: { readonly arePromoted: boolean }) {
   if (!arePromoted) return <Term id="top_tokens">top activating tokens</Term>;
   return (
     <>
-      <Term id="direct_logit_effect">promoted tokens</Term>
-      <span className="unit"> Δ nats</span>
+      <Term id="direct_logit_effect">promotes</Term>
+      <span className="unit">, Δ nats</span>
     </>
   );
 }

@@ -46,7 +46,7 @@ describe("a strength sweep", () => {
     const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
-    expect(sentence).toContain("mean activation is 20\u00a0%");
+    expect(sentence).toContain("here the mean activation, clearly exceeds the control’s, at a perplexity of at most × 3. The score is 20\u00a0%");
   });
 
   it("has a row for every strength before its texts arrive", () => {
@@ -58,8 +58,8 @@ describe("a strength sweep", () => {
     const describeStrength = (strength: number) => `+ ${strength}`;
     expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
     expect(verdict(done(1, [1, 1.4], true), describeStrength)).toBe(
-      "+ 1 is the smallest strength whose concept score clearly exceeds the control’s at a perplexity of at most × 3. " +
-        "Its share of promoted tokens is 20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0), at perplexity × 1.4. " +
+      "+ 1 is the smallest strength at which a concept score, here the share of promoted tokens, clearly exceeds the " +
+        "control’s, at a perplexity of at most × 3. The score is 20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0), at perplexity × 1.4. " +
         "No other strength within this limit scores higher.",
     );
     expect(verdict(done(null, [1, 3.4], true), describeStrength)).toContain(

@@ -91,8 +91,8 @@ function describeChosen(
   describe: (strength: number) => string,
 ): string {
   const measure = clearestMeasure(chosen);
-  const rule = `${describe(chosen.strength)} is the smallest strength whose concept score clearly exceeds the control’s at a perplexity of at most × ${MAX_PERPLEXITY_RATIO}.`;
-  const score = `Its ${MEASURE_NAMES[measure]} is ${describeScore(chosen[measure])}, at perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}.`;
+  const rule = `${describe(chosen.strength)} is the smallest strength at which a concept score, here the ${MEASURE_NAMES[measure]}, clearly exceeds the control’s, at a perplexity of at most × ${MAX_PERPLEXITY_RATIO}.`;
+  const score = `The score is ${describeScore(chosen[measure])}, at perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}.`;
   const best = points
     .filter((point) => point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
     .reduce((a, b) => (b[measure].steered > a[measure].steered ? b : a), chosen);

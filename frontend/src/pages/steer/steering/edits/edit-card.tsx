@@ -147,7 +147,8 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
     );
   }
   if (hasNoEffect(edit, activity)) return <p className="card-note">Not active in this prompt or text.</p>;
-  if (edit.mode === "ablate") return <p className="card-note">Ablated: the expert is never active.</p>;
+  if (edit.mode === "ablate")
+    return <p className="card-note">Ablated: its activation is 0 wherever the edit applies.</p>;
   if (Math.abs(edit.strength) === MAX_STRENGTH) {
     return <p className="card-note">Strengths are limited to −1,000 to 1,000.</p>;
   }

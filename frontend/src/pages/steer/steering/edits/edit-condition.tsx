@@ -169,7 +169,7 @@ export function EditCondition({ edit, onChange }: { readonly edit: Edit; readonl
     <details className="edit-condition">
       <summary>
         <Icon name="chevronRight" />
-        Applies <b>{describeCondition(condition)}</b>
+        Condition: <b>{describeCondition(condition)}</b>
       </summary>
       <div className="condition-form">
         <SegmentedControl

@@ -100,8 +100,8 @@ function ContinuationText(props: TextProps) {
   );
 }
 
-/** Auto-scroll while a text grows, unless the user has scrolled up. */
-function useAutoScroll(count: number, isSingle: boolean) {
+/** Auto-scroll while a text grows, unless the user has scrolled up. Finished texts begin at the top, to be compared. */
+function useAutoScroll(count: number, isSingle: boolean, isGrowing: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const onScroll = () => {
@@ -112,6 +112,9 @@ function useAutoScroll(count: number, isSingle: boolean) {
   useLayoutEffect(() => {
     if (isSingle && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
   }, [count, isSingle]);
+  useLayoutEffect(() => {
+    if (!isGrowing) box.current?.scrollTo({ top: 0 });
+  }, [isGrowing]);
   return { box, onScroll };
 }
 
@@ -121,7 +124,7 @@ export function StreamPane({ badge, ...props }: StreamPaneProps) {
   const { variant, generation, prompt, maxTokens } = props;
   const { continuations } = generation[variant];
   const count = continuations.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const { box, onScroll } = useAutoScroll(count, continuations.length === 1);
+  const { box, onScroll } = useAutoScroll(count, continuations.length === 1, isRunning(generation));
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
       <div className="pane-h">
