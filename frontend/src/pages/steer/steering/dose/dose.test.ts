@@ -46,7 +46,9 @@ describe("a strength sweep", () => {
     const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
     const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
-    expect(sentence).toContain("here the mean activation, clearly exceeds the control’s, at a perplexity of at most × 3. The score is 20\u00a0%");
+    expect(sentence).toContain(
+      "here the mean activation, clearly exceeds the control’s, at a perplexity of at most × 3. The score is 20\u00a0%",
+    );
   });
 
   it("has a row for every strength before its texts arrive", () => {
