@@ -150,7 +150,7 @@ def figures_of(page: Page) -> list[str]:
 def names_in(drawn: Locator) -> list[str]:
     """Names of the drawn nodes. Experts without a label have none: their top tokens are not in the file."""
     names = [button.get_attribute("aria-label") or "" for button in drawn.get_by_role("button").all()]
-    return [re.sub(r", (Expert \d+|\d+, fires on “[^”]*”),", ",", name) for name in names]
+    return [re.sub(r", (Expert \d+|\d+ on “[^”]*”|fires on “[^”]*”),", ",", name) for name in names]
 
 
 def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_file_that_is_not_a_graph_shows_an_error(circuits: Page, tmp_path: Pat
     with circuits.expect_file_chooser() as chooser:
         circuits.get_by_role("button", name="Open graph").click()
     chooser.value.set_files(tmp_path / "notes.json")
-    expect(circuits.get_by_role("alert")).to_contain_text("notes.json is not a graph. Open a .json file")
+    expect(circuits.get_by_role("alert")).to_contain_text("notes.json is not a circuit graph. Open a .json file")
 
 
 def test_another_target_is_selected_and_back_restores_the_first(circuits: Page) -> None:
@@ -241,7 +241,7 @@ def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
     expect(graph(page)).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     verdict = page.locator(".circuit-verdict")
-    expect(verdict.get_by_text("Direction")).to_be_visible()
+    expect(verdict.get_by_text("Direction", exact=True)).to_be_visible()
     box = verdict.bounding_box()
     assert box is not None and box["height"] < 110
     verdict.get_by_role("button", name="Details").tap()

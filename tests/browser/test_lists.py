@@ -42,7 +42,7 @@ def without_a_label(page: Page, site: Site) -> list[int]:
 def is_named(row: dict[str, Any]) -> bool:
     """True if the only label is an automatic one that is good enough to be shown."""
     automatic = row["automatic"]
-    return row["label"] is None and automatic is not None and automatic["balanced_accuracy"] >= 0.65
+    return row["label"] is None and automatic is not None and bool(automatic["is_clear"])
 
 
 def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:

@@ -116,7 +116,7 @@ def test_clicking_a_cell_locks_its_expert_across_reloads(routing: Page) -> None:
     routing.mouse.move(5, 5)
     expect(routing.get_by_role("tooltip")).to_have_count(0)
     # Promoted tokens are requested when a token is locked, and arrive a moment later.
-    promotes = panel(routing).get_by_role("columnheader", name="promoted tokens")
+    promotes = panel(routing).get_by_role("columnheader", name="promotes")
     expect(promotes).to_be_visible()
     routing.wait_for_load_state("networkidle")  # labels of experts too
     shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())

@@ -105,6 +105,6 @@ export function accessibleName(response: CircuitResponse, shown: ShownNode): str
   const name = shownName(response, shown);
   if (supernode !== null) return `Supernode ${name}`;
   if (node.kind === "target") return `${name}, logit ${node.direct.toFixed(2)} above the mean`;
-  const label = node.kind === "expert" ? `, ${shortName(response, node)}` : "";
+  const label = node.kind === "expert" ? `, ${shortExpertName(response, node)}` : "";
   return `${name}${label}, ${formatPercent(node.influence, 1)} % of the influence, effect ${formatSigned(node.effect, 2)}`;
 }
