@@ -14,13 +14,15 @@ import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 /** Of the run, and of each other one; the Sessions menu lists all. */
-const MAX_SESSIONS = 12;
+const MAX_SESSIONS = 6;
 const MAX_OTHER_SESSIONS = 3;
 const MAX_RUNS = 8;
 
 interface RunSessions {
   readonly run: RunSummary;
   readonly sessions: readonly SessionSummary[];
+  /** Number of its sessions that are not among `sessions`. */
+  readonly more: number;
 }
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
@@ -29,12 +31,13 @@ function useSavedSessions(run: RunSummary): readonly RunSessions[] | undefined {
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
     .toSorted((a, b) => a.layer - b.layer);
-  const all = [run, ...others].slice(0, MAX_RUNS);
-  const results = useQueries({ queries: all.map(({ name }) => sessionsQuery(name)) });
+  const listed = [run, ...others].slice(0, MAX_RUNS);
+  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
   if (results.some(({ isPending }) => isPending)) return undefined;
-  return all.flatMap((each, i) => {
-    const sessions = results[i]?.data?.sessions.slice(0, i === 0 ? MAX_SESSIONS : MAX_OTHER_SESSIONS) ?? [];
-    return sessions.length === 0 ? [] : [{ run: each, sessions }];
+  return listed.flatMap((each, i) => {
+    const all = results[i]?.data?.sessions ?? [];
+    const sessions = all.slice(0, i === 0 ? MAX_SESSIONS : MAX_OTHER_SESSIONS);
+    return sessions.length === 0 ? [] : [{ run: each, sessions, more: all.length - sessions.length }];
   });
 }
 
@@ -51,11 +54,15 @@ function useExperts({ run, sessions }: RunSessions) {
 function RunGroup(props: RunSessions) {
   const { runs } = useCurrentRun();
   const experts = useExperts(props);
-  const { run, sessions } = props;
+  const { run, sessions, more } = props;
   return (
     <>
       <h3>
-        Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
+        Layer {layerLabel(run, runs)}{" "}
+        <span className="dim">
+          {run.name}
+          {more > 0 && `, ${more} more in the menu Sessions`}
+        </span>
       </h3>
       <ul>
         {sessions.map(({ id, name, expert, strength, edits, prompt }) => {
