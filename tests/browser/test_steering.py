@@ -226,7 +226,8 @@ def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
 def test_the_text_of_a_chat_follows_to_other_pages(page: Page) -> None:
     def format_turns(route: Route) -> None:  # the demo's tokenizer has no chat template
         turns = (route.request.post_data_json or {}).get("turns")
-        route.continue_(**({"post_data": json.dumps({"text": f"user: {turns[0]['text']}"})} if turns else {}))
+        text = json.dumps({"text": f"user: {turns[0]['text']}"}) if turns else None
+        route.continue_(post_data=text)
 
     page.route("**/api/runs/*/routing", format_turns)
     page.goto(f"/steering?run=demo-l3-k16&turns={quote(json.dumps([['user', 'The little girl']]))}")
