@@ -33,7 +33,6 @@ from mxd.backend.schemas import (
 )
 from mxd.backend.schemas.circuits import CircuitExpert, CircuitTarget, ReadCircuitResponse, Supernode
 from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, ExpertAtToken
-from mxd.trainer.analysis.labelling.rule_text import quoted
 from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
 
 if TYPE_CHECKING:
@@ -186,6 +185,8 @@ def _file(services: Services, graph: Circuit) -> dict[str, Any]:
 
 def _label(info: CircuitExpert) -> str | None:
     """Name for programs that know nothing else of the expert."""
+    from mxd.trainer.analysis.labelling.rule_text import quoted
+
     automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
     return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)
 
