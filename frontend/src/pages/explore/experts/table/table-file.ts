@@ -3,20 +3,22 @@
 import type { ExpertRow } from "@/api/types";
 import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
 
-export function tableColumns(shown: readonly OptionalColumn[]): readonly string[] {
+type FileColumn = "expert" | "label" | "automatic_label" | "automatic_label_score" | OptionalColumn;
+
+export function tableColumns(shown: readonly OptionalColumn[]): readonly FileColumn[] {
   return ["expert", "label", "automatic_label", "automatic_label_score", ...shown];
 }
 
 /** Values that have not been measured are empty instead of 0. Top tokens are a JSON list, since they contain spaces. */
-export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (string | number)[] {
-  const cells: Readonly<Record<string, string | number>> = {
+export function tableRow(row: ExpertRow, columns: readonly FileColumn[]): readonly (string | number)[] {
+  const cells: Readonly<Record<FileColumn, string | number>> = {
     expert: row.expert,
     label: row.label ?? "",
     automatic_label: row.automatic?.label ?? "",
     automatic_label_score: row.automatic?.balanced_accuracy ?? "",
     density: row.density,
-    mean: row.mean_activation,
-    largest: row.max_activation,
+    mean_activation: row.mean_activation,
+    max_activation: row.max_activation,
     entropy: row.entropy,
     loss_increase: row.loss_increase ?? "",
     kl_amplified: row.kl_amplified ?? "",
@@ -24,5 +26,5 @@ export function tableRow(row: ExpertRow, columns: readonly string[]): readonly (
     top_tokens: JSON.stringify(row.top_tokens.map((token) => token.text)),
     histogram: row.histogram.join(" "),
   };
-  return columns.map((column) => cells[column] ?? "");
+  return columns.map((column) => cells[column]);
 }

@@ -1,0 +1,27 @@
+import { expect, test } from "vitest";
+
+import type { ExpertRow } from "@/api/types";
+import { OPTIONAL_COLUMNS } from "@/pages/explore/experts/experts-params";
+
+import { tableColumns, tableRow } from "./table-file";
+
+test("every visible column of a measured expert has its value", () => {
+  const row = {
+    expert: 7,
+    label: "Foxes",
+    automatic: { label: "“fox”", balanced_accuracy: 0.9 },
+    density: 0.01,
+    mean_activation: 1.5,
+    max_activation: 3.25,
+    entropy: 2,
+    loss_increase: 0.1,
+    kl_amplified: 0.2,
+    recurrence: 0.8,
+    top_tokens: [{ text: " fox" }],
+    histogram: [1, 2],
+  } as unknown as ExpertRow;
+  const columns = tableColumns(OPTIONAL_COLUMNS);
+  const cells = Object.fromEntries(tableRow(row, columns).map((cell, i) => [columns[i], cell]));
+  expect(Object.values(cells)).not.toContain("");
+  expect(cells).toMatchObject({ mean_activation: 1.5, max_activation: 3.25, top_tokens: '[" fox"]' });
+});
