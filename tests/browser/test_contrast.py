@@ -66,7 +66,10 @@ def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
     tokens.fill("512")
     tokens.press("Control+Enter")
     page.wait_for_timeout(300)
-    assert [each["tokens"] for each in started] == [8192, 512]
+    tokens.fill("256")
+    page.get_by_role("button", name="Compare").click()
+    page.wait_for_timeout(300)
+    assert [each["tokens"] for each in started] == [8192, 512, 256]
     page.get_by_role("combobox", name="Source of text B").select_option("story")
     expect(page.get_by_text("Choose two different kinds.")).to_be_visible()
     page.get_by_role("combobox", name="Source of text B").select_option("Own text")

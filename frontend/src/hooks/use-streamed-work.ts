@@ -24,7 +24,7 @@ export function useStreamedWork<
   Done extends { readonly event: "done" },
 >(
   open: (request: Request, signal: AbortSignal) => AsyncIterable<Progress | Done | ErrorEvent>,
-  onDone: (done: Done) => void | Promise<void>,
+  onDone: (done: Done, request: Request) => void | Promise<void>,
 ): StreamedWork<Request, Progress> {
   const [state, setState] = useState<WorkState<Progress>>(IDLE);
   const controllerRef = useRef<AbortController | null>(null);
@@ -35,7 +35,7 @@ export function useStreamedWork<
         if (event.event === "error") throw new ApiError(event.error.code, event.error.message, 0);
         if (event.event === "progress") setState({ ...IDLE, status: "working", progress: event });
         else {
-          await onDone(event);
+          await onDone(event, request);
           setState(IDLE);
         }
       }

@@ -73,6 +73,9 @@ export function readParams<S extends Params>(spec: S, search: string): Values<S>
   ) as Values<S>;
 }
 
+/** The parameters in the URL now. A value that was typed just before a click may not be rendered yet. */
+export const currentParams = <S extends Params>(spec: S): Values<S> => readParams(spec, window.location.search);
+
 /** The query string with `patch` applied; other parameters and their order are preserved. */
 export function writeParams<S extends Params>(spec: S, search: string, patch: Partial<Values<S>>): string {
   const query = new URLSearchParams(search);

@@ -20,7 +20,7 @@ import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
-import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { currentParams, type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
@@ -265,7 +265,7 @@ function Privacy({ run }: { readonly run: RunSummary }) {
   const canStart = !isWorking && passages.length > 0 && passages.length <= MAX_PASSAGES && !passages.some(isTooShort);
   const start = () => {
     if (!canStart) return;
-    const { theta, steps, max_added_loss, store: store_passages } = params;
+    const { theta, steps, max_added_loss, store: store_passages } = currentParams(PRIVACY_PARAMS);
     const texts = passages.map((text) => ({ text }));
     work.start({ runs, name, theta, steps, max_added_loss, store_passages, passages: texts });
   };

@@ -16,7 +16,7 @@ import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
-import { useUrlState } from "@/hooks/use-url-state";
+import { currentParams, useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatDuration } from "@/lib/text/format";
 
 import { chosenKinds, CONTRAST_PARAMS, MAX_EXPERTS, MAX_TOKENS, OWN_TEXT } from "./contrast-params";
@@ -114,7 +114,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CONTRAST_PARAMS);
   const [texts, setTexts] = useState({ a: "", b: "" });
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
-  const work = useContrast(run.name, JSON.stringify([params.a, params.b, params.tokens]));
+  const work = useContrast(run.name, params);
   const kinds = error === null ? data?.kinds : [];
   const chosen = chosenKinds(params.a, params.b, kinds?.map(({ kind }) => kind) ?? []);
   const choice = (side: Side) => {
@@ -125,7 +125,9 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
   const canStart = work.status !== "working" && isGiven("a") && isGiven("b") && !isSame;
   const start = () => {
-    if (canStart) work.start({ a: choice("a"), b: choice("b"), tokens: params.tokens, limit: MAX_EXPERTS });
+    if (!canStart) return;
+    const { tokens } = currentParams(CONTRAST_PARAMS);
+    work.start({ a: choice("a"), b: choice("b"), tokens, limit: MAX_EXPERTS });
   };
   useSubmitKey(start);
   return (

@@ -6,20 +6,26 @@ import { useState } from "react";
 import { streamContrast } from "@/api/http/stream";
 import type { ContrastDoneEvent, ContrastProgressEvent, ContrastRequest, ContrastResult } from "@/api/types";
 import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
+import type { Values } from "@/hooks/use-url-state";
+
+import type { CONTRAST_PARAMS } from "./contrast-params";
 
 export interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProgressEvent> {
   readonly result: ContrastResult | null;
 }
 
-/** `choice` is the choice of texts in the URL: the Back button finds its result again. */
-export function useContrast(run: string, choice: string): ContrastWork {
+/** The choice of texts, as in the URL: the Back button finds its result again. */
+export type ContrastChoice = Pick<Values<typeof CONTRAST_PARAMS>, "a" | "b" | "tokens">;
+
+const resultKey = (run: string, { a, b, tokens }: ContrastChoice) => ["run", run, "contrast", a, b, tokens];
+
+export function useContrast(run: string, choice: ContrastChoice): ContrastWork {
   const queries = useQueryClient();
-  const key = ["run", run, "contrast", choice];
-  const [result, setResult] = useState(() => queries.getQueryData<ContrastResult>(key) ?? null);
+  const [result, setResult] = useState(() => queries.getQueryData<ContrastResult>(resultKey(run, choice)) ?? null);
   const work = useStreamedWork<ContrastRequest, ContrastProgressEvent, ContrastDoneEvent>(
     (request, signal) => streamContrast(run, request, signal),
-    (done) => {
-      queries.setQueryData(key, done.result);
+    (done, { tokens = choice.tokens }) => {
+      queries.setQueryData(resultKey(run, { ...choice, tokens }), done.result);
       setResult(done.result);
     },
   );
