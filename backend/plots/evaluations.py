@@ -106,9 +106,10 @@ def density_evaluated(session: Session, run: RunRecord) -> Figure:
         x=[(low * high) ** 0.5 for low, high in pairwise(edges)],
         y=counts,
         width=[high - low for low, high in pairwise(edges)],
+        customdata=list(pairwise(edges)),
         name="Experts",
         meta={"role": "count"},
-        hovertemplate="%{y} experts, density around %{x:.2~e}<extra></extra>",
+        hovertemplate="%{y} experts, density %{customdata[0]:.2~e} to %{customdata[1]:.2~e}<extra></extra>",
     )
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})

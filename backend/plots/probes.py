@@ -71,6 +71,8 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
         for trace in _distribution(titles[place], probe_records, place == 0):
             figure.add_trace(trace, row=place // COLUMNS + 1, col=place % COLUMNS + 1)
     figure.update_annotations(font={"size": 12})
+    columns = {"label": "class", "x": "activation, mean over the text", "y": "share of test texts"}
+    figure.update_layout(meta={"columns": columns})
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(title={"text": "Activation, mean over the text"}, row=rows)

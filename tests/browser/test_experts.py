@@ -177,6 +177,8 @@ def test_the_overview_figure_is_a_table_and_a_download_too(experts: Page) -> Non
     with experts.expect_download() as download:
         experts.get_by_role("menuitem", name="Data, CSV").click()
     assert download.value.suggested_filename == "density-activation.csv"
+    header = download.value.path().read_text(encoding="utf-8").splitlines()[0]
+    assert header == 'expert,label,"activation density, % of tokens",mean activation when active'
 
 
 def expect_place(page: Page, opened: str | None, place: float) -> None:

@@ -19,7 +19,7 @@ const DEFAULT_STYLE: RoleStyle = { colour: "mark", width: 1.25 };
 const ROLE_STYLES: Readonly<Record<string, RoleStyle>> = {
   "this-run": { colour: "accent", width: 2 },
   raw: { colour: "accent", width: 1, opacity: 0.35 },
-  expert: { colour: "markSoft", width: 1 },
+  expert: { colour: "mark", width: 1 },
   labelled: { colour: "ink", width: 1.5 },
   reference: { colour: "ink3", width: 1 },
 };
@@ -47,15 +47,20 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
     ...raw,
     ...escapeFields(raw, TRACE_TEXTS),
     opacity: style.opacity ?? 1,
-    marker: { ...marker, color: isHollow ? palette.surface : colour, ...outline },
+    marker: {
+      ...(trace.role === "expert" && { opacity: 0.7 }),
+      ...marker,
+      color: isHollow ? palette.surface : colour,
+      ...outline,
+    },
     ...(trace.type.startsWith("scatter") && { line: { width: style.width, ...line, color: colour } }),
     ...(isHollow && {
       selected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
       unselected: { textfont: { color: palette.ink }, marker: { opacity: 1 } },
     }),
     ...(trace.role === "expert" && {
-      selected: { marker: { color: palette.accent } },
-      unselected: { marker: { opacity: 0.7 } },
+      selected: { marker: { color: palette.accent, opacity: 1 } },
+      unselected: { marker: { opacity: 0.4 } },
     }),
     textfont: { color: palette.ink, size: 11, family: FONT_STACK, shadow: halo(palette.surface) },
   };

@@ -1,6 +1,7 @@
 /** Axes: density in percent, log ticks with plain numbers, horizontal titles. */
 
 import type { FigureData } from "@/api/types";
+import type { ColumnNames } from "@/components/plots/figure/figure-data";
 
 const PADDING_FACTOR = 1.4;
 const SPARSE_DIGITS = [1, 2, 5];
@@ -43,14 +44,21 @@ export function cornerTitle(text: string): Readonly<Record<string, unknown>> {
   };
 }
 
-const DECADES = [1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1];
+const DECADES = [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100];
 
+/** The axis of densities in percent. */
 export const DENSITY_AXIS = {
   type: "log",
   title: { text: "activation density, % of tokens, log scale" },
   tickvals: DECADES,
-  ticktext: DECADES.map((share) => String(Number((share * 100).toPrecision(1)))),
+  ticktext: DECADES.map((percent) => percent.toFixed(5).replace(/\.?0+$/, "")),
 } as const;
+
+/** The value with every number in it in percent, also inside lists. */
+export function inPercent(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(inPercent);
+  return typeof value === "number" ? 100 * value : value;
+}
 
 /** The density axis of a narrow figure: every second tick has a number, so that the numbers stay horizontal. */
 const SPARSE_DENSITY_AXIS = {
@@ -65,35 +73,43 @@ export function withSparseDensityAxis(figure: FigureData, even: number | null): 
   return { ...rest, layout: { ...layout, xaxis: { ...SPARSE_DENSITY_AXIS, showgrid: false } } };
 }
 
-/** @param even density if all experts were used equally (K/N), drawn as a line; null for none */
+/** A line at the density that all experts would have if they were used equally. */
+function evenLine(even: number) {
+  const at = { xref: "x", yref: "paper" };
+  const line = { type: "line", ...at, x0: 100 * even, x1: 100 * even, y0: 0, y1: 1, line: { width: 1.5, dash: "dot" } };
+  const name = { text: "K/N", ...at, x: Math.log10(100 * even), y: 1, yanchor: "bottom", showarrow: false };
+  return { shapes: [line], annotations: [name] };
+}
+
+const DENSITY_COLUMNS = {
+  series: "",
+  point: ["activation density from, % of tokens", "to, % of tokens"],
+  x: "",
+  y: "experts",
+} satisfies ColumnNames;
+
+/**
+ * The server's histogram of densities, in percent. `customdata` contains the ends of each bin.
+ *
+ * @param even density if all experts were used equally (K/N), drawn as a line; null for none
+ */
 export function withDensityAxis(figure: FigureData, even: number | null): FigureData {
-  const line = {
-    type: "line",
-    xref: "x",
-    yref: "paper",
-    x0: even,
-    x1: even,
-    y0: 0,
-    y1: 1,
-    line: { width: 1.5, dash: "dot" },
-  };
-  const annotation = {
-    text: "K/N",
-    xref: "x",
-    yref: "paper",
-    x: even === null ? 0 : Math.log10(even),
-    y: 1,
-    yanchor: "bottom",
-    showarrow: false,
-  };
   return {
     ...figure,
+    data: figure.data.map((bars) => ({
+      ...bars,
+      x: inPercent(bars.x),
+      width: inPercent(bars.width),
+      customdata: inPercent(bars.customdata),
+      hovertemplate: "%{y} experts, density %{customdata[0]:.2~g} to %{customdata[1]:.2~g} %<extra></extra>",
+    })),
     layout: {
       ...figure.layout,
+      meta: { columns: DENSITY_COLUMNS },
       margin: { l: 38, r: 8, t: even === null ? 8 : 18, b: 38 },
       xaxis: { ...DENSITY_AXIS, showgrid: false },
       yaxis: { rangemode: "tozero", nticks: 5 },
-      ...(even !== null && { shapes: [line], annotations: [annotation] }),
+      ...(even !== null && evenLine(even)),
     },
   };
 }

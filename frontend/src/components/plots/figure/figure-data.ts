@@ -11,6 +11,8 @@ export interface Trace {
   readonly y: readonly unknown[];
   readonly text: readonly unknown[];
   readonly customdata: readonly unknown[];
+  /** Lengths of the error bars below and above each point. */
+  readonly bars: { readonly along: "x" | "y"; readonly low: readonly unknown[]; readonly high: readonly unknown[] } | null;
 }
 
 const text = (value: unknown, fallback = "") => (typeof value === "string" ? value : fallback);
@@ -20,6 +22,13 @@ const list = (value: unknown): readonly unknown[] => (Array.isArray(value) ? (va
 function roleOf(meta: unknown): string {
   if (typeof meta === "object" && meta !== null && "role" in meta) return text(meta.role);
   return text(meta);
+}
+
+function barsOf({ error_x, error_y }: Readonly<Record<string, unknown>>): Trace["bars"] {
+  const bars = error_x ?? error_y;
+  if (typeof bars !== "object" || bars === null) return null;
+  const { array, arrayminus } = bars as { readonly array?: unknown; readonly arrayminus?: unknown };
+  return { along: bars === error_x ? "x" : "y", low: list(arrayminus), high: list(array) };
 }
 
 export function readTrace(raw: Readonly<Record<string, unknown>>): Trace {
@@ -32,7 +41,21 @@ export function readTrace(raw: Readonly<Record<string, unknown>>): Trace {
     y: list(raw.y),
     text: list(raw.text),
     customdata: list(raw.customdata),
+    bars: barsOf(raw),
   };
+}
+
+/**
+ * Headers of exported columns, in `layout.meta.columns`. By default, the titles of the axes name x and y. A column with
+ * an empty name is left out.
+ */
+export interface ColumnNames {
+  readonly series?: string;
+  /** One name per part of the points' `customdata`. */
+  readonly point?: readonly string[];
+  readonly label?: string;
+  readonly x?: string;
+  readonly y?: string;
 }
 
 export interface FigureTable {
@@ -40,39 +63,58 @@ export interface FigureTable {
   readonly rows: readonly (readonly string[])[];
 }
 
-function axisTitle(layout: Readonly<Record<string, unknown>>, axis: string): string {
+type Layout = FigureData["layout"];
+
+function axisTitle(layout: Layout, axis: string): string {
   const axisLayout = layout[axis];
   if (typeof axisLayout !== "object" || axisLayout === null || !("title" in axisLayout)) return "";
   const { title } = axisLayout;
-  if (typeof title === "object" && title !== null && "text" in title) return text(title.text);
-  return text(title);
+  const name = typeof title === "object" && title !== null && "text" in title ? text(title.text) : text(title);
+  return name.replace(/, log scale$/, "");
 }
 
 const cell = (value: unknown) => {
-  if (typeof value === "number")
-    return Number.isInteger(value) ? String(value) : value.toPrecision(5).replace(/\.?0+$/, "");
+  if (typeof value === "number") return Number.isInteger(value) ? String(value) : String(Number(value.toPrecision(5)));
   return typeof value === "string" ? value : value === null || value === undefined ? "" : JSON.stringify(value);
 };
 
-/** One row per point: series, point, label, x and y. Empty columns are dropped. */
+interface Column {
+  readonly name: string;
+  readonly valueOf: (trace: Trace, i: number) => unknown;
+}
+
+/** An end of a point's error bar. */
+function barEnd({ x, y, bars }: Trace, i: number, end: "low" | "high"): number | null {
+  const length = bars?.[end][i];
+  if (bars === null || typeof length !== "number") return null;
+  return Number((bars.along === "x" ? x : y)[i]) + (end === "low" ? -length : length);
+}
+
+function columnsOf(layout: Layout): readonly Column[] {
+  const names = (layout.meta as { readonly columns?: ColumnNames } | undefined)?.columns ?? {};
+  const point = names.point ?? ["point"];
+  const part = (value: unknown, k: number) => (Array.isArray(value) ? (value as unknown[])[k] : value);
+  return [
+    { name: names.series ?? "series", valueOf: ({ name }) => name },
+    ...point.map((name, k) => ({ name, valueOf: ({ customdata }: Trace, i: number) => part(customdata[i], k) })),
+    { name: names.label ?? "label", valueOf: ({ text: texts }, i) => texts[i] },
+    { name: names.x ?? (axisTitle(layout, "xaxis") || "x"), valueOf: ({ x }, i) => x[i] },
+    { name: names.y ?? (axisTitle(layout, "yaxis") || "y"), valueOf: ({ y }, i) => y[i] },
+    { name: "interval low", valueOf: (trace, i) => barEnd(trace, i, "low") },
+    { name: "interval high", valueOf: (trace, i) => barEnd(trace, i, "high") },
+  ];
+}
+
+/** One row per point: series, point, label, x, y and interval. Empty columns and traces without a tip are left out. */
 export function figureTable(figure: Pick<FigureData, "data" | "layout">): FigureTable {
-  const x = axisTitle(figure.layout, "xaxis") || "x";
-  const y = axisTitle(figure.layout, "yaxis") || "y";
-  const columns = ["series", "point", "label", x, y];
-  const rows = figure.data
-    .map(readTrace)
-    .flatMap((trace) =>
-      trace.x.map((value, i) => [
-        trace.name,
-        cell(trace.customdata[i]),
-        cell(trace.text[i]),
-        cell(value),
-        cell(trace.y[i]),
-      ]),
-    );
-  const isUsed = columns.map((_, column) => column > 2 || rows.some((row) => row[column] !== ""));
-  const dropUnused = <T>(values: readonly T[]) => values.filter((_, column) => isUsed[column]);
-  return { columns: dropUnused(columns), rows: rows.map(dropUnused) };
+  const columns = columnsOf(figure.layout).filter(({ name }) => name !== "");
+  const traces = figure.data.filter(({ hoverinfo }) => hoverinfo !== "skip").map(readTrace);
+  const rows = traces.flatMap((trace) =>
+    trace.x.map((_, i) => columns.map(({ valueOf }) => cell(valueOf(trace, i)))),
+  );
+  const isUsed = columns.map((_, column) => rows.some((row) => row[column] !== ""));
+  const used = <T>(values: readonly T[]) => values.filter((_, column) => isUsed[column]);
+  return { columns: used(columns.map(({ name }) => name)), rows: rows.map(used) };
 }
 
 const quoteCell = (value: string) => (/[",\n\r]/.test(value) ? `"${value.replaceAll('"', '""')}"` : value);

@@ -1,6 +1,6 @@
 /** A figure with title, note, controls, table view and download menu. */
 
-import type { PlotlyDataLayoutConfig } from "plotly.js";
+import type { Layout, PlotlyDataLayoutConfig } from "plotly.js";
 import { type ReactNode, useRef, useState } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
@@ -11,6 +11,7 @@ import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
 
+import { escapeMarkup } from "./escape-markup";
 import { type FigureTable, figureTable, toCsv } from "./figure-data";
 
 /** A figure of the server or of this client. */
@@ -30,13 +31,24 @@ interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"
 /** An image has no web fonts, so its text is measured and drawn in the font that every system has. */
 const IMAGE_FONT = "sans-serif";
 
-async function saveImage(element: HTMLDivElement, name: string, format: "png" | "svg"): Promise<void> {
+const TITLE_HEIGHT = 28;
+
+/** The drawn layout with the figure's title above it. */
+function imageLayout(layout: Partial<Layout> | undefined, title: string): Partial<Layout> {
+  const margin = { ...layout?.margin, t: (layout?.margin?.t ?? 0) + TITLE_HEIGHT };
+  const font = { ...layout?.font, family: IMAGE_FONT };
+  const text = `<b>${String(escapeMarkup(title))}</b>`;
+  const place = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top" } as const;
+  return { ...layout, font, margin, title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } } };
+}
+
+async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure, format: "png" | "svg"): Promise<void> {
   const plotly = await loadPlotly();
   const { width, height } = element.getBoundingClientRect();
   // Plotly keeps the drawn figure in fields of the element.
   const { data, layout } = element as HTMLDivElement & PlotlyDataLayoutConfig;
-  const image = { data, layout: { ...layout, font: { ...layout?.font, family: IMAGE_FONT } } };
-  await plotly.downloadImage(image, { format, filename: name, width, height });
+  const image = { data, layout: imageLayout(layout, title) };
+  await plotly.downloadImage(image, { format, filename: name, width, height: height + TITLE_HEIGHT });
 }
 
 interface DownloadMenuProps {
@@ -51,7 +63,7 @@ function DownloadMenu({ figure, element }: DownloadMenuProps) {
     const plot = element();
     if (format === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
     else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
-    else if (plot !== null) void saveImage(plot, figure.name, format);
+    else if (plot !== null) void saveImage(plot, figure, format);
   };
   return (
     <MenuTrigger>

@@ -63,6 +63,7 @@ function figureOf(name: string, title: string, xaxis: object, traced: Traced, su
     title,
     data: traces(traced, summary.subjects),
     layout: {
+      meta: { columns: { label: "" } },
       scattermode: "group",
       scattergap: 0.25,
       xaxis,

@@ -34,7 +34,7 @@ const figure: FigureData = {
 test("only the current run has the accent colour, with its own intervals", () => {
   const { data, layout } = faithfulnessFigure(figure, "one", []);
   const [own, others, baseline] = data.map(readTrace);
-  expect(own?.y).toEqual(["one", "one at K 8"]);
+  expect(own).toMatchObject({ y: ["one", "one at K 8"], customdata: ["one", "one"] });
   expect(own?.role).toBe("this-run");
   expect(data[0]?.error_x).toMatchObject({ array: [1, 3], arrayminus: [4, 6] });
   expect(others).toMatchObject({ name: "other runs", role: "other", y: ["two"] });

@@ -18,6 +18,7 @@ function pointsOf(raw: RawTrace, keep: (run: unknown) => boolean): RawTrace {
     ...raw,
     x: kept(raw.x),
     y: kept(raw.y),
+    customdata: kept(runs),
     error_x: { ...bars, array: kept(bars.array), arrayminus: kept(bars.arrayminus) },
   };
 }
@@ -99,6 +100,7 @@ export function faithfulnessFigure(
     data,
     layout: {
       ...figure.layout,
+      meta: { columns: { point: ["run"], x: "loss increase, nats per token", y: "evaluation" } },
       // The server sets marks of one row side by side, which looks like rows that are off their names.
       scattermode: "overlay",
       yaxis: {

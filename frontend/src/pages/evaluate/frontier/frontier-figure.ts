@@ -87,6 +87,7 @@ export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title
     title,
     data,
     layout: {
+      meta: { columns: { point: ["run"] } },
       ...Object.fromEntries(
         shifted.slice(1).map((each, i) => [`xaxis${i + 2}`, { ...each, overlaying: "x", visible: false }]),
       ),

@@ -24,7 +24,7 @@ function trace(classes: readonly ProbedClass[], metric: Metric, [kind, name, sym
   const scores = classes.map(({ [kind]: score }) => score);
   const ends = scores.map((score) => {
     const [value, interval] = [scoreOf(score, metric) ?? 0, intervalOf(score, metric)];
-    return interval === null ? [0, 0] : [value - interval[0], interval[1] - value];
+    return interval === null ? [null, null] : [value - interval[0], interval[1] - value];
   });
   return {
     type: "scatter",
@@ -64,6 +64,7 @@ export function probeFigure({ classes }: ProbeSummary, metric: Metric): ViewedFi
     title: `${name} per class`,
     data: SERIES.map((series) => trace(classes, metric, series)),
     layout: {
+      meta: { columns: { label: "", y: "class" } },
       scattermode: "group",
       scattergap: 0.25,
       xaxis: {

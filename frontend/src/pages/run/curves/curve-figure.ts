@@ -141,6 +141,7 @@ export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): 
       ...(end === null ? [] : [endMarker(end, otherEnd, "this-run", digits)]),
     ],
     layout: {
+      meta: { columns: { y: name === "tokens_per_second" ? "tokens per second" : title } },
       margin: { l: 48, r: 52, t: 12, b: 38 },
       xaxis: { title: { text: "training tokens, millions" }, range: [0, axisEnd / MILLION], showgrid: false },
       yaxis: { type: scale, ...(scale === "log" ? logTicks(smoothed) : { rangemode: "tozero" }) },

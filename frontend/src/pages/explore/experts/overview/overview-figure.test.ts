@@ -1,5 +1,7 @@
 import { describe, expect, it } from "vitest";
 
+import { figureTable } from "@/components/plots/figure/figure-data";
+
 import {
   densityRange,
   namedPoints,
@@ -18,6 +20,8 @@ const FIGURE = {
   data: [
     {
       type: "scatter",
+      name: "Experts",
+      text: ["dates", "years", "no clear label"],
       x: [0.001, 0.0011, 0.5],
       y: [2, 2.05, 1],
       customdata: [
@@ -52,11 +56,21 @@ describe("overview of experts", () => {
     expect(overviewFigure(figure(), NAMES).data).toHaveLength(2);
   });
 
+  it("exports one row per expert, with density in percent", () => {
+    const { columns, rows } = figureTable(overviewFigure(figure(), NAMES));
+    expect(columns).toEqual(["expert", "label", "activation density, % of tokens", "mean activation when active"]);
+    expect(rows).toEqual([
+      ["7", "dates", "0.1", "2"],
+      ["8", "years", "0.11", "2.05"],
+      ["9", "no clear label", "50", "1"],
+    ]);
+  });
+
   it("connects each name with its point", () => {
     const annotations = overviewFigure(figure(), NAMES).layout.annotations as { text: string; x: number; ax: number }[];
     const dates = annotations.find(({ text }) => text === "dates");
-    expect(dates?.x).toBeCloseTo(-3);
-    expect(dates?.ax).toBeGreaterThan(-3);
+    expect(dates?.x).toBeCloseTo(-1);
+    expect(dates?.ax).toBeGreaterThan(-1);
   });
 
   it("shortens names to their first clause, at a word", () => {

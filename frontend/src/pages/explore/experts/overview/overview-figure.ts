@@ -1,8 +1,8 @@
 /** Prepares the server's scatter plot of experts: density in percent, names of labelled experts, selection. */
 
 import type { FigureData } from "@/api/types";
-import { cornerTitle, DENSITY_AXIS } from "@/components/plots/axes/axes";
-import { readTrace } from "@/components/plots/figure/figure-data";
+import { cornerTitle, DENSITY_AXIS, inPercent } from "@/components/plots/axes/axes";
+import { type ColumnNames, readTrace } from "@/components/plots/figure/figure-data";
 
 export interface OverviewPoint {
   readonly expert: number;
@@ -51,7 +51,7 @@ function nameAnnotation(name: string, point: OverviewPoint, x: number, y: number
   return {
     text: name,
     name: "name",
-    x: Math.log10(point.density),
+    x: Math.log10(100 * point.density),
     y: point.mean,
     axref: "x",
     ayref: "y",
@@ -73,17 +73,19 @@ export function namedPoints(points: readonly OverviewPoint[], count: number): re
   return strongest.toSorted((a, b) => a.density - b.density);
 }
 
+const COLUMNS = { series: "", point: ["expert"], y: "mean activation when active" } satisfies ColumnNames;
+
 export function overviewFigure(figure: FigureData, names: Names): FigureData {
   const points = overviewPoints(figure);
   const named = namedPoints(points, names.count);
   const lowest = Math.min(1, ...points.filter((point) => point.density > 0).map((point) => point.density));
-  const range = [Math.floor(Math.log10(lowest) * 2) / 2, 0.06] as const;
+  const range = [Math.floor(Math.log10(100 * lowest) * 2) / 2, 2.06] as const;
   const highest = Math.max(...points.map((point) => point.mean));
   const labels = {
     type: "scatter",
     mode: "markers",
     meta: { role: "labelled" },
-    x: named.map((point) => point.density),
+    x: named.map((point) => 100 * point.density),
     y: named.map((point) => point.mean),
     customdata: named.map((point) => [point.expert, point.label]),
     marker: { size: 6 },
@@ -95,13 +97,15 @@ export function overviewFigure(figure: FigureData, names: Names): FigureData {
     data: [
       ...figure.data.map((trace) => ({
         ...trace,
+        x: inPercent(trace.x),
         marker: { size: 3.5 },
-        hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3%}, mean activation %{y:.2f}<extra></extra>",
+        hovertemplate: "%{customdata[0]} %{text}<br>density %{x:.3f} %, mean activation %{y:.2f}<extra></extra>",
       })),
       labels,
     ],
     layout: {
       ...figure.layout,
+      meta: { columns: COLUMNS },
       margin: { l: 30, r: 14, t: 8, b: 38 },
       xaxis: { ...DENSITY_AXIS, range: [...range] },
       yaxis: { rangemode: "tozero", nticks: 6 },
@@ -120,6 +124,13 @@ export function overviewFigure(figure: FigureData, names: Names): FigureData {
   };
 }
 
+const MAP_COLUMNS = {
+  series: "",
+  point: ["expert", "", "activation density, share of tokens", "mean activation when active"],
+  x: "first principal component",
+  y: "second principal component",
+} satisfies ColumnNames;
+
 /** The similarity map. Only distances are meaningful, so its axes have no numbers. */
 export function mapFigure(figure: FigureData): FigureData {
   const meta = figure.data[0]?.meta as { readonly variance?: number } | undefined;
@@ -133,6 +144,7 @@ export function mapFigure(figure: FigureData): FigureData {
     })),
     layout: {
       ...figure.layout,
+      meta: { columns: MAP_COLUMNS },
       margin: { l: 14, r: 14, t: 8, b: 14 },
       xaxis: hiddenAxis,
       yaxis: hiddenAxis,
