@@ -231,7 +231,10 @@ def test_a_lasso_selection_filters_the_table(experts: Page) -> None:
     experts.mouse.up()
     expect(experts.get_by_role("heading", name="Selection")).to_be_visible()
     held = experts.locator(".selection .chip").inner_text().split()[0]
-    assert 0 < int(held.replace(",", "")) < 4096
+    assert 300 < int(held.replace(",", "")) < 4096
+    expect(experts.get_by_text("Too many for the link (at most 300)")).to_be_visible()
+    expect(experts.get_by_role("button", name="Save as list")).to_be_visible()
+    expect(experts).not_to_have_url(re.compile("lasso="))
     experts.get_by_role("button", name="Show in table").click()
     expect(count(experts)).to_have_text(f"{held} of 4,096")
     expect(experts).to_have_url(re.compile(r"[?&]among=\d"))
@@ -243,6 +246,7 @@ def test_a_small_selection_is_in_the_link(experts: Page) -> None:
     experts.goto(f"{experts.url}{'&' if '?' in experts.url else '?'}lasso=3,5")
     chip = experts.locator(".selection .chip")
     expect(chip).to_contain_text("2 experts")
+    expect(experts.get_by_role("button", name="Save as list")).to_have_count(0)
     experts.get_by_role("button", name="Clear selection").click()
     expect(experts).not_to_have_url(re.compile("lasso="))
     expect(chip).to_have_count(0)

@@ -26,6 +26,10 @@ export const GLOSSARY = {
     name: "99th percentile (p99)",
     text: "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
   },
+  activation_histogram: {
+    name: "Histogram of activations",
+    text: "Number of the expert’s active tokens by activation, on a log scale. Each histogram goes from 0 to the expert’s own maximum.",
+  },
   max_activation: { name: "Max activation", text: "Largest activation in the index." },
   above_half: {
     name: "Above half of max",

@@ -37,6 +37,9 @@ export const columnsParam: Param<readonly OptionalColumn[]> = {
   write: (columns) => (columns.length === 0 ? null : columns.join(",")),
 };
 
+/** Largest selection in the URL. With more, it would be longer than programs that share links accept. */
+export const MAX_IN_URL = 300;
+
 /** A selection of experts, by number. */
 export const expertsParam: Param<readonly number[]> = {
   read: (text) => (/^\d{1,9}(,\d{1,9})*$/.test(text ?? "") ? (text ?? "").split(",").map(Number) : []),

@@ -14,7 +14,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
-import type { View } from "@/pages/explore/experts/experts-params";
+import { MAX_IN_URL, type View } from "@/pages/explore/experts/experts-params";
 
 import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints, withSelection } from "./overview-figure";
 import { SelectionPane } from "./selection-pane";
@@ -33,8 +33,6 @@ interface OverviewProps {
   readonly onFilter: (experts: readonly number[]) => void;
 }
 
-/** With more, the URL would be longer than programs that share links accept. */
-const MAX_IN_URL = 300;
 const NO_EXPERTS: readonly number[] = [];
 
 function expertOf(point: PlotPoint): number {
@@ -127,10 +125,6 @@ export function Overview({ run, view, onView, onFilter, ...selecting }: Overview
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (figure === undefined || shownFigure === undefined)
     return <LoadingState label="Loading overview" rows={8} rowHeight={34} />;
-  const sampled =
-    figure.drawn < figure.total
-      ? `; ${formatCount(figure.drawn)} drawn: the extremes and a random sample of the rest`
-      : "";
   return (
     <section className="overview">
       <div className="pane">
@@ -138,7 +132,14 @@ export function Overview({ run, view, onView, onFilter, ...selecting }: Overview
           key={`${view} ${version}`}
           figure={shownFigure}
           title="All experts"
-          note={`${formatCount(figure.total)} of ${formatCount(run.num_experts)} experts are active${sampled}`}
+          note={
+            <>
+              {formatCount(figure.total)} of {formatCount(run.num_experts)} active
+              {figure.drawn < figure.total && (
+                <span title="The extremes and a random sample of the rest">; {formatCount(figure.drawn)} drawn</span>
+              )}
+            </>
+          }
           height={isNarrow ? 190 : HEIGHT}
           dragMode={drag}
           onSelect={onSelect}

@@ -12,6 +12,7 @@ import { Plot } from "@/components/plots/plot";
 import { Button } from "@/components/ui/button";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { MAX_IN_URL } from "@/pages/explore/experts/experts-params";
 
 import { type OverviewPoint, type DensityRange, densityRange } from "./overview-figure";
 
@@ -33,7 +34,7 @@ function DensityHistogram({ run }: { readonly run: RunSummary }) {
     <div className="pane selection">
       <div className="pane-h">
         <h2>Density</h2>
-        <span className="note">number of experts by activation density</span>
+        <span className="note">number of experts</span>
       </div>
       {figure !== undefined && <Plot figure={figure} height={HISTOGRAM_HEIGHT} label={figure.title} />}
       <FirstExperts run={run.name} />
@@ -76,6 +77,23 @@ function useAutomaticLabels(run: string, experts: readonly number[]) {
   return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
 }
 
+const fitsLink = (chosen: readonly OverviewPoint[]) => chosen.length <= MAX_IN_URL;
+
+/** A selection that the URL does not hold. */
+function NotInLink({ run, chosen }: Pick<SelectionPaneProps, "run" | "chosen">) {
+  return (
+    <p className="not-in-link" role="status">
+      Too many for the link (at most {MAX_IN_URL}):{" "}
+      <AddToList
+        run={run.name}
+        experts={chosen.map((point) => point.expert)}
+        className="btn sm"
+        label="Save as list"
+      />
+    </p>
+  );
+}
+
 function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
   const experts = chosen.map((point) => point.expert);
   return (
@@ -89,7 +107,7 @@ function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
       </span>
       <span className="grow" />
       <span className="selection-acts">
-        <AddToList run={run.name} experts={experts} className="btn sm" />
+        {fitsLink(chosen) && <AddToList run={run.name} experts={experts} className="btn sm" />}
         <Button size="small" onClick={() => onFilter(experts)}>
           Show in table
         </Button>
@@ -112,6 +130,7 @@ export function SelectionPane(props: SelectionPaneProps) {
   return (
     <div className="pane selection">
       <SelectionHead {...props} />
+      {!fitsLink(chosen) && <NotInLink run={run} chosen={chosen} />}
       <dl className="kv">
         <dt>Density</dt>
         <dd>

@@ -60,7 +60,7 @@ export const HEADERS: Readonly<Record<Column, ColumnHeader>> = {
   },
   recurrence: { title: "Found again", className: "c-recurrence num", sort: "recurrence", term: "recurrence" },
   top_tokens: { title: "Top tokens", className: "c-tokens", term: "top_tokens" },
-  histogram: { title: "Activations", className: "c-histogram", term: "activation" },
+  histogram: { title: "Activations", className: "c-histogram", term: "activation_histogram" },
 };
 
 const MAX_BAR_WIDTH = 33;
@@ -121,5 +121,5 @@ export const CELLS: Readonly<Record<Column, Cell>> = {
   kl_amplified: (row) => (row.kl_amplified === null ? "–" : formatFixed(row.kl_amplified, 4)),
   recurrence: (row) => formatFoundAgain(row),
   top_tokens: (row) => <TopTokens row={row} />,
-  histogram: (row) => <SparkHistogram counts={row.histogram} label="Activation histogram" />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };
