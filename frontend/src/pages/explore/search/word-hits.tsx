@@ -11,7 +11,6 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
-import { excerpt } from "@/lib/text/excerpt";
 import { formatFoundAgain, formatProbability, formatShare } from "@/lib/text/format";
 
 interface ReasonProps {
@@ -19,21 +18,9 @@ interface ReasonProps {
   readonly text: string;
 }
 
-/** The label from its matching word on. */
-function LabelMatch({ label, text }: { readonly label: string; readonly text: string }) {
-  const { before, match, after } = excerpt(label, text);
-  return (
-    <>
-      label: {before}
-      <mark>{match}</mark>
-      {after}
-    </>
-  );
-}
-
 function Reason({ hit, text }: ReasonProps) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
-  if (hit.matched === "label") return <LabelMatch label={hit.label ?? hit.automatic?.label ?? ""} text={text} />;
+  if (hit.matched === "label") return hit.label === null ? "automatic label" : "user label";
   if (hit.example !== null) return <MatchedText context={hit.example} query={text} />;
   if (hit.token === null || hit.token_share === null) return null;
   return (
@@ -68,7 +55,7 @@ function HitRow({ hit, row, text, withRecurrence }: HitRowProps) {
       <td className="num">{row === undefined ? "" : formatShare(row.density)}</td>
       {withRecurrence && <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>}
       <td className="s-tokens">
-        {row?.top_tokens.slice(0, 5).map((token) => (
+        {row?.top_tokens.slice(0, 4).map((token) => (
           <TokenChip key={token.id} text={token.text} />
         ))}
       </td>

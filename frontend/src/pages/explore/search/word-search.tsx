@@ -49,7 +49,8 @@ function Summary({ run, text, hits }: SummaryProps) {
   return (
     <div className="search-bar">
       <span className="count" role="status">
-        <b>{count}</b>, best match first{isCut && `; the first ${formatCount(experts.length)} are listed`}
+        <b>{count}</b>: matching labels first, then top tokens, then examples
+        {isCut && `; the first ${formatCount(experts.length)} are listed`}
       </span>
       <span className="see-all">
         {isCut && (
