@@ -6,6 +6,8 @@ import { useNow } from "@/hooks/use-now";
 import { formatDuration } from "@/lib/text/format";
 
 const CLOCK_MS = 5000;
+/** A shorter time is not shown: the last step often takes longer than its estimate. */
+const MIN_SHOWN_MS = 1000;
 
 interface RemainingProps {
   readonly done: number;
@@ -26,5 +28,6 @@ export function Remaining({ done, total, every }: RemainingProps) {
   const numDone = last.done - start.done;
   if (numDone === 0 || done >= total) return null;
   const left = ((last.at - start.at) / numDone) * (total - last.done) - (now - last.at);
-  return <>, about {formatDuration(Math.max(0, left) / 1000)} left</>;
+  if (left < MIN_SHOWN_MS) return null;
+  return <>, about {formatDuration(left / 1000)} left</>;
 }

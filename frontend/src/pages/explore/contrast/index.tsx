@@ -47,7 +47,9 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
       <label>
         {progress === null
           ? "Starting; the language model is loaded on first use"
-          : `${formatCount(progress.tokens)} of ${formatCount(progress.total)} tokens`}{" "}
+          : progress.tokens < progress.total
+            ? `${formatCount(progress.tokens)} of ${formatCount(progress.total)} tokens`
+            : "All tokens are done; testing the experts"}{" "}
         <progress value={progress === null ? 0 : progress.tokens / progress.total} />
       </label>
       {progress !== null && <Remaining done={progress.tokens} total={progress.total} every={1} />}
