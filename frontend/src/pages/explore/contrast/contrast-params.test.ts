@@ -14,4 +14,10 @@ test("two different kinds are chosen on opening", () => {
 test("own texts are compared if the run's text has no two kinds", () => {
   expect(chosenKinds(null, null, ["story"])).toEqual({ a: OWN_TEXT, b: OWN_TEXT });
   expect(chosenKinds(null, null, [])).toEqual({ a: OWN_TEXT, b: OWN_TEXT });
+  expect(chosenKinds("news", null, [])).toEqual({ a: OWN_TEXT, b: OWN_TEXT });
+});
+
+test("a link with kinds that the run's text does not have gets others", () => {
+  expect(chosenKinds("poem", "code", ["story", "code"])).toEqual({ a: "story", b: "code" });
+  expect(chosenKinds("poem", null, undefined)).toEqual({ a: "poem", b: OWN_TEXT });
 });

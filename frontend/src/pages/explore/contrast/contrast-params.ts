@@ -10,11 +10,17 @@ export const MAX_EXPERTS = 20_000;
 
 type Kinds = Readonly<Record<"a" | "b", string>>;
 
-/** The chosen kinds, where none is chosen the most frequent other one, and own text if there is none. */
-export function chosenKinds(a: string | null, b: string | null, kinds: readonly string[]): Kinds {
-  const other = (taken: string | null) => kinds.find((kind) => kind !== taken) ?? OWN_TEXT;
-  const first = a ?? (kinds.length > 1 ? other(b) : OWN_TEXT);
-  return { a: first, b: b ?? (kinds.length > 1 ? other(first) : OWN_TEXT) };
+/**
+ * The chosen kinds, where none is chosen the most frequent other one, and own text if there is none. A link may name a
+ * kind that the run's text does not have. While the kinds load, they are undefined.
+ */
+export function chosenKinds(a: string | null, b: string | null, kinds: readonly string[] | undefined): Kinds {
+  if (kinds === undefined) return { a: a ?? OWN_TEXT, b: b ?? OWN_TEXT };
+  const known = (kind: string | null) => (kind === OWN_TEXT || kinds.includes(kind ?? "") ? kind : null);
+  const other = (taken: string | null) =>
+    (kinds.length > 1 ? kinds.find((kind) => kind !== taken) : undefined) ?? OWN_TEXT;
+  const first = known(a) ?? other(known(b));
+  return { a: first, b: known(b) ?? other(first) };
 }
 
 export const CONTRAST_PARAMS = {

@@ -136,7 +136,7 @@ function TableHead({ unit, side }: { readonly unit: ContrastResult["unit"]; read
           Id
         </th>
         <th scope="col">Label</th>
-        <th className="num" scope="col">
+        <th className="num c-ratio" scope="col">
           <Term id="rate_ratio">{side === "a" ? "Density A / B" : "Density B / A"}</Term>{" "}
           <span className="unit">95 % interval</span>
         </th>
@@ -147,7 +147,7 @@ function TableHead({ unit, side }: { readonly unit: ContrastResult["unit"]; read
           Density B, %
         </th>
         <th className="num" scope="col">
-          Active {unit}s <span className="unit">A and B</span>
+          Active&nbsp;{unit}s <span className="unit">A and B</span>
         </th>
         <th className="num" scope="col">
           <Term id="q_value">q</Term>

@@ -45,14 +45,18 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
   return (
     <p role="status">
       <label>
-        {progress === null
-          ? "Starting; the language model is loaded on first use"
-          : progress.tokens < progress.total
-            ? `${formatCount(progress.tokens)} of ${formatCount(progress.total)} tokens`
-            : "All tokens are done; testing the experts"}{" "}
+        {progress === null ? (
+          "Starting; the language model is loaded on first use"
+        ) : progress.tokens < progress.total ? (
+          <>
+            {formatCount(progress.tokens)} of {formatCount(progress.total)} tokens
+            <Remaining done={progress.tokens} total={progress.total} every={1} />
+          </>
+        ) : (
+          "All tokens are done; testing the experts"
+        )}{" "}
         <progress value={progress === null ? 0 : progress.tokens / progress.total} />
       </label>
-      {progress !== null && <Remaining done={progress.tokens} total={progress.total} every={1} />}
     </p>
   );
 }
@@ -103,7 +107,7 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
       )}
       {work.status !== "working" && (
         <span className="dim">
-          Runs {formatCount(2 * tokens)} tokens through the model: about{" "}
+          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about{" "}
           {formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS)} for SmolLM2-135M on two idle CPU cores
         </span>
       )}
@@ -118,7 +122,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
   const work = useContrast(run.name, params);
   const kinds = error === null ? data?.kinds : [];
-  const chosen = chosenKinds(params.a, params.b, kinds?.map(({ kind }) => kind) ?? []);
+  const chosen = chosenKinds(params.a, params.b, kinds?.map(({ kind }) => kind));
   const choice = (side: Side) => {
     const kind = chosen[side];
     return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
@@ -158,7 +162,7 @@ function Contrast({ run }: { readonly run: RunSummary }) {
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && work.status === "idle" && <Explanation />}
+      {work.result === null && <Explanation />}
       {work.result !== null && (
         <ResultView
           result={work.result}

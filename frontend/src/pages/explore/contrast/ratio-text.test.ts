@@ -19,6 +19,7 @@ const contrast = (active_a: number, active_b: number, value: number, low: number
 test("the ratio is above 1 in its direction", () => {
   expect(ratioText(contrast(445, 8, 52.4, 20.2, 135.8), "a")).toEqual({ value: "× 52", interval: "20 to 136" });
   expect(ratioText(contrast(17, 1001, 0.0175, 0.005, 0.05), "b")).toEqual({ value: "× 57", interval: "20 to 200" });
+  expect(ratioText(contrast(70, 10, 7.02, 2.7, 99.7), "a")).toEqual({ value: "× 7.0", interval: "2.7 to 100" });
 });
 
 test("an expert that is active in one text only has no ratio", () => {

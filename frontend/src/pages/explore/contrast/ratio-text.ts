@@ -12,8 +12,11 @@ export function singleUnit({ units_a, units_b }: ContrastHit["contrast"], unit: 
 }
 
 /** Two significant digits without an exponent; all digits from 100 on. */
-const digits = (value: number) =>
-  value >= 100 ? formatCount(Math.round(value)) : String(Number(value.toPrecision(2)));
+function digits(value: number): string {
+  if (value >= 100) return formatCount(Math.round(value));
+  const text = value.toPrecision(2);
+  return text.includes("e") ? String(Number(text)) : text;
+}
 
 /**
  * In the direction in which it is above 1. An expert that is never active in the other text has no finite ratio; only

@@ -43,7 +43,7 @@ function chanceText({ chance, tested }: ContrastResult): string {
     chance.most_found === 0
       ? "no expert found"
       : `${formatFixed(chance.mean_found, 1)} experts found on average, ${formatCount(chance.most_found)} at most`;
-  return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of 1`;
+  return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of\u00a01`;
 }
 
 interface SummaryProps {
@@ -77,21 +77,25 @@ function Summary({ result, numExperts }: SummaryProps) {
           </li>
         )}
         <li>
-          Text A: {size(a)}. Text B: {size(b)}. Any difference between the two can be the cause: topic, style, length or
-          source.
+          A: {size(a)}. B: {size(b)}. Any difference between them can be the cause: topic, style, length or source.
         </li>
         <li>
           Control, {unit}s assigned to A and B at random, {chance.shuffles} times: {chanceText(result)}.
         </li>
-        <li>
-          Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
-          tokens in at least {min_units} {unit}s of both texts together.
-        </li>
-        <li>
-          Order: lower end of the ratio’s interval, largest first. A ratio that rests on a single {unit} is marked: it
-          is not reliable.
-        </li>
       </ul>
+      <details>
+        <summary>Tested experts and their order</summary>
+        <ul className="dim">
+          <li>
+            Tested: {formatCount(tested)} of {formatCount(numExperts)} experts, those with at least {min_tokens} active
+            tokens in at least {min_units} {unit}s of both texts together.
+          </li>
+          <li>
+            Order: lower end of the ratio’s interval, largest first. A ratio that rests on a single {unit} is marked: it
+            is not reliable.
+          </li>
+        </ul>
+      </details>
     </div>
   );
 }
@@ -142,7 +146,9 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
               ? `No expert is active clearly more often in ${side.toUpperCase()}`
               : "None of these experts has a label"
           }
-        />
+        >
+          {found.length === 0 && "With more tokens per text, or more documents, the test finds smaller differences."}
+        </EmptyState>
       ) : (
         <ContrastTable key={side} result={result} side={side} hits={shown} />
       )}

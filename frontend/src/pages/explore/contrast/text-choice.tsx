@@ -59,11 +59,13 @@ export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }
         {kinds?.length !== 0 && (
           <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
             <option value={OWN_TEXT}>Own text</option>
-            {kinds?.map((each) => (
-              <option key={each.kind} value={each.kind}>
-                {each.kind} ({formatPlural(each.documents, "document")})
-              </option>
-            ))}
+            <optgroup label="Kinds of the indexed text">
+              {kinds?.map((each) => (
+                <option key={each.kind} value={each.kind}>
+                  {each.kind} ({formatPlural(each.documents, "document")})
+                </option>
+              ))}
+            </optgroup>
           </select>
         )}
         <span className="grow" />
@@ -74,7 +76,7 @@ export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }
           </>
         )}
       </div>
-      {isOwn ? (
+      {isOwn && (
         <PromptBox
           label={`Documents of text ${side}`}
           placeholder="10 documents or more, separated by blank lines"
@@ -83,8 +85,6 @@ export function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }
           onSubmit={onSubmit}
           onOpen="leave-focus"
         />
-      ) : (
-        <p className="dim contrast-kind">Random documents of this kind from the run’s indexed text.</p>
       )}
     </section>
   );

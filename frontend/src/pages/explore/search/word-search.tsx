@@ -52,7 +52,7 @@ function Summary({ run, text, hits }: SummaryProps) {
         <b>{count}</b>: matching labels first, then top tokens, then examples
         {isCut && `; the first ${formatCount(experts.length)} are listed`}
       </span>
-      <span className="see-all">
+      <span className="see-all" aria-busy={data === undefined}>
         {isCut && (
           <Link className="link" to={links.page("experts", { search: text })}>
             See all {formatCount(total)} in the table
