@@ -6,6 +6,7 @@ import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { FigureData } from "@/api/types";
 import { loadPlotly, Plot, type PlotProps } from "@/components/plots/plot";
+import { readPalette } from "@/components/plots/palette";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
@@ -33,13 +34,14 @@ const IMAGE_FONT = "sans-serif";
 
 const TITLE_HEIGHT = 28;
 
-/** The drawn layout with the figure's title above it. */
+/** The drawn layout with the figure's title above it, on the theme's background instead of a transparent one. */
 function imageLayout(layout: Partial<Layout> | undefined, title: string): Partial<Layout> {
   const margin = { ...layout?.margin, t: (layout?.margin?.t ?? 0) + TITLE_HEIGHT };
   const font = { ...layout?.font, family: IMAGE_FONT };
   const text = `<b>${String(escapeMarkup(title))}</b>`;
   const place = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top" } as const;
-  return { ...layout, font, margin, title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } } };
+  const { surface: paper_bgcolor } = readPalette();
+  return { ...layout, paper_bgcolor, font, margin, title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } } };
 }
 
 async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure, format: "png" | "svg"): Promise<void> {
