@@ -12,7 +12,11 @@ export interface Trace {
   readonly text: readonly unknown[];
   readonly customdata: readonly unknown[];
   /** Lengths of the error bars below and above each point. */
-  readonly bars: { readonly along: "x" | "y"; readonly low: readonly unknown[]; readonly high: readonly unknown[] } | null;
+  readonly bars: {
+    readonly along: "x" | "y";
+    readonly low: readonly unknown[];
+    readonly high: readonly unknown[];
+  } | null;
 }
 
 const text = (value: unknown, fallback = "") => (typeof value === "string" ? value : fallback);
@@ -109,9 +113,7 @@ function columnsOf(layout: Layout): readonly Column[] {
 export function figureTable(figure: Pick<FigureData, "data" | "layout">): FigureTable {
   const columns = columnsOf(figure.layout).filter(({ name }) => name !== "");
   const traces = figure.data.filter(({ hoverinfo }) => hoverinfo !== "skip").map(readTrace);
-  const rows = traces.flatMap((trace) =>
-    trace.x.map((_, i) => columns.map(({ valueOf }) => cell(valueOf(trace, i)))),
-  );
+  const rows = traces.flatMap((trace) => trace.x.map((_, i) => columns.map(({ valueOf }) => cell(valueOf(trace, i)))));
   const isUsed = columns.map((_, column) => rows.some((row) => row[column] !== ""));
   const used = <T>(values: readonly T[]) => values.filter((_, column) => isUsed[column]);
   return { columns: used(columns.map(({ name }) => name)), rows: rows.map(used) };

@@ -41,7 +41,13 @@ function imageLayout(layout: Partial<Layout> | undefined, title: string): Partia
   const text = `<b>${String(escapeMarkup(title))}</b>`;
   const place = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top" } as const;
   const { surface: paper_bgcolor } = readPalette();
-  return { ...layout, paper_bgcolor, font, margin, title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } } };
+  return {
+    ...layout,
+    paper_bgcolor,
+    font,
+    margin,
+    title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } },
+  };
 }
 
 async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure, format: "png" | "svg"): Promise<void> {

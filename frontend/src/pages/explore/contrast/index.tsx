@@ -122,7 +122,11 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
   const work = useContrast(run.name, params);
   const kinds = error === null ? data?.kinds : [];
-  const chosen = chosenKinds(params.a, params.b, kinds?.map(({ kind }) => kind));
+  const chosen = chosenKinds(
+    params.a,
+    params.b,
+    kinds?.map(({ kind }) => kind),
+  );
   const choice = (side: Side) => {
     const kind = chosen[side];
     return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };

@@ -84,12 +84,7 @@ function NotInLink({ run, chosen }: Pick<SelectionPaneProps, "run" | "chosen">) 
   return (
     <p className="not-in-link" role="status">
       Too many for the link (at most {MAX_IN_URL}):{" "}
-      <AddToList
-        run={run.name}
-        experts={chosen.map((point) => point.expert)}
-        className="btn sm"
-        label="Save as list"
-      />
+      <AddToList run={run.name} experts={chosen.map((point) => point.expert)} className="btn sm" label="Save as list" />
     </p>
   );
 }
