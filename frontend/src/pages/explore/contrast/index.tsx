@@ -122,11 +122,8 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
   const work = useContrast(run.name, params);
   const kinds = error === null ? data?.kinds : [];
-  const chosen = chosenKinds(
-    params.a,
-    params.b,
-    kinds?.map(({ kind }) => kind),
-  );
+  const names = kinds?.map(({ kind }) => kind);
+  const chosen = chosenKinds(params.a, params.b, names);
   const choice = (side: Side) => {
     const kind = chosen[side];
     return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
