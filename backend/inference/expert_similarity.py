@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from mxd.backend.schemas.experts import USUAL
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.gates.base import ExpertSelection
 from mxd.trainer.layers.mxd import MxD
@@ -54,14 +56,21 @@ class ExpertSimilarity:
             by: compare gate directions (rows of G) or output scalings (rows of C).
             count: largest number of experts to return.
         """
-        rows, chunks = self._rows(by), self._chunks
-        direction_D = rows(slice(expert, expert + 1))[0]
-        norms_N = self._norms_of(by).to(direction_D.device)  # steering may have moved the layer to a GPU
-        direction_D = direction_D / norms_N[expert]
-        cosines_N = torch.cat([rows(chunk) @ direction_D for chunk in chunks]) / norms_N
+        cosines_N = self._cosines(expert, by)
         cosines_N[expert] = -torch.inf
         best = cosines_N.topk(min(count, len(cosines_N) - 1))
         return list(zip(best.indices.tolist(), best.values.clamp(-1, 1).tolist(), strict=True))
+
+    def usual(self, expert: int, by: By) -> float:
+        """Cosine similarity that 95 % of the experts do not exceed."""
+        return float(np.quantile(self._cosines(expert, by).float().cpu().numpy(), USUAL))
+
+    def _cosines(self, expert: int, by: By) -> Tensor:
+        rows = self._rows(by)
+        direction_D = rows(slice(expert, expert + 1))[0]
+        norms_N = self._norms_of(by).to(direction_D.device)  # steering may have moved the layer to a GPU
+        direction_D = direction_D / norms_N[expert]
+        return torch.cat([rows(chunk) @ direction_D for chunk in self._chunks]) / norms_N
 
     def plane(self, experts: Sequence[int]) -> Plane:
         """Principal plane of the normalised output scalings of some experts; of gate directions for other methods."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
@@ -23,8 +23,10 @@ FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test
 MAX_SEARCHES = 64
 QUOTES = " “\"'"
 """Characters before the first word of a label."""
-MIN_ACCURACY, MIN_RECALL = 0.65, 0.1
-"""Labels with a lower measured balanced accuracy or recall are not clear: pages do not use them as names."""
+MIN_ACCURACY, MIN_PRECISION, MIN_RECALL = 0.65, 0.25, 0.1
+"""A label with a lower measured balanced accuracy, precision or recall is weak: pages do not use it as a name."""
+MIN_DENSITY = 0.005
+"""Density from which a recall of 0 counts. Rarer experts have fewer than about 30 active tokens in the sample."""
 
 
 def automatic_labels(
@@ -36,12 +38,13 @@ def automatic_labels(
     """
     table = AutomaticLabelRecord
     query = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
+    density = _densities(session, run.id, among(session, ExpertRecord.expert, experts))
     labels_of: dict[int, list[AutomaticLabelRecord]] = defaultdict(list)
     for record in session.scalars(query):
         labels_of[record.expert].append(record)
     return {
         expert: tuple(
-            AutomaticLabel.model_validate(_served([getattr(record, name) for name in FIELDS]))
+            AutomaticLabel.model_validate(_served([getattr(record, name) for name in FIELDS], density.get(expert, 0.0)))
             for record in sorted(records, key=lambda record: (record.labeller == FEATURES, -record.balanced_accuracy))
         )
         for expert, records in labels_of.items()
@@ -65,16 +68,17 @@ class ShownLabels:
 
     rows: Mapping[int, tuple[Any, ...]]
     """Expert -> ``FIELDS``. Labels whose accuracy has the highest lower bound come first."""
+    density: Mapping[int, float] = field(default_factory=dict)
 
     def of(self, expert: int) -> dict[str, Any] | None:
         """Return the label of an expert as ``AutomaticLabel``."""
         row = self.rows.get(expert)
-        return None if row is None else _served(row)
+        return None if row is None else _served(row, self.density.get(expert, 0.0))
 
     @cached_property
     def best_first(self) -> Sequence[int]:
         """Experts with a clear label, best labels first."""
-        return [expert for expert, row in self.rows.items() if _served(row)["is_clear"]]
+        return [expert for expert, row in self.rows.items() if _served(row, self.density.get(expert, 0.0))["is_clear"]]
 
     @cached_property
     def like(self) -> Callable[[str], list[int]]:
@@ -118,13 +122,19 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
         current = best.get(expert)
         if current is None or _order(row) < _order(current):
             best[expert] = tuple(row)
-    densities = select(ExpertRecord.expert, ExpertRecord.density).where(ExpertRecord.run_id == run_id)
-    density = dict(session.execute(densities).all())
-    lowest = {expert: _lowest_accuracy(_served(row), density.get(expert, 0.0)) for expert, row in best.items()}
-    return ShownLabels({expert: best[expert] for expert in sorted(best, key=lambda expert: (-lowest[expert], expert))})
+    density = _densities(session, run_id)
+    lowest = {expert: _lowest_accuracy(row, density.get(expert, 0.0)) for expert, row in best.items()}
+    order = sorted(best, key=lambda expert: (-lowest[expert], expert))
+    return ShownLabels({expert: best[expert] for expert in order}, density)
 
 
-def _lowest_accuracy(label: Mapping[str, Any], density: float) -> float:
+def _densities(session: Session, run_id: int, *conditions: ColumnElement[bool]) -> dict[int, float]:
+    query = select(ExpertRecord.expert, ExpertRecord.density).where(ExpertRecord.run_id == run_id, *conditions)
+    return dict(session.execute(query).all())
+
+
+def _lowest_accuracy(row: Sequence[Any], density: float) -> float:
+    label = _served(row, density)
     interval = accuracy_interval(label, density)
     return (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
 
@@ -153,17 +163,24 @@ def _false_positive_rate(precision: float | None, recall: float | None, density:
     return min(recall * density / (1 - density) * (1 / precision - 1), 1.0)
 
 
-def _served(row: Sequence[Any]) -> dict[str, Any]:
+def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
     """Return ``FIELDS`` as ``AutomaticLabel``. Imported labels have no test examples, so no score was measured."""
     label = dict(zip(FIELDS, row, strict=True))
     if not label["test_examples"]:
         label["balanced_accuracy"] = None
-    return label | {"is_clear": _is_clear(label["balanced_accuracy"], label["recall"])}
+    weaknesses = _weaknesses(label["balanced_accuracy"], label["precision"], label["recall"], density)
+    return label | {"is_clear": not weaknesses, "weaknesses": weaknesses}
 
 
-def _is_clear(balanced_accuracy: float | None, recall: float | None) -> bool:
-    is_accurate = balanced_accuracy is None or balanced_accuracy >= MIN_ACCURACY
-    return is_accurate and (recall is None or recall >= MIN_RECALL)
+def _weaknesses(accuracy: float | None, precision: float | None, recall: float | None, density: float) -> list[str]:
+    """Return why a label is weak. A label without a match in the sample has no precision, and a recall of 0."""
+    is_recall_measured = recall is not None and (recall > 0 or density >= MIN_DENSITY)
+    is_low = {
+        f"balanced accuracy below {MIN_ACCURACY}": accuracy is not None and accuracy < MIN_ACCURACY,
+        f"precision below {MIN_PRECISION:.0%}": precision is not None and precision < MIN_PRECISION,
+        f"recall below {MIN_RECALL:.0%}": is_recall_measured and recall is not None and recall < MIN_RECALL,
+    }
+    return [weakness.replace("%", " %") for weakness, is_present in is_low.items() if is_present]
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

@@ -54,7 +54,9 @@ class AutomaticLabel(Schema):
     test_examples: int
     """Number of held-out examples."""
     is_clear: bool
-    """True if pages use the label as a name: neither its balanced accuracy nor its recall is measured and low."""
+    """True if pages use the label as a name, because it has no weakness."""
+    weaknesses: list[str]
+    """Measured scores that are too low for a name, such as ``recall below 10 %``."""
 
 
 class LabelScore(Schema):
@@ -233,6 +235,8 @@ class SimilarExpert(Schema):
 
 
 SimilarBy = Literal["gate", "output", "tokens", "coactivation"]
+USUAL = 0.95
+"""Share of the experts that are not more similar than ``SimilarExperts.usual``."""
 
 
 class SimilarExperts(Schema):
@@ -243,6 +247,9 @@ class SimilarExperts(Schema):
     activation counts per token id. coactivation: Jaccard index of active tokens."""
     experts: tuple[SimilarExpert, ...]
     """Most similar first."""
+    usual: float | None
+    """Similarity that 95 % of all experts do not exceed; null for ``coactivation``, where only experts above chance are
+    listed."""
     active_tokens: int | None
     """Number of sampled tokens on which the expert is active, which ``tokens`` and ``coactivation`` are counted on;
     null for similarities of weights."""

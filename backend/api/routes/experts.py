@@ -204,15 +204,23 @@ def similar(
         record = find_run(session, run)
         queries.check_expert(record, expert)
         loaded = services.library.run(run)
-        active_tokens, enough_tokens = None, True
+        active_tokens, enough_tokens, usual = None, True, None
         if by == "gate" or by == "output":
             pairs = loaded.similarity.similar(expert, by, limit)
+            usual = loaded.similarity.usual(expert, by)
         else:
             sample = services.together.of(session, find_index(session, record))
             active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
             pairs = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
+            usual = sample.usual_by_tokens(expert) if by == "tokens" else None
         similar_experts = queries.with_names(session, record, pairs, loaded.vocabulary)
-        return SimilarExperts(by=by, experts=similar_experts, active_tokens=active_tokens, enough_tokens=enough_tokens)
+        return SimilarExperts(
+            by=by,
+            experts=similar_experts,
+            usual=usual,
+            active_tokens=active_tokens,
+            enough_tokens=enough_tokens,
+        )
 
 
 @router.get("/experts/{expert}/coactivation")

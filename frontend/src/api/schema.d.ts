@@ -1485,7 +1485,7 @@ export interface components {
             balanced_accuracy: number | null;
             /**
              * Is Clear
-             * @description True if pages use the label as a name: neither its balanced accuracy nor its recall is measured and low.
+             * @description True if pages use the label as a name, because it has no weakness.
              */
             is_clear: boolean;
             /** Label */
@@ -1510,6 +1510,11 @@ export interface components {
              * @description Number of held-out examples.
              */
             test_examples: number;
+            /**
+             * Weaknesses
+             * @description Measured scores that are too low for a name, such as ``recall below 10 %``.
+             */
+            weaknesses: string[];
         };
         /**
          * BenchmarkDifference
@@ -5935,6 +5940,12 @@ export interface components {
              * @description Most similar first.
              */
             experts: components["schemas"]["SimilarExpert"][];
+            /**
+             * Usual
+             * @description Similarity that 95 % of all experts do not exceed; null for ``coactivation``, where only experts above chance are
+             *     listed.
+             */
+            usual: number | null;
         };
         /**
          * SingularDirection

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mxd.backend.queries.automatic_labels import FIELDS, ShownLabels
 
 
@@ -35,9 +37,22 @@ def test_weak_labels_are_not_found() -> None:
     assert _labels(("Numbers", 0.6), ("Numbers", 0.66)).like("NUMBERS") == [1]
 
 
-def test_an_accurate_label_that_misses_most_active_tokens_is_not_clear() -> None:
-    recalls = (0.05, 0.1, None)
-    rows = {expert: ("Numbers", "features", 0.9, 1.0, recall, 20) for expert, recall in enumerate(recalls)}
-    labels = ShownLabels(rows)
-    assert [label["is_clear"] for label in map(labels.of, rows) if label is not None] == [False, True, True]
-    assert labels.best_first == [1, 2]
+@pytest.mark.parametrize(
+    ("precision", "recall", "density", "weaknesses"),
+    [
+        (1.0, 0.05, 0.001, ["recall below 10 %"]),
+        (1.0, 0.1, 0.001, []),
+        (0.24, 0.05, 0.001, ["precision below 25 %", "recall below 10 %"]),
+        (None, None, 0.1, []),
+        (None, 0.0, 0.001, []),
+        (None, 0.0, 0.1, ["recall below 10 %"]),
+    ],
+)
+def test_an_accurate_label_may_be_too_weak_for_a_name(
+    precision: float | None, recall: float | None, density: float, weaknesses: list[str]
+) -> None:
+    labels = ShownLabels({7: ("Numbers", "features", 0.9, precision, recall, 20)}, {7: density})
+    label = labels.of(7)
+    assert label is not None
+    assert (label["weaknesses"], label["is_clear"]) == (weaknesses, not weaknesses)
+    assert labels.best_first == ([] if weaknesses else [7])

@@ -1,17 +1,23 @@
 /** An automatic label, always marked as such, with its score. */
 
 import type { AutomaticLabel } from "@/api/types";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatPercent } from "@/lib/text/format";
 
-/** The label, or null if the server says that its measured accuracy or recall is too low for a name. */
+/** The label, or null if the server says that it is too weak for a name. */
 export function shownAutomatic(automatic: AutomaticLabel | null | undefined): AutomaticLabel | null {
   return automatic?.is_clear === true ? automatic : null;
 }
 
-export function describeAutomaticLabel({ labeller, balanced_accuracy, test_examples }: AutomaticLabel): string {
+export function describeAutomaticLabel(automatic: AutomaticLabel): string {
+  const { labeller, balanced_accuracy, precision, recall, test_examples } = automatic;
   const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
   if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;
-  return `Automatic label ${by}; balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
+  const score = `balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
+  const onTokens =
+    precision === null || recall === null
+      ? ""
+      : `; on a sample of tokens, precision ${formatPercent(precision, 0)} %, recall ${formatPercent(recall, 0)} %`;
+  return `Automatic label ${by}; ${score}${onTokens}`;
 }
 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {

@@ -90,7 +90,7 @@ export const GLOSSARY = {
   },
   weak_label: {
     name: "No clear label",
-    text: "The expert has an automatic label, but its balanced accuracy is below 0.65 or its recall is below 10 %. Such a label is not used as a name. The expert’s page shows it with its scores.",
+    text: "The expert has an automatic label, but its balanced accuracy is below 0.65, its precision below 25 %, or its recall below 10 %. Such a label is not used as a name. The expert’s page shows it with its scores.",
   },
   no_label: {
     name: "No label yet",

@@ -198,8 +198,7 @@ function NotMeasured({ command }: { readonly command: string }) {
         <h2>Effect on the output</h2>
       </div>
       <p className="ablation-note">
-        No direct logit effect or ablation effect is stored for this expert. A user’s label may rest on other evidence,
-        such as steering. To measure the effects, run:
+        No direct logit effect or ablation effect is stored for this expert. To measure them, run:
       </p>
       <Command text={command} />
     </section>

@@ -74,7 +74,8 @@ export function Recurrence({ recurrence, row }: RecurrenceProps) {
         </table>
       )}
       <p className="ablation-note">
-        Compared on {formatCount(tokens)} tokens; experts need {formatCount(min_tokens)} active ones.
+        Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
+        tokens; experts need {formatCount(min_tokens)} active ones.
       </p>
     </section>
   );

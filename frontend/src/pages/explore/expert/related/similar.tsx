@@ -70,6 +70,9 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           which it is active{!data.enough_tokens && ": too few to rely on"}.
         </p>
       )}
+      {data?.usual != null && (
+        <p className="ablation-note">For comparison: 95 % of all experts are at {formatFixed(data.usual)} or below.</p>
+      )}
       {error !== null && <ErrorState error={error} />}
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
       {data !== undefined && (

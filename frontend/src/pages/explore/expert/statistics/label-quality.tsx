@@ -3,7 +3,6 @@
 import type { ReactNode } from "react";
 
 import type { AutomaticLabel, ExpertDetail } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { Term } from "@/components/terms/term";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 
@@ -65,27 +64,28 @@ function Scores({ automatic, interval }: ScoresProps) {
 
 export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
   const { automatic, label } = detail.row;
-  if (label !== null && detail.label_scores.length === 0)
-    return (
-      <section>
-        <p className="ablation-note">The label was written by a user. It is not tested.</p>
-      </section>
-    );
-  if (label !== null || automatic === null) return null;
+  const isUserLabelUntested = label !== null && detail.label_scores.length === 0;
   return (
-    <section>
-      <div className="pane-h">
-        <h2>
-          <Term id="automatic_label">Automatic label</Term>
-        </h2>
-        <span className="note">{automatic.label}</span>
-      </div>
-      <Scores automatic={automatic} interval={detail.accuracy_interval} />
-      {shownAutomatic(automatic) === null && (
-        <p className="ablation-note">
-          The label is too weak for the expert’s name: accuracy below 0.65 or recall below 10 %.
-        </p>
+    <>
+      {isUserLabelUntested && (
+        <section>
+          <p className="ablation-note">The label was written by a user. It is not tested.</p>
+        </section>
       )}
-    </section>
+      {automatic !== null && (
+        <section>
+          <div className="pane-h">
+            <h2>
+              <Term id="automatic_label">Automatic label</Term>
+            </h2>
+            <span className="note">{automatic.label}</span>
+          </div>
+          <Scores automatic={automatic} interval={detail.accuracy_interval} />
+          {!automatic.is_clear && (
+            <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
+          )}
+        </section>
+      )}
+    </>
   );
 }
