@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from mxd.backend.schemas.experts import USUAL
+from mxd.backend.inference.closest import Closest, closest
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.gates.base import ExpertSelection
 from mxd.trainer.layers.mxd import MxD
@@ -48,29 +47,20 @@ class ExpertSimilarity:
         self._lock = Lock()
         self._norms: dict[By, Tensor] = {}
 
-    def similar(self, expert: int, by: By, count: int) -> list[tuple[int, float]]:
-        """The ``count`` most similar other experts with their cosine similarities, best first.
+    def similar(self, expert: int, by: By, count: int) -> Closest:
+        """The ``count`` other experts with the largest cosine similarities.
 
         Args:
             expert: an expert of the run.
             by: compare gate directions (rows of G) or output scalings (rows of C).
             count: largest number of experts to return.
         """
-        cosines_N = self._cosines(expert, by)
-        cosines_N[expert] = -torch.inf
-        best = cosines_N.topk(min(count, len(cosines_N) - 1))
-        return list(zip(best.indices.tolist(), best.values.clamp(-1, 1).tolist(), strict=True))
-
-    def usual(self, expert: int, by: By) -> float:
-        """Cosine similarity that 95 % of the experts do not exceed."""
-        return float(np.quantile(self._cosines(expert, by).float().cpu().numpy(), USUAL))
-
-    def _cosines(self, expert: int, by: By) -> Tensor:
         rows = self._rows(by)
         direction_D = rows(slice(expert, expert + 1))[0]
         norms_N = self._norms_of(by).to(direction_D.device)  # steering may have moved the layer to a GPU
         direction_D = direction_D / norms_N[expert]
-        return torch.cat([rows(chunk) @ direction_D for chunk in self._chunks]) / norms_N
+        cosines_N = torch.cat([rows(chunk) @ direction_D for chunk in self._chunks]) / norms_N
+        return closest(cosines_N.float().cpu().numpy(), expert, count)
 
     def plane(self, experts: Sequence[int]) -> Plane:
         """Principal plane of the normalised output scalings of some experts; of gate directions for other methods."""

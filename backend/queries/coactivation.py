@@ -17,9 +17,9 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend import schemas
+from mxd.backend.inference.closest import Closest, closest
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import with_names
-from mxd.backend.schemas.experts import USUAL
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.wilson import wilson_interval
@@ -127,29 +127,20 @@ class CoactivationIndex:
         offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
         return np.bincount(self._experts_P[np.repeat(starts, lengths) + offsets], minlength=self.num_experts)
 
-    def by_overlap(self, expert: int, limit: int) -> list[tuple[int, float]]:
-        """Return the experts with the most similar active tokens, as (expert, Jaccard index), best first."""
-        return [(one.expert, one.jaccard) for one in self.companions(expert, 0, limit)]
+    def by_overlap(self, expert: int, limit: int) -> Closest:
+        """Return the experts with the most similar active tokens, by Jaccard index. Only those above chance count."""
+        return Closest([(one.expert, one.jaccard) for one in self.companions(expert, 0, limit)], None)
 
-    def by_tokens(self, expert: int, limit: int) -> list[tuple[int, float]]:
-        """Return the experts with the most similar token counts, as (expert, cosine), best first."""
-        cosines_N = self._token_cosines(expert)
-        cosines_N[expert] = 0
-        best = np.argsort(-cosines_N, kind="stable")[:limit]
-        return [(other, float(min(cosines_N[other], 1.0))) for other in best.tolist() if cosines_N[other] > 0]
-
-    def usual_by_tokens(self, expert: int) -> float:
-        """Return the cosine of token counts that 95 % of the experts do not exceed."""
-        return float(np.quantile(self._token_cosines(expert), USUAL))
-
-    def _token_cosines(self, expert: int) -> NDArray[np.float64]:
+    def by_tokens(self, expert: int, limit: int) -> Closest:
+        """Return the experts with the most similar token counts, by cosine."""
         tokens, counts = np.unique(self._token_ids_T[self.tokens_of(expert)], return_counts=True)
         weights = counts / max(np.sqrt((counts.astype(float) ** 2).sum()), 1e-12)
         cosines_N = np.zeros(self.num_experts)
         ends = np.searchsorted(self._weight_token, np.stack([tokens, tokens + 1]))
         for start, end, weight in zip(*ends.tolist(), weights.tolist(), strict=True):
             cosines_N[self._weight_expert[start:end]] += weight * self._weight[start:end]
-        return cosines_N
+        found = closest(cosines_N, expert, limit)
+        return found._replace(experts=[pair for pair in found.experts if pair[1] > 0])
 
 
 def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:

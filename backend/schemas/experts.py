@@ -235,8 +235,6 @@ class SimilarExpert(Schema):
 
 
 SimilarBy = Literal["gate", "output", "tokens", "coactivation"]
-USUAL = 0.95
-"""Share of the experts that are not more similar than ``SimilarExperts.usual``."""
 
 
 class SimilarExperts(Schema):
@@ -247,9 +245,9 @@ class SimilarExperts(Schema):
     activation counts per token id. coactivation: Jaccard index of active tokens."""
     experts: tuple[SimilarExpert, ...]
     """Most similar first."""
-    usual: float | None
-    """Similarity that 95 % of all experts do not exceed; null for ``coactivation``, where only experts above chance are
-    listed."""
+    p95: float | None
+    """95th percentile of the similarity over all other experts; null for ``coactivation``, where only experts above
+    chance are listed."""
     active_tokens: int | None
     """Number of sampled tokens on which the expert is active, which ``tokens`` and ``coactivation`` are counted on;
     null for similarities of weights."""

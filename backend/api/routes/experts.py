@@ -204,20 +204,18 @@ def similar(
         record = find_run(session, run)
         queries.check_expert(record, expert)
         loaded = services.library.run(run)
-        active_tokens, enough_tokens, usual = None, True, None
+        active_tokens, enough_tokens = None, True
         if by == "gate" or by == "output":
-            pairs = loaded.similarity.similar(expert, by, limit)
-            usual = loaded.similarity.usual(expert, by)
+            found = loaded.similarity.similar(expert, by, limit)
         else:
             sample = services.together.of(session, find_index(session, record))
             active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
-            pairs = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
-            usual = sample.usual_by_tokens(expert) if by == "tokens" else None
-        similar_experts = queries.with_names(session, record, pairs, loaded.vocabulary)
+            found = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
+        similar_experts = queries.with_names(session, record, found.experts, loaded.vocabulary)
         return SimilarExperts(
             by=by,
             experts=similar_experts,
-            usual=usual,
+            p95=found.p95,
             active_tokens=active_tokens,
             enough_tokens=enough_tokens,
         )

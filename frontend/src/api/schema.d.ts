@@ -5941,11 +5941,11 @@ export interface components {
              */
             experts: components["schemas"]["SimilarExpert"][];
             /**
-             * Usual
-             * @description Similarity that 95 % of all experts do not exceed; null for ``coactivation``, where only experts above chance are
-             *     listed.
+             * P95
+             * @description 95th percentile of the similarity over all other experts; null for ``coactivation``, where only experts above
+             *     chance are listed.
              */
-            usual: number | null;
+            p95: number | null;
         };
         /**
          * SingularDirection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from fastapi.testclient import TestClient
@@ -57,6 +58,8 @@ def test_similar_experts_are_those_with_the_largest_cosine(live_client: TestClie
     answer = live_client.get("/api/runs/small/experts/7/similar", params={"by": by, "limit": 5}).json()
     assert [expert["expert"] for expert in answer["experts"]] == best.indices.tolist()
     assert [expert["similarity"] for expert in answer["experts"]] == pytest.approx(best.values.tolist(), abs=1e-5)
+    others_N = np.delete(cosines_N.numpy(), 7)
+    assert answer["p95"] == pytest.approx(np.percentile(others_N, 95), abs=1e-5)
 
 
 def test_no_more_similar_experts_than_there_are(live_client: TestClient) -> None:

@@ -44,8 +44,8 @@ def test_weak_labels_are_not_found() -> None:
         (1.0, 0.1, 0.001, []),
         (0.24, 0.05, 0.001, ["precision below 25 %", "recall below 10 %"]),
         (None, None, 0.1, []),
-        (None, 0.0, 0.001, []),
-        (None, 0.0, 0.1, ["recall below 10 %"]),
+        (None, 0.0, 0.0001, []),
+        (None, 0.0, 0.001, ["recall below 10 %"]),
     ],
 )
 def test_an_accurate_label_may_be_too_weak_for_a_name(

@@ -76,7 +76,7 @@ function Intro({ run }: { readonly run: RunSummary }) {
           paper
         </a>
         ). A gate activates a few of them on each token, and their outputs add up. Each expert can be inspected and
-        edited alone. The one below was chosen for its clear examples; most are less clear.
+        edited alone.
       </p>
       <p>
         This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}

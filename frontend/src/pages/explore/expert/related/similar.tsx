@@ -70,8 +70,8 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           which it is active{!data.enough_tokens && ": too few to rely on"}.
         </p>
       )}
-      {data?.usual != null && (
-        <p className="ablation-note">For comparison: 95 % of all experts are at {formatFixed(data.usual)} or below.</p>
+      {data?.p95 != null && (
+        <p className="ablation-note">95th percentile over all other experts: {formatFixed(data.p95)}.</p>
       )}
       {error !== null && <ErrorState error={error} />}
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
