@@ -139,8 +139,8 @@ class CoactivationIndex:
         ends = np.searchsorted(self._weight_token, np.stack([tokens, tokens + 1]))
         for start, end, weight in zip(*ends.tolist(), weights.tolist(), strict=True):
             cosines_N[self._weight_expert[start:end]] += weight * self._weight[start:end]
-        found = closest(cosines_N, expert, limit)
-        return found._replace(experts=[pair for pair in found.experts if pair[1] > 0])
+        most_similar = closest(cosines_N, expert, limit)
+        return most_similar._replace(experts=[pair for pair in most_similar.experts if pair[1] > 0])
 
 
 def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:

@@ -206,16 +206,16 @@ def similar(
         loaded = services.library.run(run)
         active_tokens, enough_tokens = None, True
         if by == "gate" or by == "output":
-            found = loaded.similarity.similar(expert, by, limit)
+            most_similar = loaded.similarity.similar(expert, by, limit)
         else:
             sample = services.together.of(session, find_index(session, record))
             active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
-            found = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
-        similar_experts = queries.with_names(session, record, found.experts, loaded.vocabulary)
+            most_similar = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
+        similar_experts = queries.with_names(session, record, most_similar.experts, loaded.vocabulary)
         return SimilarExperts(
             by=by,
             experts=similar_experts,
-            p95=found.p95,
+            p95=most_similar.p95,
             active_tokens=active_tokens,
             enough_tokens=enough_tokens,
         )
