@@ -1,8 +1,15 @@
 import { expect, test } from "vitest";
 
-import type { Frontier, FrontierLine, FrontierPoint } from "@/api/types";
+import type { Frontier, FrontierLine, FrontierPoint, RunSummary } from "@/api/types";
 
-import { errorNote, frontierVerdict, intervalNote, routingNote, truncationNote } from "./frontier-verdict";
+import {
+  conditionsNotes,
+  errorNote,
+  frontierVerdict,
+  intervalNote,
+  routingNote,
+  truncationNote,
+} from "./frontier-verdict";
 
 const estimate = (value: number, half: number) => ({ value, low: value - half, high: value + half });
 
@@ -44,16 +51,46 @@ const frontier = (...lines: FrontierLine[]): Frontier => ({
 });
 
 test("the verdict names the lower run at each K, with the paired interval", () => {
-  expect(frontierVerdict(frontier(ONE, TWO))).toBe(
-    "At K = 24, two raises the loss less than one, by 0.0050 nats per token (95 % interval 0.0010 to 0.0090). " +
-      "At K = 6, one and two do not differ clearly.",
-  );
+  expect(frontierVerdict(frontier(ONE, TWO))).toEqual([
+    "two raises the loss less than one, by 0.0050 (0.0010 to 0.0090) nats per token at K = 24; " +
+      "they do not differ clearly at K = 6.",
+  ]);
+});
+
+test("each other run has a verdict of its own, with the K of either sign together", () => {
+  const lower = line("three", false, [
+    point(6, 0.09, { difference: estimate(-0.02, 0.01) }),
+    point(24, 0.04, { difference: estimate(-0.01, 0.005) }),
+  ]);
+  const level = line("four", false, [point(24, 0.03, { difference: estimate(0, 0.01) })]);
+  expect(frontierVerdict(frontier(ONE, lower, level))).toEqual([
+    "one raises the loss less than three, by 0.0200 (0.0100 to 0.0300) nats per token at K = 6 " +
+      "and by 0.0100 (0.0050 to 0.0150) nats per token at K = 24.",
+    "one and four do not differ clearly at K = 24.",
+  ]);
 });
 
 test("a line alone is described by its course", () => {
-  expect(frontierVerdict(frontier(ONE))).toMatch(
+  expect(frontierVerdict(frontier(ONE))[0]).toMatch(
     /^From K = 6 to 24, .* from 0\.0800 \(0\.0700 to 0\.0900\) to 0\.0300/,
   );
+});
+
+test("equal conditions are said once, unequal ones with the names of the runs", () => {
+  const settings = { trained_tokens: 1000, parameters: 500, k: 24, text: "t", target_tokens: 1000 };
+  const summary = (name: string, rest: object = {}) => ({ ...settings, name, ...rest }) as unknown as RunSummary;
+  const three = line("three", false, [point(24, 0.04)]);
+  const all = frontier(ONE, TWO, three);
+  expect(
+    conditionsNotes(
+      all,
+      ["one", "two", "three"].map((name) => summary(name)),
+    ),
+  ).toEqual([expect.stringMatching(/^Equal conditions/)]);
+  expect(conditionsNotes(all, [summary("one"), summary("two"), summary("three", { parameters: 900 })])).toEqual([
+    expect.stringMatching(/^one and two. Equal conditions/),
+    expect.stringMatching(/^one and three. Not a fair comparison/),
+  ]);
 });
 
 test("truncated runs are named", () => {

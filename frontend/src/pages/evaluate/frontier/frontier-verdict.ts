@@ -33,26 +33,39 @@ function course({ name, points }: FrontierLine): string {
 
 type Compared = FrontierPoint & { readonly difference: Estimate };
 
-/** The K at which one line is clearly lower than the other, and those at which neither is. */
+/** One sentence: the K at which one line is clearly lower than the other, and those at which neither is. */
 function comparison(own: string, { name, points }: FrontierLine): string {
   const compared = points.filter((point): point is Compared => point.difference !== null);
-  const clear = compared.filter(({ difference }) => isClear(difference));
+  const lower = (sign: 1 | -1) =>
+    compared.filter(({ difference }) => isClear(difference) && difference.value * sign > 0);
   const unclear = compared.filter(({ difference }) => !isClear(difference)).map(({ k }) => k);
-  const sentences = clear.map(({ k, difference: { value, low, high } }) => {
-    const [lower, higher, ends] = value > 0 ? [name, own, [low, high]] : [own, name, [-high, -low]];
-    const size = `${formatFixed(Math.abs(value), 4)} nats per token (95 % interval ${interval({ low: ends[0] ?? 0, high: ends[1] ?? 0 })})`;
-    return `At K = ${k}, ${lower} raises the loss less than ${higher}, by ${size}.`;
-  });
-  if (unclear.length > 0) sentences.push(`At K = ${listed(unclear)}, ${own} and ${name} do not differ clearly.`);
-  return sentences.join(" ");
+  const clauses = [
+    { winner: name, loser: own, points: lower(1), sign: 1 as const },
+    { winner: own, loser: name, points: lower(-1), sign: -1 as const },
+  ].flatMap(({ winner, loser, points: clear, sign }) =>
+    clear.length === 0 ? [] : [`${winner} raises the loss less than ${loser}, ${listed(sizes(clear, sign))}`],
+  );
+  if (unclear.length > 0) {
+    const pair = clauses.length === 0 ? `${own} and ${name}` : "they";
+    clauses.push(`${pair} do not differ clearly at K = ${listed(unclear)}`);
+  }
+  return clauses.length === 0 ? "" : `${clauses.join("; ")}.`;
 }
 
+/** By how much at each K, with the interval. The sign turns the difference round for the run that is lower. */
+const sizes = (points: readonly Compared[], sign: 1 | -1) =>
+  points.map(({ k, difference: { value, low, high } }) => {
+    const ends = sign > 0 ? { low, high } : { low: -high, high: -low };
+    return `by ${formatFixed(Math.abs(value), 4)} (${interval(ends)}) nats per token at K = ${k}`;
+  });
+
 /** The verdict: the current run's line against each other line, or its own course if there is none. */
-export function frontierVerdict(frontier: Frontier): string {
+export function frontierVerdict(frontier: Frontier): string[] {
   const own = ownLine(frontier);
-  if (own === undefined) return "";
+  if (own === undefined) return [];
   const others = frontier.lines.filter((line) => !line.own).map((line) => comparison(own.name, line));
-  return others.filter((text) => text !== "").join(" ") || course(own);
+  const clear = others.filter((text) => text !== "");
+  return clear.length > 0 ? clear : [course(own)].filter((text) => text !== "");
 }
 
 /** Points of runs that were trained at another K; null if there are none. */
@@ -127,10 +140,19 @@ export function errorNote(frontier: Frontier): string | null {
   return texts.length === 0 ? null : `Lower normalised MSE: ${texts.join("; ")}. Not tested in pairs.`;
 }
 
-/** Whether two lines of single runs were trained under equal conditions; null if there are no two. */
-export function conditionsNote({ lines }: Frontier, runs: readonly RunSummary[]): string | null {
-  const [one, other, ...rest] = lines.flatMap((line) => runs.filter(({ name }) => line.runs.includes(name)));
-  return one === undefined || other === undefined || rest.length > 0 ? null : fairness(one, other);
+/** Whether the current run and each other one were trained under equal conditions; each answer once. */
+export function conditionsNotes({ lines }: Frontier, runs: readonly RunSummary[]): string[] {
+  const summaries = (line: FrontierLine) => runs.filter(({ name }) => line.runs.includes(name));
+  const [own, ...more] = lines.filter((line) => line.own).flatMap(summaries);
+  if (own === undefined || more.length > 0) return [];
+  const answers = lines
+    .filter((line) => !line.own)
+    .flatMap(summaries)
+    .map((other) => ({ name: other.name, text: fairness(own, other) }));
+  const [first] = answers;
+  if (first === undefined) return [];
+  if (answers.every(({ text }) => text === first.text)) return [first.text];
+  return answers.map(({ name, text }) => `${own.name} and ${name}. ${text}`);
 }
 
 /** What the intervals cover. */

@@ -23,7 +23,7 @@ import { formatCount } from "@/lib/text/format";
 import { frontierFigure, MEASURES } from "./frontier-figure";
 import { FrontierTable } from "./frontier-table";
 import {
-  conditionsNote,
+  conditionsNotes,
   errorNote,
   frontierVerdict,
   intervalNote,
@@ -73,7 +73,7 @@ function SizeFigure({ run }: { readonly run: RunSummary }) {
 function FrontierView({ frontier, run }: { readonly frontier: Frontier; readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const notes = [
-    conditionsNote(frontier, runs),
+    ...conditionsNotes(frontier, runs),
     truncationNote(frontier),
     routingNote(frontier),
     errorNote(frontier),
@@ -92,7 +92,11 @@ function FrontierView({ frontier, run }: { readonly frontier: Frontier; readonly
             {frontier.seen_text ? ", which the run was trained on" : ""}
           </span>
         </div>
-        <p className="verdict">{frontierVerdict(frontier)}</p>
+        {frontierVerdict(frontier).map((verdict) => (
+          <p key={verdict} className="verdict">
+            {verdict}
+          </p>
+        ))}
         <ul className="frontier-notes ink2">{notes.map((note) => note !== null && <li key={note}>{note}</li>)}</ul>
       </section>
       <div className="frontier-figures">
