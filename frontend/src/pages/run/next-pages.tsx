@@ -3,6 +3,7 @@
 import type { RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
+import { unitName } from "@/components/runs/run-labels";
 import { LinkButton } from "@/components/ui/button";
 import { formatCount } from "@/lib/text/format";
 
@@ -20,7 +21,7 @@ function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
   );
   return [
     ...(isIndexed
-      ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active experts`, to: page("experts") }]
+      ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
       : []),
     { label: "Route a prompt", to: page("routing") },
     { label: "Steer with an expert", to: page("steering") },

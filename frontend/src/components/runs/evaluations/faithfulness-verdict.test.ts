@@ -64,6 +64,17 @@ test("the verdict names the run, the reference and the routing", () => {
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });
 
+test("a share of 100 % or more means all of the effect", () => {
+  const facts = [
+    ...FACTS.filter(({ name }) => name !== "Routing share"),
+    share("Strict routing share", 1.234, 1.2, 1.3),
+  ];
+  expect(faithfulnessVerdict("mine", facts)).toMatch(/, and all of its effect depends on routing\.$/);
+  expect(findings(facts)[2]?.meaning).toContain(
+    "predicts no better than the MLP’s mean output. All of its effect depends",
+  );
+});
+
 test("continuations are read by their length", () => {
   expect(continuations(FACTS).map(({ tokens, value }) => [tokens, value])).toEqual([
     [1, 0.938],

@@ -59,20 +59,27 @@ function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> |
 /** Below this share, most of the layer's effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
+/** What a share says. Above 1, the frozen layer is worse than the MLP's mean output. */
+function routingMeaning(share: number): string {
+  if (share < LOW_ROUTING_SHARE) return "most of the layer’s effect remains. It does not depend";
+  if (share < 1) return "most of the layer’s effect is lost. It depends";
+  return "the layer predicts no better than the MLP’s mean output. All of its effect depends";
+}
+
 /** The strict share, with the one whose mixing is frozen at its median behind it; only the latter if that is all. */
-function routingShare(facts: readonly Fact[]): Omit<Finding, "term"> | null {
+function routingShare(facts: readonly Fact[]): (Omit<Finding, "term"> & { readonly share: number }) | null {
   const [strict, median] = [named(facts, "Strict routing share"), named(facts, "Routing share")];
   const fact = strict?.value == null ? median : strict;
   if (fact?.value == null) return null;
   const constant = fact === median ? "median" : "best constant";
-  const [lost, depends] = fact.value < LOW_ROUTING_SHARE ? ["remains", "does not depend"] : ["is lost", "depends"];
   const other =
     median?.value == null || fact === median ? "" : ` Frozen at the median: ${units(median)} (${intervalOf(median)}).`;
   return {
     name: fact.name,
+    share: fact.value,
     value: units(fact),
     interval: intervalOf(fact),
-    meaning: `With the mixing of experts frozen at its ${constant}, most of the layer’s effect ${lost}. It ${depends} on which experts are active.${other}`,
+    meaning: `With the mixing frozen at its ${constant}, ${routingMeaning(fact.value)} on which experts are active.${other}`,
   };
 }
 
@@ -118,6 +125,7 @@ export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string
   const kept = named(facts, "Loss recovered vs zero ablation");
   if (kept === undefined) return "";
   const routing = routingShare(facts);
-  const depends = routing === null ? "" : `, and ${routing.value} of its effect depends on routing`;
+  const share = routing === null || routing.share >= 1 ? "all" : routing.value;
+  const depends = routing === null ? "" : `, and ${share} of its effect depends on routing`;
   return `${run} recovers ${units(kept)} of the loss that zero-ablating the MLP adds${depends}.`;
 }
