@@ -40,7 +40,7 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         ),
         previous=previous,
         next=following,
-        bins=_bins(session, run.id, expert, row["active_tokens"]),
+        bins=_bins(session, run.id, expert, row["active_tokens"], row["max_activation"]),
         automatic_labels=automatic.get(expert, ()),
         accuracy_interval=accuracy_interval(row["automatic"], row["density"]),
         label_scores=_label_scores(session, run.id, row),
@@ -55,7 +55,10 @@ def _label_scores(session: Session, run_id: int, row: dict[str, Any]) -> tuple[L
     return tuple(LabelScore(**asdict(score)) for score in scores)
 
 
-def _bins(session: Session, run_id: int, expert: int, active_tokens: int) -> tuple[ActivationBin, ...]:
+def _bins(
+    session: Session, run_id: int, expert: int, active_tokens: int, max_activation: float
+) -> tuple[ActivationBin, ...]:
+    """Return the top examples and the activation bins. The highest bin with active tokens ends at the maximum."""
     bin_column, coefficient = ExampleRecord.bin, ExampleRecord.coefficient
     stored = (
         select(bin_column, func.count(), func.min(coefficient), func.max(coefficient))
@@ -72,7 +75,7 @@ def _bins(session: Session, run_id: int, expert: int, active_tokens: int) -> tup
             ActivationBin(
                 bin=number,
                 low=low,
-                high=high,
+                high=min(high, max_activation) if tokens else high,
                 active_tokens=int(tokens),
                 share=tokens / active,
                 examples=stored_bins.get(number, (0,))[0],

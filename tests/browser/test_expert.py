@@ -275,7 +275,7 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     expect(page.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
     shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
     table = list(csv.DictReader(saved(page, "Examples, CSV").splitlines()))
-    assert [f"{float(row['coefficient']):.2f}" for row in table] == [coefficient for coefficient, _ in shown]
+    assert [f"{float(row['activation']):.2f}" for row in table] == [activation for activation, _ in shown]
     texts = [row["before"] + row["token"] + row["after"] for row in table]
     assert texts == [text.removeprefix("… ").removesuffix(" …") for _, text in shown]
 

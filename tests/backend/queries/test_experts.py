@@ -164,6 +164,12 @@ def test_detail_lists_bins_in_descending_order(client: TestClient) -> None:
     assert (detail["previous"], detail["next"], detail["note"]) == (4, 6, None)
 
 
+def test_no_bin_with_active_tokens_ends_above_the_maximum(client: TestClient) -> None:
+    detail = client.get("/api/runs/first/experts/5").json()
+    ends = [part["high"] for part in detail["bins"][1:] if part["active_tokens"]]
+    assert max(ends) == detail["row"]["max_activation"] < 8.0
+
+
 def test_neighbours_skip_dead_experts(client: TestClient) -> None:
     detail = client.get(f"/api/runs/first/experts/{NUM_EXPERTS - 1}").json()
     assert (detail["previous"], detail["next"]) == (ACTIVE - 1, None)

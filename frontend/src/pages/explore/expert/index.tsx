@@ -41,13 +41,12 @@ interface LowerSectionsProps extends ContextsProps {
   readonly withMatrix: boolean;
 }
 
-/** Everything below the top examples, rendered deferred so that navigating between experts stays fast. */
-const LowerSections = memo(function Below(props: LowerSectionsProps) {
+/** Everything below the examples, rendered deferred so that navigating between experts stays fast. */
+const LowerSections = memo(function Lower(props: LowerSectionsProps) {
   const { run, detail, params, setParams, onHover, withMatrix } = props;
   const { row } = detail;
   return (
-    <>
-      {row.active_tokens > 0 && <MoreContexts {...props} />}
+    <div className="expert-main expert-lower">
       <TestText
         key={row.expert}
         run={run}
@@ -57,16 +56,17 @@ const LowerSections = memo(function Below(props: LowerSectionsProps) {
         onText={(test) => setParams({ test })}
         onHover={onHover}
       />
-      {row.active_tokens > 0 && <Coactivation run={run} expert={row.expert} />}
+      {row.active_tokens > 0 && <Coactivation key={`coactivation ${row.expert}`} run={run} expert={row.expert} />}
       {withMatrix && <WeightAnalysis key={`weights ${row.expert}`} run={run} expert={row.expert} />}
       <div className="expert-foot">
         <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
         <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />
       </div>
-    </>
+    </div>
   );
 });
 
+/** Examples, statistics, other sections: the order of reading, and the order on a phone. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
@@ -78,11 +78,12 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
   const deferredProps = useDeferredValue(sectionProps);
   return (
     <div className="expert-columns">
-      <div className="expert-main">
+      <div className="expert-main expert-examples">
         {row.active_tokens === 0 ? <DeadExpert run={run} /> : <TopContexts {...sectionProps} />}
-        <LowerSections {...deferredProps} withMatrix={hasMatrix(run)} />
+        {deferredProps.detail.row.active_tokens > 0 && <MoreContexts {...deferredProps} />}
       </div>
       <Statistics run={run} detail={detail} marker={marker} />
+      <LowerSections {...deferredProps} withMatrix={hasMatrix(run)} />
     </div>
   );
 }

@@ -61,6 +61,7 @@ describe("exported examples", () => {
   it("contain bin, activation and position", () => {
     const { columns, rows } = contextsTable(GROUPS, { view: "snippet", breaks: false });
     expect(rows.map((row) => row.length)).toEqual([columns.length, columns.length]);
+    expect(columns.slice(4, 7)).toEqual(["activation", "sequence", "position"]);
     expect(rows[0]?.slice(0, 7)).toEqual(["bin 1", "2", "4", "0.25", "2.5", "7", "30"]);
     expect(rows[1]?.slice(0, 4)).toEqual(["random sample", "", "", ""]);
   });
@@ -71,12 +72,12 @@ describe("an exported expert", () => {
     const read = JSON.parse(expertJson("r", DETAIL, GROUPS, { view: "full", breaks: true, seed: 4 })) as {
       shown: unknown;
       row: { expert: number };
-      groups: { duplicates: number; examples: { position: number }[] }[];
+      groups: { duplicates: number; examples: { activation: number; position: number }[] }[];
     };
     expect(read.shown).toEqual({ view: "full", breaks: true, seed: 4 });
     expect(read.row.expert).toBe(5);
     expect(read.groups[0]?.duplicates).toBe(3);
-    expect(read.groups[0]?.examples[0]?.position).toBe(30);
+    expect(read.groups[0]?.examples[0]).toMatchObject({ activation: 2.5, position: 30 });
   });
 
   it("has one row per statistic", () => {

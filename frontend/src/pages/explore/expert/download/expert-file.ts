@@ -63,7 +63,7 @@ const CONTEXT_COLUMNS = [
   "low",
   "high",
   "share of active tokens",
-  "coefficient",
+  "activation",
   "sequence",
   "position",
   "before",
@@ -111,8 +111,8 @@ export function statisticsTable({ row }: ExpertDetail): FigureTable {
 }
 
 function contextJson(context: Context, layout: ContextLayout) {
-  const { coefficient, sequence, position } = context;
-  return { coefficient, sequence, position, ...splitText(context, layout), active: context.active };
+  const { coefficient: activation, sequence, position } = context;
+  return { activation, sequence, position, ...splitText(context, layout), active: context.active };
 }
 
 /** Statistics and examples in one file. `seed` is the random sample's. */

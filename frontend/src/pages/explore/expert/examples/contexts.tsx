@@ -1,6 +1,6 @@
 /** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
 
-import { useCallback } from "react";
+import { memo, useCallback } from "react";
 
 import type { ExpertDetail, ActivationBin } from "@/api/types";
 import { Term } from "@/components/terms/term";
@@ -129,7 +129,7 @@ export function TopContexts(props: ContextsProps) {
 }
 
 /** The weaker activation bins, then a random sample of all activations. */
-export function MoreContexts(props: ContextsProps) {
+export const MoreContexts = memo(function More(props: ContextsProps) {
   const { shared, isGroupOpen } = useGroups(props);
   const { params, setParams } = props;
   const { lock, seed } = params;
@@ -145,4 +145,4 @@ export function MoreContexts(props: ContextsProps) {
       />
     </>
   );
-}
+});

@@ -3,13 +3,19 @@
 import "./coactivation.css";
 
 import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
 
 import { coactivationQuery } from "@/api/queries";
 import type { CoactivatingExperts, Companion } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { Term } from "@/components/terms/term";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCompact, formatCount, formatPercent } from "@/lib/text/format";
+
+/** Experts per list before all are shown. */
+const PREVIEW = 3;
 
 interface CompanionListProps {
   readonly title: string;
@@ -50,12 +56,16 @@ function CompanionList({ title, expert, companions }: CompanionListProps) {
               {companion.expert === expert ? (
                 <span className="dim">the expert itself</span>
               ) : (
-                <ExpertLink
-                  expert={companion.expert}
-                  label={companion.label}
-                  automatic={companion.automatic}
-                  topTokens={companion.top_tokens.map((token) => token.text)}
-                />
+                <>
+                  <ExpertLink
+                    expert={companion.expert}
+                    label={companion.label}
+                    automatic={companion.automatic}
+                    topTokens={companion.top_tokens.map((token) => token.text)}
+                    withPlus={false}
+                  />
+                  <PlusButton expert={companion.expert} />
+                </>
               )}
               <CompanionCounts {...companion} />
             </li>
@@ -73,19 +83,44 @@ function Explanation({ data }: { readonly data: CoactivatingExperts }) {
   if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
   if (data.active_tokens === 0) return `It is inactive on the ${sampled} sampled tokens.`;
   return data.enough_tokens
-    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
+    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice, by Jaccard index. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
     : `It is active on only ${active} of the ${sampled} sampled tokens: too few for percentages. The counts may be chance.`;
+}
+
+function Companions({ expert, data }: { readonly expert: number; readonly data: CoactivatingExperts }) {
+  const [isAll, setAll] = useState(false);
+  const lists = [
+    ["Token before", data.before],
+    ["Same token", data.same_token],
+    ["Token after", data.after],
+  ] as const;
+  const longest = Math.max(...lists.map(([, companions]) => companions.length));
+  if (longest === 0) return null;
+  return (
+    <>
+      <div className={data.enough_tokens ? "coactivation-lists" : "coactivation-lists few"}>
+        {lists.map(([title, companions]) => (
+          <CompanionList
+            key={title}
+            title={title}
+            expert={expert}
+            companions={isAll ? companions : companions.slice(0, PREVIEW)}
+          />
+        ))}
+      </div>
+      {longest > PREVIEW && (
+        <Button className="show-all" size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
+          {isAll ? `Show ${PREVIEW} of each` : `Show up to ${longest} of each`}
+        </Button>
+      )}
+    </>
+  );
 }
 
 export function Coactivation({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data, error, isPending } = useQuery(coactivationQuery(run, expert));
   if (isPending) return <LoadingState label="Loading co-activating experts" rows={6} />;
   if (error !== null) return <ErrorState error={error} />;
-  const lists = [
-    ["Token before", data.before],
-    ["Same token", data.same_token],
-    ["Token after", data.after],
-  ] as const;
   return (
     <section className="pane coactivation">
       <div className="pane-h">
@@ -96,13 +131,7 @@ export function Coactivation({ run, expert }: { readonly run: string; readonly e
       <p className="ablation-note">
         <Explanation data={data} />
       </p>
-      {lists.some(([, companions]) => companions.length > 0) && (
-        <div className={data.enough_tokens ? "coactivation-lists" : "coactivation-lists few"}>
-          {lists.map(([title, companions]) => (
-            <CompanionList key={title} title={title} expert={expert} companions={companions} />
-          ))}
-        </div>
-      )}
+      <Companions expert={expert} data={data} />
     </section>
   );
 }

@@ -24,6 +24,15 @@ function Measure({ name, children }: MeasureProps) {
 const share = (value: number | null, reason: string) =>
   value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
 
+/** The interval is over the examples that the label matches. It ends at the accuracy if those are all or none. */
+function intervalText(examples: number, accuracy: number, [low, high]: readonly [number, number]): string {
+  const isAt = (end: number) => Math.abs(end - accuracy) < 1e-6;
+  const method = "Its interval (95 %, Wilson) is over the examples";
+  if (isAt(high)) return `${method}. All ${examples} match the label, so it ends at the value.`;
+  if (isAt(low)) return `${method}. None of them match the label, so it starts at the value.`;
+  return `${method}.`;
+}
+
 interface ScoresProps {
   readonly automatic: AutomaticLabel;
   readonly interval: ExpertDetail["accuracy_interval"];
@@ -53,11 +62,15 @@ function Scores({ automatic, interval }: ScoresProps) {
         )}
       </dl>
       <p className="ablation-note">
-        Balanced accuracy: on {examples} held-out examples{isRule && " and on tokens on which the expert is inactive"};
-        0.5 is chance.
-        {isRule &&
-          " Precision and recall: on a held-out sample of tokens with all activations, weak ones included. The size of that sample is not stored, so they have no interval."}
+        Balanced accuracy (0.5 is chance): on {examples} held-out examples
+        {isRule ? ` and on inactive tokens. ${intervalText(examples, accuracy, interval)}` : "."}
       </p>
+      {isRule && (
+        <p className="ablation-note">
+          Precision and recall: on held-out tokens, weak activations included. Their number is not stored, so there is
+          no interval.
+        </p>
+      )}
     </>
   );
 }

@@ -93,6 +93,10 @@ function ActivationFacts({ row }: { readonly row: ExpertRow }) {
 function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
   return (
     <section>
+      <div className="pane-h">
+        <h2>Statistics</h2>
+        <span className="note">over the indexed text</span>
+      </div>
       <dl className="kv">
         <Fact name="Density" term="density" unit="%">
           {formatShare(row.density)}
