@@ -2,10 +2,11 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useEffect } from "react";
-import { useNavigate, useParams } from "react-router";
+import { Link, useNavigate, useParams } from "react-router";
 
 import { sessionQuery } from "@/api/queries";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { usePageLinks } from "@/components/runs/page-links";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { writeParams } from "@/hooks/use-url-state";
 import { requestToParams, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
@@ -14,6 +15,7 @@ export default function SessionPage() {
   const { id = "" } = useParams();
   const { data, error, refetch } = useQuery(sessionQuery(id));
   const navigate = useNavigate();
+  const links = usePageLinks();
   useEffect(() => {
     if (data === undefined) return;
     const run = `?${new URLSearchParams({ run: data.run }).toString()}`;
@@ -28,7 +30,9 @@ export default function SessionPage() {
       {error === null ? (
         <LoadingState label="Opening session" />
       ) : (
-        <ErrorState error={error} onRetry={() => void refetch()} />
+        <ErrorState error={error} onRetry={() => void refetch()}>
+          The saved sessions are under <b>Sessions</b> on the <Link to={links.page("steering")}>Steering page</Link>.
+        </ErrorState>
       )}
     </>
   );
