@@ -293,3 +293,25 @@ def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None
     label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
     label.evaluate("(link) => link.prepend('a long label '.repeat(9))")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+def test_statistics_follow_the_examples_on_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844})
+    page.goto(EXPERT)
+    names = ("Examples", "Statistics", "Test on a text", "Co-activating experts", "Similar experts")
+    headings = [page.get_by_role("heading", name=name, exact=True) for name in names]
+    expect(headings[-1]).to_be_visible()
+    boxes = [heading.bounding_box() for heading in headings]
+    tops = [box["y"] for box in boxes if box]
+    assert len(tops) == len(names)
+    assert tops == sorted(tops)
+
+
+def test_lists_of_coactivating_experts_are_short_until_all_are_shown(expert: Page) -> None:
+    lists = [expert.get_by_role("region", name=f"Token {where}") for where in ("before", "after")]
+    lists.append(expert.get_by_role("region", name="Same token"))
+    expect(lists[0].get_by_role("listitem")).to_have_count(3)
+    expert.get_by_role("button", name="Show up to 6 of each").click()
+    assert max(listed.get_by_role("listitem").count() for listed in lists) == 6
+    expert.get_by_role("button", name="Show 3 of each").click()
+    expect(lists[0].get_by_role("listitem")).to_have_count(3)

@@ -64,10 +64,12 @@ def test_a_session_is_never_blank_while_the_steering_page_loads(page: Page, site
     texts(page)
 
 
-def test_an_unknown_session_shows_an_error(page: Page, forgiven: list[str]) -> None:
+def test_an_unknown_session_shows_an_error_with_a_link(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/s/zzzzzzz")
     expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
+    page.get_by_role("alert").get_by_role("link", name="Steering page").click()
+    expect(page.get_by_role("button", name="Sessions")).to_be_visible()
 
 
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:

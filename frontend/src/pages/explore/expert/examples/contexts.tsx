@@ -99,9 +99,19 @@ function ContextGroups({ bins, isSingle = false, ...props }: ContextGroupsProps)
   ));
 }
 
+function OnlyTopStored() {
+  return (
+    <p className="dim">
+      The index stores only the strongest examples, which need not be typical. To store weaker ones, index with{" "}
+      <code>--examples-per-bin</code>.
+    </p>
+  );
+}
+
 /** The weaker bins: a group each, or one group of single examples if the index stored no more. */
 function WeakerContexts(props: ContextsProps) {
-  const bins = props.detail.bins.filter(hasContexts).slice(1);
+  const [top, ...bins] = props.detail.bins.filter(hasContexts);
+  if (bins.length === 0) return (top?.examples ?? 0) < props.detail.row.active_tokens && <OnlyTopStored />;
   if (bins.some((bin) => bin.examples > 1)) return <ContextGroups {...props} bins={bins} />;
   return (
     <section className="weaker" aria-label="Weaker activations">
