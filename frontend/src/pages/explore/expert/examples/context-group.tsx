@@ -41,7 +41,8 @@ function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSing
         <>
           <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
           <span className="dim">
-            {formatShare(bin.share, 1)} %<span className="extra"> of active tokens</span>
+            {formatShare(bin.share, 1)} %
+            <span className="extra"> of active tokens{!isSingle && "; random sample of them"}</span>
           </span>
         </>
       )}
@@ -49,9 +50,9 @@ function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSing
   );
 }
 
-function countText({ bin, examples }: ActivationBin, shown: number, isRepeated: boolean): string {
+function countText({ examples }: ActivationBin, shown: number, isRepeated: boolean): string {
   if (isRepeated) return `${examples} shown above`;
-  return `${shown} of ${examples} stored${bin === 0 ? "" : ", random sample"}`;
+  return `${shown} of ${examples} stored`;
 }
 
 /** The fetched top examples. The groups below leave them out. */

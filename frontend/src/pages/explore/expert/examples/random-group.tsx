@@ -67,7 +67,7 @@ export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: Rand
     <section className="group" aria-label="Random sample">
       <header>
         <h3>Random sample</h3>
-        <span className="dim">of all activations</span>
+        <span className="dim extra">of all activations</span>
         <span className="grow" />
         <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
           Resample

@@ -3,7 +3,7 @@
 import type { ExpertDetail, ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatFixed, formatFoundAgain, formatPercent, formatPlural } from "@/lib/text/format";
+import { formatFixed, formatFoundAgain, formatPercent, formatPlural, formatShare } from "@/lib/text/format";
 import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
@@ -54,6 +54,23 @@ function cosineRange(recurrence: ExpertDetail["recurrence"]): string | null {
   return low === high ? low : `${low} to ${high}`;
 }
 
+/** The main statistics, on phones only, where all of them follow the examples. */
+function ShortStatistics({ row }: { readonly row: ExpertRow }) {
+  return (
+    <span className="short-statistics num">
+      <span>
+        <Term id="density">Density</Term> {formatShare(row.density)} %
+      </span>
+      <span>
+        <Term id="mean_activation">Mean</Term> {formatFixed(row.mean_activation)}
+      </span>
+      <span>
+        <Term id="max_activation">Max</Term> {formatFixed(row.max_activation)}
+      </span>
+    </span>
+  );
+}
+
 interface FiresAndPromotesProps {
   readonly run: string;
   readonly detail: ExpertDetail;
@@ -70,6 +87,7 @@ export function FiresAndPromotes({ run, detail }: FiresAndPromotesProps) {
         <Term id="top_tokens">Most often on</Term> <Chips tokens={mainTokens(row)} />
       </span>
       <TooFew row={row} />
+      <ShortStatistics row={row} />
       {ablation !== null && hasLogitEffect !== null && (
         <span>
           <Term id="direct_logit_effect">Promotes</Term>{" "}
