@@ -54,8 +54,8 @@ function LossRecovered({ run: { held_out: heldOut } }: { readonly run: RunSummar
   return (
     <>
       {" "}
-      <Term id="loss_recovered">Loss recovered</Term>: {formatPercent(value, 1)} % (95 % interval{" "}
-      {formatPercent(low, 1)} to {formatPercent(high, 1)} %, {formatCount(heldOut.tokens)} held-out tokens).
+      <Term id="loss_recovered">Loss recovered</Term>: {formatPercent(value, 1)}&nbsp;% (95&nbsp;% interval{" "}
+      {formatPercent(low, 1)} to {formatPercent(high, 1)}&nbsp;%, {formatCount(heldOut.tokens)} held-out tokens).
     </>
   );
 }
