@@ -62,8 +62,11 @@ class IndexConfig(Config):
 
 
 class AblationConfig(Config):
-    """Ablation and amplification of every expert on its indexed examples."""
+    """Ablation and amplification of experts on their indexed examples."""
 
+    experts: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Numbers of the experts to measure, together with a random expert of similar density for each. Default: all
+    active experts."""
     examples_per_bin: Annotated[int, Field(ge=1, le=100)] = 1
     """Number of examples per activation bin, each weighted by the active tokens it represents. Default: 1. Raise it for
     narrower intervals."""

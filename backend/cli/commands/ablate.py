@@ -11,14 +11,15 @@ from mxd.trainer.config import AblationConfig
 
 
 class AblateCommand(ModelCommand):
-    """Ablate and amplify every expert on its own top examples, and store the effects.
+    """Ablate and amplify experts on their own examples, and store the effects.
 
     Measures which tokens an expert promotes, the loss increase when it is ablated, and the KL divergence when it is
-    amplified. Replaces earlier measurements. The run must have been indexed.
+    amplified. Replaces earlier measurements of the same experts. The run must have been indexed.
     """
 
     examples: ClassVar = (
         "mxd ablate gpt2-l8-k32",
+        "mxd ablate gpt2-l8-k32 --experts 46,609,4078",
         "mxd ablate gpt2-l8-k32 --examples-per-bin 3 --device cuda",
         "mxd ablate gpt2-l8-k32 --json",
     )

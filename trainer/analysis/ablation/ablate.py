@@ -23,6 +23,7 @@ from mxd.trainer.analysis.ablation.sampling import (
     read_activity,
     read_sequences,
     sample_examples,
+    select_experts,
 )
 from mxd.trainer.analysis.ablation.summary import ExpertAblation, summarise, write_ablations
 from mxd.trainer.analysis.indexing.activations import Ints
@@ -60,23 +61,23 @@ def build_ablations(
     *,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> AblationResult:
-    """Measure every active expert and replace the stored results in one transaction.
+    """Measure all active experts or the chosen ones, and replace their stored results in one transaction.
 
     Raises:
-        UserError: the run is not indexed, or was trained on another language model.
+        UserError: the run is not indexed, was trained on another language model, or has no examples of a chosen
+            expert.
         CancelledError: the task was cancelled. Previous results are unchanged.
     """
     check_fits(language_model, run)
     with Session(database) as session:
         record = get_indexed_run(session, run.name)
-        ablation_run = _AblationRun(
-            run,
-            language_model,
-            config,
-            read_activity(session, record),
-            sample_examples(session, record, config.examples_per_bin),
-            read_sequences(session, record),
-        )
+        activity = read_activity(session, record)
+        random_experts = density_matched_experts(activity, config.seed)
+        examples = sample_examples(session, record, config.examples_per_bin)
+        if config.experts:
+            examples = select_experts(examples, config.experts, random_experts, record)
+        sequences = read_sequences(session, record)
+        ablation_run = _AblationRun(run, language_model, config.seed, activity, random_experts, examples, sequences)
         run_id = record.id
     ablations = list(ablation_run.measure_experts(callbacks))
     with writing(database) as session:
@@ -89,19 +90,20 @@ class _AblationRun:
         self,
         run: Run,
         language_model: LanguageModel,
-        config: AblationConfig,
+        seed: int,
         activity: ExpertActivity,
+        random_experts: Ints,
         examples: SampledExamples,
         sequences: dict[int, list[int]],
     ) -> None:
         self.layer = run.config.layer
         self.sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
         self.language_model = language_model
-        self.seed = config.seed
+        self.seed = seed
         self.activity = activity
         self.examples = examples
         self.sequences = sequences
-        self.random_experts = density_matched_experts(activity, config.seed)
+        self.random_experts = random_experts
 
     def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:
         """Yield the ablation of every expert with random examples."""

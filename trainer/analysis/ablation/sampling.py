@@ -102,6 +102,27 @@ def _active_tokens(session: Session, run: RunRecord, expert_P: Ints, bin_P: Ints
     return np.array([bins[number][bin_number - 1][2] for number, bin_number in pairs], np.float64)
 
 
+def select_experts(
+    examples: SampledExamples, experts: tuple[int, ...], random_experts: Ints, run: RunRecord
+) -> SampledExamples:
+    """Keep the examples of some experts and of their random experts, which are shown beside them.
+
+    Args:
+        random_experts: random expert of each expert, [N].
+
+    Raises:
+        UserError: an expert is unknown or has no examples.
+    """
+    missing = sorted(set(experts) - set(examples.expert.tolist()))
+    if missing:
+        raise UserError(
+            f"Expert {missing[0]} of {run.name} has no examples. Choose experts from 0 to {run.num_experts - 1} "
+            "that are not dead."
+        )
+    chosen = np.union1d(experts, random_experts[list(experts)])
+    return examples.select(np.flatnonzero(np.isin(examples.expert, chosen)))
+
+
 def group_by_sequence(examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
     """Yield each sequence with the indices of its examples."""
     order = np.argsort(examples.sequence, kind="stable")

@@ -117,13 +117,13 @@ EXPERT_COLUMNS = ("loss_increase", "kl_amplified", "output_share", "input_depend
 
 
 def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str, Any]], config: AblationConfig) -> None:
-    """Replace a run's stored ablations, in the caller's transaction.
+    """Replace a run's stored ablations, or those of the chosen experts, in the caller's transaction.
 
     Args:
         ablations: columns of ``AblationRecord`` except ``run_id``. Every expert must be in the database.
         config: settings of the measurement.
     """
-    delete_ablations(session, run_id)
+    delete_ablations(session, run_id, [values["expert"] for values in ablations] if config.experts else None)
     session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=config.model_dump(mode="json")))
     rows = [{"run_id": run_id, **values} for values in ablations]
     if rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -88,8 +88,12 @@ def delete_index(session: Session, run_id: int) -> None:
         session.execute(delete(table).where(table.run_id == run_id))
 
 
-def delete_ablations(session: Session, run_id: int) -> None:
-    """Delete the ablation and amplification effects of a run's experts, in the caller's transaction."""
-    session.execute(delete(AblationRecord).where(AblationRecord.run_id == run_id))
+def delete_ablations(session: Session, run_id: int, experts: Collection[int] | None = None) -> None:
+    """Delete the ablation and amplification effects of some or all experts of a run, in the caller's transaction."""
+    ablations, rows = delete(AblationRecord), update(ExpertRecord)
+    if experts is not None:
+        ablations = ablations.where(AblationRecord.expert.in_(experts))
+        rows = rows.where(ExpertRecord.expert.in_(experts))
+    session.execute(ablations.where(AblationRecord.run_id == run_id))
     zeros = dict.fromkeys(("loss_increase", "kl_amplified", "output_share", "input_dependence"), 0.0)
-    session.execute(update(ExpertRecord).where(ExpertRecord.run_id == run_id).values(**zeros))
+    session.execute(rows.where(ExpertRecord.run_id == run_id).values(**zeros))

@@ -162,3 +162,29 @@ def test_missing_inputs_are_reported(world: World) -> None:
             run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(is_cancelled=lambda: True)
         )
     assert read_ablations(world) == []
+
+
+def test_chosen_experts_are_measured_with_their_random_experts_and_keep_the_others(world: World, run: Run) -> None:
+    build_ablations(run, SETTINGS, world.language_model, world.database)
+    before = {record.expert: record for record in read_ablations(world)}
+    first = next(iter(before))
+    chosen = AblationConfig(examples_per_bin=2, experts=(first,))
+    result = build_ablations(run, chosen, world.language_model, world.database)
+    after = {record.expert: record for record in read_ablations(world)}
+    assert result.experts == len({first, before[first].random_expert})
+    assert after.keys() == before.keys()
+    for expert, record in after.items():
+        assert record.kl_amplified == pytest.approx(before[expert].kl_amplified, rel=1e-4, abs=1e-7)
+        assert record.loss_increase == pytest.approx(before[expert].loss_increase, rel=1e-4, abs=1e-6)
+
+
+def test_only_chosen_experts_are_measured(world: World, run: Run) -> None:
+    build_ablations(run, AblationConfig(experts=(3,)), world.language_model, world.database)
+    (own, *others) = sorted(read_ablations(world), key=lambda record: record.expert != 3)
+    assert [other.expert for other in others] == [own.random_expert]
+
+
+def test_a_chosen_expert_without_examples_is_an_error(world: World, run: Run) -> None:
+    with pytest.raises(UserError, match=r"Expert 40 of small has no examples. Choose experts from 0 to 39"):
+        build_ablations(run, AblationConfig(experts=(3, 40)), world.language_model, world.database)
+    assert read_ablations(world) == []
