@@ -55,6 +55,8 @@ LABELS_FILE = "labels.json"
 SESSIONS_FILE = "sessions.json"
 TOP_EXAMPLES = 8
 """Top examples per expert that are shipped of the 20 that ``mxd index`` stores, to save space."""
+EXAMPLES_PER_BIN = 1
+"""Random examples per expert and activation bin that are shipped of the 3 that ``mxd index`` stores, to save space."""
 ROUTED_SEQUENCES = 96
 """Sequences per run whose complete routing is shipped of the 1,024 that ``mxd index`` stores, to save space."""
 
@@ -117,8 +119,9 @@ def _drop_routed_sequences(session: Session) -> None:
 
 
 def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
-    """Keep the strongest top examples, and the sequences of what is left, without the search index."""
+    """Keep some examples of each expert, and the sequences of what is left, without the search index."""
     session.execute(delete(ExampleRecord).where(ExampleRecord.bin == 0, ExampleRecord.rank >= TOP_EXAMPLES))
+    session.execute(delete(ExampleRecord).where(ExampleRecord.bin > 0, ExampleRecord.rank >= EXAMPLES_PER_BIN))
     for run in runs:
         run_id = session.scalars(select(RunRecord.id).where(RunRecord.name == run.name)).one()
         used = [select(table.sequence).where(table.run_id == run_id) for table in (ExampleRecord, RoutedRecord)]
