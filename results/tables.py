@@ -237,7 +237,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "model": "SmolLM2-135M-Instruct",
         "layer": 22,
         "tokens": "12,288 tokens of other text",
-        "date": "2026-11-25",
+        "date": "2026-11-27",
         "hardware": HARDWARE,
         "command": "mxd protect smollm2-l22 --passages FILE --unprotected FILE --retain data/demo/text.jsonl.gz "
         "--tokens 32768",

@@ -2,7 +2,7 @@
 
     python scripts/judge_sessions.py data/demo/sessions.json --data data/demo
 
-Each session generates 8 texts of 32 tokens for the baseline, for its edits, and for a control: a random expert of
+Each session generates 16 texts of 32 tokens for the baseline, for its edits, and for a control: a random expert of
 similar density in place of the first edit's. Prints one JSON document with the perplexity of the texts under the
 original model relative to the baseline's, both concept scores beside the control's, and the first text of each.
 """
@@ -29,7 +29,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
 
-SAMPLING = Sampling(max_tokens=32, samples=8, seed=2_000)
+SEED = 4_000
 
 
 def main() -> None:
@@ -37,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sessions", type=Path)
     parser.add_argument("--data", type=Path, default=Path("data"))
+    parser.add_argument("--seed", type=int, default=SEED, help="a seed on which no session was chosen")
     words = parser.parse_args()
     database = open_database(sqlite_url(words.data))
     judged = []
@@ -46,20 +47,21 @@ def main() -> None:
         language_model = language_model or LanguageModel.load(run.language_model_source, "cpu", torch.float32)
         for title, saved in sessions.items():
             with Session(database) as session:
-                config = with_control(session, dose_config(saved, language_model), name)
-            judged.append({"run": name, "session": title} | judge(run, config, language_model))
+                config = with_control(session, dose_config(saved, language_model, words.seed), name)
+            judged.append({"run": name, "session": title, "seed": words.seed} | judge(run, config, language_model))
             print(f"{name}: {title}", file=sys.stderr)
     database.dispose()
     print(json.dumps(judged, indent=1))
 
 
-def dose_config(saved: dict[str, Any], language_model: LanguageModel) -> DoseConfig:
+def dose_config(saved: dict[str, Any], language_model: LanguageModel, seed: int) -> DoseConfig:
     """Strength sweep of a session's first edit at its own strength only."""
     settings = {name: value for name, value in saved.items() if name != "turns"}
     if "turns" in saved:
         turns = [Turn(**turn) for turn in saved["turns"]]
         settings["prompt"] = chat_text(language_model.tokenizer, turns)
-    return DoseConfig(**settings, strengths=(saved["edits"][0]["strength"],), sampling=SAMPLING)
+    sampling = Sampling(max_tokens=32, samples=16, seed=seed)
+    return DoseConfig(**settings, strengths=(saved["edits"][0]["strength"],), sampling=sampling)
 
 
 def judge(run: Run, config: DoseConfig, language_model: LanguageModel) -> dict[str, Any]:
