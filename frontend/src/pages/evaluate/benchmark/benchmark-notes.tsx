@@ -8,8 +8,6 @@ import { formatCount } from "@/lib/text/format";
 
 const SAE_PROBES_URL = "https://github.com/sae-probes/sae-probes";
 const SAE_PROBES_PAPER_URL = "https://arxiv.org/abs/2502.16681";
-/** Bootstrap intervals over fewer data sets are too narrow. */
-const FEW_DATASETS = 20;
 
 function formatRange([low, high]: readonly [number, number]): string {
   return low === high ? formatCount(low) : `${formatCount(low)} to ${formatCount(high)}`;
@@ -62,8 +60,6 @@ export function BenchmarkNotes({ summary }: { readonly summary: BenchmarkSummary
       <p>
         Intervals are bootstrapped over data sets. Differences are paired by data set, so their intervals are narrower
         than those of scores. No interval is corrected for the number of comparisons.
-        {datasets.length < FEW_DATASETS &&
-          ` With fewer than ${FEW_DATASETS} data sets, intervals are too narrow: one that just excludes zero proves little.`}
       </p>
       <details>
         <summary>

@@ -35,18 +35,31 @@ describe("the verdict of a benchmark", () => {
     );
     expect(title).toBe("ours is better in 4 of 6 comparisons, worse in 1, and not clearly different in 1");
     expect(comparisons).toEqual([
-      "transcoder: ours is better with 1 unit; no clear difference with 5 units.",
       "neurons of layer 3: ours is better with 1 unit; the neurons are better with 5 units.",
       "random gate of layer 3: ours is better with 1 or 5 units.",
+      "transcoder: ours is better with 1 unit; no clear difference with 5 units.",
     ]);
     expect(resolution).toBe(
-      "The 95 % intervals over 16 data sets are ±0.018 to ±0.100, so smaller differences can be missed.",
+      "The 95 % intervals over 16 data sets are ±0.018 to ±0.100, so smaller differences can be missed. " +
+        "With so few data sets, an interval that just excludes zero proves little.",
     );
+  });
+
+  it("claims nothing that chance alone explains", () => {
+    const summary = measured([[0.02, 0.0001, 0.03]], 30);
+    const [clear] = summary.differences.slice(-1);
+    const level = { ...summary.differences[0], mean: 0, low: -0.1, high: 0.1 } as (typeof summary.differences)[number];
+    const many = { ...summary, differences: [...Array.from({ length: 11 }, () => level), ...(clear ? [clear] : [])] };
+    const { title, resolution } = benchmarkVerdict(many);
+    expect(title).toBe(
+      "No difference of ours stands out: 1 of 12 intervals excludes zero, which chance alone can explain",
+    );
+    expect(resolution).toMatch(/can be missed\.$/);
   });
 
   it("claims nothing from one data set", () => {
     const { title, resolution } = benchmarkVerdict(measured([[0.03, 0.03, 0.03]], 1));
-    expect(title).toBe("ours is better in 0 of 2 comparisons, worse in 0, and not clearly different in 2");
+    expect(title).toBe("ours does not differ clearly from the others in any of 2 comparisons");
     expect(resolution).toBe("One data set gives no interval, so no difference is claimed.");
   });
 });

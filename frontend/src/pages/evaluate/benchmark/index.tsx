@@ -42,16 +42,17 @@ function NoBenchmark() {
   );
 }
 
-/** Says so if the current run is not among the measured ones. */
+const LIST = new Intl.ListFormat("en-GB");
+
+/** Says so if the current run is not the one with the differences, or not measured at all. */
 function MeasuredRuns({ summary }: { readonly summary: BenchmarkSummary }) {
   const { name } = useCurrentRun();
   const measured = summary.subjects.filter(({ kind }) => kind === "run").map((subject) => subject.name);
-  if (name === null || measured.includes(name)) return null;
-  return (
-    <p className="ink2">
-      Measured for {measured.join(" and ")}; {name} has no result.
-    </p>
-  );
+  if (name === null || name === measured[0]) return null;
+  const text = measured.includes(name)
+    ? `Differences are those of ${measured[0] ?? ""}, the first run of the benchmark. ${name} is one of the others.`
+    : `Measured for ${LIST.format(measured)}; ${name} has no result.`;
+  return <p className="ink2">{text}</p>;
 }
 
 function Differences({ summary }: { readonly summary: BenchmarkSummary }) {

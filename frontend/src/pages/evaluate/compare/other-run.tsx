@@ -115,7 +115,7 @@ export function ChooseOtherRun({ run, others }: { readonly run: RunSummary; read
       <p>
         {hasPartner
           ? `Runs of layer ${run.layer} replace the same MLP and come first.`
-          : `No other run replaces the MLP of layer ${run.layer}. Against these, only experts are comparable, not losses:`}
+          : `No other run replaces the MLP of layer ${run.layer}. Runs to compare with ${run.name} by their experts, but not by their losses:`}
       </p>
       <ul className="compare-choices">
         {sorted.map((other) => (

@@ -126,6 +126,9 @@ const SETTING_NAMES: Readonly<Record<string, string>> = {
   "text.split": "Dataset split",
 };
 
+/** Settings that decide how far a run gets with its tokens. */
+const ALWAYS_LISTED = ["Learning rate", "Batch size, tokens"];
+
 /** The display name of a setting: “Learning rate” for `optimizer.learning_rate`. */
 function settingName(key: string): string {
   const words = key.slice(key.lastIndexOf(".") + 1).replaceAll("_", " ");
@@ -148,7 +151,7 @@ function shownTexts(
     : { one: text(one), other: text(other) };
 }
 
-/** All properties, then the settings that differ. */
+/** All properties, then the learning rate and step size, and the settings that differ. */
 export function comparedFacts(one: RunDetail, other: RunDetail): readonly ComparedFact[] {
   const facts = FACTS.map(({ name, value, text = (detail) => String(value(detail) ?? NONE), isSame = Object.is }) => ({
     name,
@@ -164,5 +167,5 @@ export function comparedFacts(one: RunDetail, other: RunDetail): readonly Compar
       other: settingText(other.config[name]),
       differs: one.config[name] !== other.config[name],
     }));
-  return [...facts, ...settings.filter((setting) => setting.differs)];
+  return [...facts, ...settings.filter(({ name, differs }) => differs || ALWAYS_LISTED.includes(name))];
 }

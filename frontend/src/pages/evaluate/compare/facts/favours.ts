@@ -40,7 +40,7 @@ function direction(pair: FactPair, pairs: readonly FactPair[]): number {
 }
 
 /** The values above their controls, where there are any; the half-widths of the intervals are added in quadrature. */
-function aboveControl(pair: FactPair, pairs: readonly FactPair[]): FactPair {
+export function aboveControl(pair: FactPair, pairs: readonly FactPair[]): FactPair {
   const control = controlOf(pair, pairs);
   if (control === undefined) return pair;
   const above = (side: Side): Fact => {

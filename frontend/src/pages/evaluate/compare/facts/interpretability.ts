@@ -2,7 +2,7 @@
 
 import type { Interpretability, MeanOverExperts } from "@/api/types";
 import { shortSource } from "@/components/runs/run-labels";
-import { formatCompact, formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { formatCompact, formatCount, formatEnd, formatFixed, formatSigned } from "@/lib/text/format";
 
 import type { Favour } from "./favours";
 
@@ -12,7 +12,13 @@ const Z95 = 1.96;
 export type Measured = readonly [Interpretability | null, Interpretability | null];
 
 const MEASURES = [
-  { key: "label_score", name: "Label score", meaning: "higher is easier to describe", digits: 3, direction: 1 },
+  {
+    key: "label_score",
+    name: "Score of automatic labels",
+    meaning: "balanced accuracy on held-out examples, 0.5 is chance; higher is easier to describe",
+    digits: 3,
+    direction: 1,
+  },
   { key: "token_entropy", name: "Token entropy", meaning: "bits, lower is more specific", digits: 2, direction: -1 },
 ] as const;
 
@@ -47,13 +53,12 @@ export function interpretabilityFavours([one, other]: Measured): readonly (reado
   return measuredPairs(one, other).map((pair) => [pair.measure.name, favourOf(pair)]);
 }
 
-/** `Label score (…) favours b: 0.808 against 0.832, −0.024 (−0.027 to −0.020).` Without names, no run is favoured. */
+/** `Score of automatic labels (…) favours b: 0.808 against 0.832, −0.024 (−0.027 to −0.020).` Without names, no run is favoured. */
 function sentence(pair: MeasuredPair, runs: readonly [string, string] | null): string {
   const { name, meaning, digits } = pair.measure;
   const { side, isClear, difference } = favourOf(pair);
-  const [value, low, high] = [difference, difference - errorOf(pair), difference + errorOf(pair)].map((of) =>
-    formatSigned(of, digits),
-  );
+  const value = formatSigned(difference, digits);
+  const [low, high] = [difference - errorOf(pair), difference + errorOf(pair)].map((end) => formatEnd(end, digits));
   const winner = isClear ? ` favours ${runs?.[side === "one" ? 0 : 1]}` : " does not differ clearly";
   const values = `${formatFixed(pair.one.value, digits)} against ${formatFixed(pair.other.value, digits)}`;
   return `${name} (${meaning})${runs === null ? "" : winner}: ${values}, ${value} (${low} to ${high}).`;
@@ -62,15 +67,19 @@ function sentence(pair: MeasuredPair, runs: readonly [string, string] | null): s
 const indexOf = ({ indexed_tokens: tokens, index_text: text }: Interpretability) =>
   `${formatCompact(tokens)} tokens of ${shortSource(text)}`;
 
-/** `15,786 and 18,135 active experts, of which 13,912 and 16,047 have a label score`. */
+/** `15,786 and 18,135 active experts, of which 13,912 and 16,047 have an automatic label`. */
 function sample(one: Interpretability, other: Interpretability): string {
   const counts = (key: (typeof MEASURES)[number]["key"]) =>
     [one, other].map(({ [key]: mean }) => formatCount(mean?.experts ?? 0)).join(" and ");
-  return `Sample: ${counts("token_entropy")} active experts, of which ${counts("label_score")} have a label score.`;
+  return `Sample: ${counts("token_entropy")} active experts, of which ${counts("label_score")} have an automatic label.`;
 }
 
-/** The measures of both runs, which are comparable only on indexes of the same text and length. */
-export function interpretabilityVerdict(runs: readonly [string, string], [one, other]: Measured): string {
+/**
+ * The measures of both runs, which are comparable only on indexes of the same text and length.
+ *
+ * @param runs - names, to say which run a measure favours; null if their conditions are unequal
+ */
+export function interpretabilityVerdict(runs: readonly [string, string] | null, [one, other]: Measured): string {
   if (one === null || other === null) return "Not measured: both runs need an index (mxd index).";
   const pairs = measuredPairs(one, other);
   if (pairs.length === 0) return "Not measured: neither labels nor active experts.";

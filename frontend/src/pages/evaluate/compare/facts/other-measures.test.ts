@@ -31,7 +31,14 @@ describe("measures besides the loss", () => {
       fact("Jacobian control", 0.2, 0.19, 0.21),
     ]);
     expect(metricsVerdict({ one, other })).toBe(
-      "In favour of b: KL divergence 30.0 % against 20.0 %. The intervals overlap, and no paired test was made: Jacobian agreement.",
+      "In favour of b: KL divergence 30.0 % against 20.0 %. Undecided: the intervals overlap, and no paired test was made.",
+    );
+    const clearer = evaluation("c", [
+      fact("Jacobian agreement", 0.6, 0.59, 0.61),
+      fact("Jacobian control", 0.2, 0.19, 0.21),
+    ]);
+    expect(metricsVerdict({ one: clearer, other })).toBe(
+      "In favour of c: Jacobian agreement above its control 40.0 % against 20.0 % (60.0 % against 40.0 %, controls 20.0 % against 20.0 %).",
     );
     expect(metricsVerdict({ one: evaluation("a", []), other })).toBeNull();
   });
@@ -55,14 +62,14 @@ describe("measures besides the loss", () => {
     ];
     const loss = (value: number): LossDifference => ({ value, low: value - 0.1, high: value + 0.1, tokens: 100 });
     const lowered = routingVerdict({ one, other }, null);
-    expect(lowered).toMatch(
-      /^Strict routing share 50\.0 % .* More of the output of a does not .*, which lowers its loss/,
-    );
-    expect(lowered).not.toContain("It is still");
+    expect(lowered).toMatch(/^Strict routing share 50\.0 % .* More of a works without routing, which lowers its loss/);
+    expect(lowered).not.toContain("all the same");
     expect(routingVerdict({ one, other }, loss(0.05))).toBe(lowered);
-    expect(routingVerdict({ one, other }, loss(0.2))).toMatch(/It is still the higher one\.$/);
+    expect(routingVerdict({ one, other }, loss(0.2))).toMatch(
+      /The loss increase of a is the higher one all the same\.$/,
+    );
     expect(routingVerdict({ one, other }, loss(-0.2))).toMatch(/Part of its advantage can come from this\.$/);
-    expect(routingVerdict({ one: other, other: one }, loss(0.2))).toMatch(/of a .*Part of its advantage/);
+    expect(routingVerdict({ one: other, other: one }, loss(0.2))).toMatch(/More of a .*Part of its advantage/);
     expect(routingVerdict({ one, other: one }, loss(0.2))).toContain("comparable");
   });
 

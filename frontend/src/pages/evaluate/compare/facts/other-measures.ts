@@ -6,19 +6,21 @@ import { shortSource } from "@/components/runs/run-labels";
 import { formatCount } from "@/lib/text/format";
 
 import { type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
-import { controlOf, type Favour, favour, isOfTheLoss } from "./favours";
-import { listNames, nameOf } from "./overall";
+import { aboveControl, controlOf, type Favour, favour, isOfTheLoss } from "./favours";
+import { nameOf } from "./overall";
 
 interface Favoured {
   readonly pair: FactPair;
   readonly favour: Favour;
 }
 
-function valuesOf({ name, one, other }: FactPair, pairs: readonly FactPair[]): string {
-  const values = ({ one: a, other: b }: Pick<FactPair, "one" | "other">) =>
-    `${formatFact(a.value, a.unit)} against ${formatFact(b.value, b.unit)}`;
-  const control = controlOf({ name, one, other }, pairs);
-  return `${name} ${values({ one, other })}${control === undefined ? "" : ` (controls ${values(control)})`}`;
+/** The judged values; of a metric with a control, the difference from it first. */
+function valuesOf(pair: FactPair, pairs: readonly FactPair[]): string {
+  const values = ({ one, other }: Pick<FactPair, "one" | "other">) =>
+    `${formatFact(one.value, one.unit)} against ${formatFact(other.value, other.unit)}`;
+  const control = controlOf(pair, pairs);
+  if (control === undefined) return `${nameOf(pair)} ${values(pair)}`;
+  return `${nameOf(pair)} ${values(aboveControl(pair, pairs))} (${values(pair)}, controls ${values(control)})`;
 }
 
 /** Metrics besides the loss by the run that they favour. Null without such metrics. */
@@ -34,9 +36,9 @@ export function metricsVerdict({ one, other }: CommonEvaluation): string | null 
     if (clear.length === 0) return [];
     return [`In favour of ${run}: ${clear.map(({ pair }) => valuesOf(pair, pairs)).join("; ")}.`];
   });
-  const rest = judged.flatMap(({ pair, favour: { isClear } }) => (isClear ? [] : nameOf(pair)));
-  const undecided = `The intervals overlap, and no paired test was made: ${listNames(rest)}.`;
-  return [...sentences, ...(rest.length === 0 ? [] : [undecided])].join(" ");
+  const isUndecided = judged.some(({ favour: { isClear } }) => !isClear);
+  const undecided = "Undecided: the intervals overlap, and no paired test was made.";
+  return [...sentences, ...(isUndecided ? [undecided] : [])].join(" ");
 }
 
 /** Why normalised MSE and variance explained can favour different runs; null if they do not. */
@@ -54,11 +56,10 @@ export function reconstructionNote(pairs: readonly FactPair[]): string | null {
 
 /** What follows from a lower routing share for the loss increase of the run. */
 function routingConsequence(run: string, advantage: Advantage): string {
-  const lowered = ` More of the output of ${run} does not depend on routing, which lowers its loss increase.`;
+  const lowered = ` More of ${run} works without routing, which lowers its loss increase.`;
   if (advantage === "none") return lowered;
-  return (
-    lowered + (advantage === "worse" ? " It is still the higher one." : " Part of its advantage can come from this.")
-  );
+  const still = ` The loss increase of ${run} is the higher one all the same.`;
+  return lowered + (advantage === "worse" ? still : " Part of its advantage can come from this.");
 }
 
 type Advantage = "better" | "worse" | "none";
@@ -83,7 +84,9 @@ export function routingVerdict({ one, other }: CommonEvaluation, loss: LossDiffe
   const consequence = isApart
     ? routingConsequence(isFirst ? one.run : other.run, advantageOf(isFirst, loss))
     : " The intervals overlap, so the losses are comparable.";
-  return `${pair.name} ${text(pair.one)} against ${text(pair.other)}.${consequence}`;
+  const above =
+    (higher.value ?? 0) > 1 ? " Above 100 %, the frozen layer predicts worse than the MLP’s mean output." : "";
+  return `${pair.name} ${text(pair.one)} against ${text(pair.other)}.${above}${consequence}`;
 }
 
 type Indexed = Pick<RunDetail, "index_text"> & {

@@ -43,7 +43,7 @@ const EXPERTS = [index(1000, 0.8, 3), index(1000, 0.7, 3.1)] as const;
 describe("the overall line", () => {
   it("lists the metrics by the run that they favour, once each", () => {
     expect(overallVerdict(RUNS, COMMON, LOSS, EXPERTS)).toBe(
-      "Better: a on label score; b on loss increase, KL divergence. Undecided: equal continuations, token entropy.",
+      "Better: a on score of automatic labels; b on loss increase, KL divergence. Undecided: equal continuations, token entropy.",
     );
   });
 
@@ -51,7 +51,7 @@ describe("the overall line", () => {
     const experts = [index(1000, 0.8, 3), index(500, 0.7, 3)] as const;
     expect(overallVerdict(RUNS, null, null, experts)).toBeNull();
     expect(overallVerdict(RUNS, null, null, [index(1000, 0.8, 3), index(1000, 0.8, 3.1)])).toBe(
-      "No metric clearly favours a run. Undecided: label score, token entropy.",
+      "No metric clearly favours a run. Undecided: score of automatic labels, token entropy.",
     );
   });
 });
@@ -60,18 +60,19 @@ describe("interpretability", () => {
   it("names the favoured run and the sample", () => {
     const text = interpretabilityVerdict(RUNS, EXPERTS);
     expect(text).toContain(
-      "Label score (higher is easier to describe) favours a: 0.800 against 0.700, +0.100 (+0.072 to +0.128).",
+      "Score of automatic labels (balanced accuracy on held-out examples, 0.5 is chance; higher is easier to describe) favours a: 0.800 against 0.700, +0.100 (+0.072 to +0.128).",
     );
     expect(text).toContain(
       "Token entropy (bits, lower is more specific) does not differ clearly: 3.00 against 3.10, −0.10 (−0.38 to +0.18).",
     );
-    expect(text).toContain("Sample: 100 and 100 active experts, of which 90 and 90 have a label score.");
+    expect(text).toContain("Sample: 100 and 100 active experts, of which 90 and 90 have an automatic label.");
   });
 
   it("favours no run on indexes of different length", () => {
     const text = interpretabilityVerdict(RUNS, [index(1000, 0.8, 3), index(500, 0.7, 3)]);
     expect(text).toContain("Not a fair comparison");
     expect(text).not.toContain("favours");
+    expect(interpretabilityVerdict(null, EXPERTS)).not.toContain("favours");
     expect(interpretabilityVerdict(RUNS, [null, index(500, 0.7, 3)])).toContain("Not measured");
   });
 });

@@ -7,9 +7,11 @@ import { type CommonEvaluation, type FactPair, factPairs } from "./common-evalua
 import { type Favour, favour, isOfTheLoss } from "./favours";
 import { interpretabilityFavours, type Measured } from "./interpretability";
 
-/** The continuations of all lengths have one name; no name has a comma. */
-export const nameOf = ({ name, one }: FactPair) =>
-  one.group === CONTINUATIONS ? "Equal continuations" : name.replace(/, (.*)/, " ($1)");
+/** The continuations of all lengths have one name; no name has a comma; what is judged above its control says so. */
+export function nameOf({ name, one }: FactPair): string {
+  if (one.group === CONTINUATIONS) return "Equal continuations";
+  return name.replace(/, (.*)/, " ($1)") + (name.startsWith("Jacobian") ? " above its control" : "");
+}
 
 /** The name within a sentence: `KL divergence`, but `loss increase`. */
 const inSentence = (name: string) =>

@@ -16,6 +16,8 @@ import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
 
 const OTHER_MLP = "Not comparable: the runs replace different MLPs, which are worth different amounts.";
 const NOT_EVALUATED = "Not evaluated on the same text.";
+const LIMITS =
+  "Each run has one training seed: intervals cover sequences or experts, not training, and are not corrected for the number of metrics.";
 const NOT_INDEXED = "Not measured: both runs need an index (mxd index).";
 
 interface VerdictProps {
@@ -77,12 +79,13 @@ export function Verdict({ one, other, isSameMlp }: VerdictProps) {
   const rows = [
     ...evaluationRows(measures, isSameMlp),
     ["Dead experts", deadVerdict(one, other) ?? NOT_INDEXED],
-    ["Interpretability", interpretabilityVerdict(names, measured)],
+    ["Interpretability", interpretabilityVerdict(isSameMlp ? names : null, measured)],
   ] as const;
   return (
     <section className="compare-verdict" aria-label="Verdict">
       <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
       {overall !== null && <p>{overall}</p>}
+      {overall !== null && <p className="ink2">{LIMITS}</p>}
       <dl>
         {rows.map(([kind, text]) =>
           text === null ? null : (
