@@ -99,7 +99,7 @@ export function Toolbar({ shown, params, setParams, isTraced, children }: Toolba
         count={shownIndices(shown).length}
         value={params.prune}
         title="Keep the most influential nodes that together hold this share of the graph’s influence. Pinned nodes stay."
-        all={params.subgraph === "pinned" ? "pinned" : params.edges < 100 ? "with edges" : "all traced"}
+        all={params.subgraph === "pinned" ? "pinned" : params.edges < 100 ? "with edges" : "all kept"}
         onChange={(prune) => setParams({ prune })}
       />
       <ShareSlider

@@ -5,7 +5,7 @@ import { type QueryClient, queryOptions, useQueries, useQueryClient } from "@tan
 import { type CircuitRequest, circuitEffectsQuery, circuitQuery, measureEffects, traceCircuit } from "@/api/circuits";
 import { ablatedExperts } from "@/pages/prompt/circuits/panel/ablation-groups";
 
-import { type Example, EXAMPLES, examplesStatus, listedExamples, nextToCheck } from "./examples";
+import { type Example, EXAMPLES, examplesStatus, nextToCheck } from "./examples";
 import { checkedIds } from "./use-check";
 import { type Verdict, verdict } from "./verdict";
 
@@ -75,7 +75,7 @@ export function CheckedExamples({ request, nodes, onChoose }: CheckedExamplesPro
       <p className="dim" role="status">
         {examplesStatus(examples)}
       </p>
-      {listedExamples(examples).map(({ prompt, found }) => (
+      {examples.map(({ prompt, found }) => (
         <div key={prompt} className="checked-example">
           <button type="button" className="btn" onClick={() => onChoose(prompt)}>
             {prompt}

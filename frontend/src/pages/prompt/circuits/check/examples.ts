@@ -29,22 +29,14 @@ export function nextToCheck(examples: readonly Example[]): number | null {
   return next === -1 ? null : next;
 }
 
-const LEVELS = ["good", "weak", "bad"] as const;
-const rank = ({ found }: Example) => (found == null ? LEVELS.length : LEVELS.indexOf(found.level) - found.reliability);
-
-/** The checked examples, the most reliable graph first; while checking, the next ones too, in their order. */
-export function listedExamples(examples: readonly Example[]): readonly Example[] {
-  const next = nextToCheck(examples);
-  if (next !== null) return examples.slice(0, Math.max(WANTED, next + 1));
-  return examples.filter(({ found }) => found !== undefined).toSorted((a, b) => rank(a) - rank(b));
-}
-
-/** What the list shows, e.g. `3 of 4 checked examples have a usable graph.` */
+/** What the checks found so far, e.g. `2 of 4 checked graphs pass, 1 of them with weak evidence only.` */
 export function examplesStatus(examples: readonly Example[]): string {
   const next = nextToCheck(examples);
   if (next !== null)
     return `Checking example ${next + 1}: its graph is traced, and its experts are ablated one at a time…`;
   const checked = examples.filter(({ found }) => found !== undefined);
-  const usable = `${checked.filter(isUsable).length} of ${checked.length} examples have a usable graph with the chosen layers.`;
-  return `${usable} They were selected for this, so they do not show how often a graph passes.`;
+  const weak = checked.filter(({ found }) => found?.level === "weak").length;
+  const pass = checked.filter(isUsable).length;
+  const evidence = weak === 0 ? "" : `, ${weak === pass ? "all" : weak} with weak evidence only`;
+  return `${pass} of ${checked.length} checked graphs pass with the chosen layers${evidence}. The examples were selected with the demo’s layers, so they do not show how often a graph passes.`;
 }

@@ -16,7 +16,7 @@ function WeakLayers({ response, check }: { readonly response: CircuitResponse; r
   if (weak.length === 0) return null;
   return (
     <p className="dim">
-      Faded layers, with what ablating all their experts changed: {weak.map(describeLayer).join("; ")}.
+      Faded: layers whose experts, all ablated, change the logit by {weak.map(describeLayer).join("; ")}.
     </p>
   );
 }

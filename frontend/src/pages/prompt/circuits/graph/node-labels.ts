@@ -25,10 +25,10 @@ function expertLabel(response: CircuitResponse, node: CircuitNode): string | und
   return info?.label ?? shownAutomatic(info?.automatic)?.label;
 }
 
-/** The expert's label, else its id with the token that it promotes most, else with the one it fires on most often. */
+/** The expert's id with its label, else with the token that it promotes most, else with the one it fires on most. */
 function expertName(response: CircuitResponse, node: CircuitNode): string {
   const label = expertLabel(response, node);
-  if (label !== undefined) return label;
+  if (label !== undefined) return `${node.expert}, ${label}`;
   const info = nodeExpertInfo(response, node);
   if (info?.promoted != null) return `${node.expert}, promotes “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
   const [token] = info?.top_tokens ?? [];
@@ -60,12 +60,23 @@ export function nodeName(response: CircuitResponse, node: CircuitNode): string {
   return `${name}, layer ${node.layer}, at ${tokenText(response.graph, node.position)}`;
 }
 
-/** As the end of an edge: the MLPs of a band go by their layers. */
-export function endName(response: CircuitResponse, node: CircuitNode): string {
+interface EdgeEnd {
+  /** The same for nodes whose edges are added: the MLPs of a band on one token. */
+  readonly key: string;
+  readonly name: string;
+}
+
+/**
+ * As the end of an edge: the MLPs of a band go by their layers.
+ *
+ * @param index - of the node in the graph
+ */
+export function edgeEnd(response: CircuitResponse, node: CircuitNode, index: number): EdgeEnd {
   const { graph } = response;
   const band = node.kind === "mlp" && node.layer !== null ? mlpBand(graph, node.layer) : null;
-  if (band === null || band.first === band.last) return nodeName(response, node);
-  return `MLPs, ${bandName(band).toLowerCase()}, at ${tokenText(graph, node.position)}`;
+  if (band === null || band.first === band.last) return { key: String(index), name: nodeName(response, node) };
+  const layers = bandName(band).toLowerCase();
+  return { key: `${layers} ${node.position}`, name: `MLPs, ${layers}, at ${tokenText(graph, node.position)}` };
 }
 
 /** Short, so that the box has room: `560 → “girl”` for a promoted token, `560 on “little”` for one it fires on. */

@@ -100,9 +100,7 @@ export function NodeTable(props: TableProps) {
       <table className="grid plain">
         <thead>
           <tr>
-            <th>
-              <span className="sr">Ablated</span>
-            </th>
+            <th>{props.onAblate !== null && "Ablate"}</th>
             <th>Node</th>
             <th>Token</th>
             <th className="num">Layer</th>

@@ -6,7 +6,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 
-import { endName, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
+import { edgeEnd, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
 import type { ShownNode } from "./shown-graph";
 
 const TIP_EDGES = 4;
@@ -16,18 +16,18 @@ interface NodeProps {
   readonly shown: ShownNode;
 }
 
-/** Weights of the edges into or out of a node by the name of their other end; MLPs of one band and token are added. */
+/** Weights of the edges into or out of a node by their other end; only MLPs of one band and token are added. */
 function edgesOf(response: CircuitResponse, { members }: ShownNode, direction: "in" | "out") {
   const { edges, nodes } = response.graph;
   const [here, there] = direction === "in" ? (["target", "source"] as const) : (["source", "target"] as const);
-  const weights = new Map<string, number>();
+  const ends = new Map<string, { readonly name: string; readonly weight: number }>();
   for (const edge of edges) {
     const other = nodes[edge[there]];
     if (other === undefined || !members.includes(edge[here]) || members.includes(edge[there])) continue;
-    const name = endName(response, other);
-    weights.set(name, (weights.get(name) ?? 0) + edge.weight);
+    const { key, name } = edgeEnd(response, other, edge[there]);
+    ends.set(key, { name, weight: (ends.get(key)?.weight ?? 0) + edge.weight });
   }
-  return [...weights].sort(([, a], [, b]) => Math.abs(b) - Math.abs(a));
+  return [...ends].sort(([, a], [, b]) => Math.abs(b.weight) - Math.abs(a.weight));
 }
 
 interface EdgeListProps extends NodeProps {
@@ -43,8 +43,8 @@ export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
     <div className="edge-list">
       <h3>{direction === "in" ? "Inputs" : "Outputs"} by predicted weight</h3>
       <ul>
-        {edges.slice(0, limit).map(([name, weight]) => (
-          <li key={name}>
+        {edges.slice(0, limit).map(([key, { name, weight }]) => (
+          <li key={key}>
             <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> <span>{name}</span>
           </li>
         ))}
