@@ -51,6 +51,12 @@ function usePromptText(
   return text;
 }
 
+/** The beginning of the reply that a chat prescribes. Its turns are in the prompt box, so the texts show the reply only. */
+const replyStart = (turns: SteeringParams["turns"]): string => {
+  const last = turns.at(-1);
+  return last?.role === "assistant" ? last.text : "";
+};
+
 /** The page's state, and the generation that it starts. */
 function useSteering(run: RunSummary) {
   const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
@@ -153,7 +159,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
         ) : (
           <Streams
             generation={generation}
-            prompt={text}
+            prompt={params.turns.length > 0 ? replyStart(params.turns) : params.prompt}
             maxTokens={params.tokens}
             edits={edits.length}
             lock={params.lock}

@@ -74,7 +74,7 @@ interface EditListProps {
 function ResetButtons({ edits, onReset }: Pick<EditListProps, "edits" | "onReset">) {
   return (
     <>
-      <Button size="small" variant="ghost" icon="reset" onClick={() => onReset(neutralise(edits))}>
+      <Button size="small" variant="ghost" onClick={() => onReset(neutralise(edits))}>
         Reset
       </Button>
       <Button size="small" variant="ghost" onClick={() => onReset([])}>
@@ -101,11 +101,14 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
           <Button
             size="small"
             icon="plus"
+            aria-label="Add expert"
             aria-expanded={adding}
             disabled={edits.length >= MAX_EDITS}
             onClick={() => setAdding(!adding)}
           >
-            Add expert
+            <span>
+              Add<span className="wide"> expert</span>
+            </span>
           </Button>
         )}
       </div>

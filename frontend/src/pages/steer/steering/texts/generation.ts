@@ -158,8 +158,10 @@ export function meanKl({ continuations }: VariantText): number | null {
   return tokens.length === 0 ? null : tokens.reduce((sum, token) => sum + token.kl, 0) / tokens.length;
 }
 
+/** The text without its end-of-text token. */
 export function continuationText(continuation: Continuation | undefined): string {
-  return continuation?.tokens.map((token) => token.text).join("") ?? "";
+  const tokens = continuation?.tokens.filter(({ reason }) => reason !== "end-of-text") ?? [];
+  return tokens.map(({ text }) => text).join("");
 }
 
 const CHARACTERS_PER_TOKEN = 4.5;
@@ -181,11 +183,5 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
 export function steeredReply(generation: Generation): string | undefined {
   const [first] = generation.steered.continuations;
   if (first === undefined || generation.isOutdated || isRunning(generation)) return undefined;
-  const tokens = first.tokens.filter(({ reason }) => reason !== "end-of-text");
-  return (
-    tokens
-      .map(({ text }) => text)
-      .join("")
-      .trim() || undefined
-  );
+  return continuationText(first).trim() || undefined;
 }

@@ -13,7 +13,7 @@ import { formatFixed } from "@/lib/text/format";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
-import { type Generation, meanKl, continuationText } from "./generation";
+import { continuationText, type Generation, meanKl } from "./generation";
 import { SCALE_LIMIT, type Hovered, StreamPane } from "./stream-pane";
 
 interface StreamsProps {
@@ -84,12 +84,12 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
         <span className="grow" />
         {kl !== null && !generation.isOutdated && (
           <span className="dim">
-            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token.
+            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
           </span>
         )}
-        <span className="dim wide">Both texts use the same seed.</span>
-        <Button size="small" variant="ghost" aria-pressed={asText} onClick={() => setAsText(!asText)}>
-          {asText ? "Show highlighting" : "Show as plain text"}
+        <span className="dim wide">Both texts use the same seed</span>
+        <Button size="small" variant="ghost" onClick={() => setAsText(!asText)}>
+          {asText ? "Highlighting" : "Plain text"}
         </Button>
       </div>
     </div>
