@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
+
+from tests.browser.conftest import OpenPage
 
 pytestmark = pytest.mark.browser
 
@@ -224,3 +227,24 @@ def test_a_prompt_that_is_too_long_shows_an_error(routing: Page, forgiven: list[
     expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*Shorten"))
     typed(routing, PROMPT)
     expect(routing.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_change_of_a_probability_is_the_difference_of_the_shown_numbers(routing: Page) -> None:
+    rows = panel(routing).get_by_role("table").last.get_by_role("row")
+    expect(rows.nth(1)).to_be_visible()
+    for row in rows.all()[1:]:
+        numbers = [number.replace("−", "-").replace("<0.1", "0") for number in row.locator(".num").all_inner_texts()]
+        original, replaced, change = map(float, numbers)
+        assert change == pytest.approx(replaced - original, abs=0.01)
+
+
+def test_a_phone_shows_at_least_six_tokens(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844})
+    page.goto(f"/routing?run=demo-l3-k16&prompt={quote('Once upon a time there was a very little dog')}")
+    tokens = heat_map(page).get_by_role("columnheader").get_by_role("button")
+    expect(tokens.nth(5)).to_be_visible()
+    right = heat_map(page).get_by_role("columnheader", name="Score").bounding_box()
+    sixth = tokens.nth(5).bounding_box()
+    assert right is not None
+    assert sixth is not None
+    assert sixth["x"] + sixth["width"] <= right["x"] + 1

@@ -96,8 +96,8 @@ function Foot({ params, setParams, rows, shared, end }: FootProps) {
         </Button>
       )}
       {hidden > 0 && (
-        <Button size="small" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
-          {formatCount(hidden)} more experts
+        <Button size="small" title="Show more experts" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+          {formatCount(hidden)} more
         </Button>
       )}
     </div>

@@ -19,7 +19,7 @@ export function StartToken({ params, setParams }: FilterProps) {
       aria-pressed={params.start}
       onClick={() => setParams({ start: !params.start })}
     >
-      Show start token
+      Start token
     </Button>
   );
 }

@@ -1,6 +1,6 @@
 /** Heat map of activations, tokens by experts. A real table; for long texts only the columns in view are rendered. */
 
-import { memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { type CSSProperties, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import { useTips } from "@/components/tokens/tip-layer";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
@@ -30,13 +30,18 @@ interface HeatMapProps {
   readonly onLock: (cell: CellPosition) => void;
 }
 
-/** Width of the sticky last column. */
-const PINNED_RIGHT = 58;
+/** Column width in the narrow layout, where the tokens read upwards. */
+const NARROW_COLUMN = 31;
+/** Least height of the token row in the narrow layout, for touch. */
+const MIN_TOKEN_HEIGHT = 45;
 const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
 
+const widthOf = (box: HTMLElement, selector: string) => box.querySelector<HTMLElement>(selector)?.offsetWidth ?? 0;
+/** Width of the sticky last column. */
+const pinnedRight = (box: HTMLElement) => widthOf(box, ".sum");
+
 function countHiddenRight(box: HTMLElement, offsets: readonly number[]): number {
-  const heads = box.querySelector<HTMLElement>(".c0")?.offsetWidth ?? 0;
-  const right = box.scrollLeft + box.clientWidth - heads - PINNED_RIGHT;
+  const right = box.scrollLeft + box.clientWidth - widthOf(box, ".c0") - pinnedRight(box);
   return offsets.slice(1).filter((end) => end > right + 1).length;
 }
 
@@ -52,7 +57,7 @@ function useColumnWindow(offsets: readonly number[]) {
     const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
     setWindow((old) => (isSameWindow(old, next) ? old : next));
     setHiddenRight(countHiddenRight(box.current, offsets));
-    const free = clientWidth - (offsets.at(-1) ?? 0) - PINNED_RIGHT;
+    const free = clientWidth - (offsets.at(-1) ?? 0) - pinnedRight(box.current);
     setLabelWidth(free < LABEL_WIDTH.min ? LABEL_WIDTH.usual : Math.min(LABEL_WIDTH.max, free));
   }, [offsets]);
   useLayoutEffect(() => {
@@ -74,10 +79,9 @@ function useScrollToLockedColumn(
 ) {
   useEffect(() => {
     const [from, to] = [offsets[column], offsets[column + 1]];
-    const head = box.current?.querySelector<HTMLElement>(".c0");
-    if (box.current === null || head == null || from === undefined || to === undefined) return;
+    if (box.current === null || from === undefined || to === undefined) return;
     const { scrollLeft, clientWidth } = box.current;
-    const visibleWidth = clientWidth - head.offsetWidth - PINNED_RIGHT;
+    const visibleWidth = clientWidth - widthOf(box.current, ".c0") - pinnedRight(box.current);
     if (from < scrollLeft || to > scrollLeft + visibleWidth)
       box.current.scrollTo({ left: Math.max(0, from - visibleWidth / 2) });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock scrolls, not scrolling itself
@@ -121,10 +125,11 @@ function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatM
 
 export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   const { columns, rows, extra, end, ranking, lock, predicted } = props;
-  const widths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
+  const isNarrow = useIsNarrow();
+  const lengths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
+  const widths = useMemo(() => (isNarrow ? lengths.map(() => NARROW_COLUMN) : lengths), [isNarrow, lengths]);
   const offsets = useMemo(() => columnOffsets(widths), [widths]);
   const { box, window, hiddenRight, labelWidth, update } = useColumnWindow(offsets);
-  const isNarrow = useIsNarrow();
   const locked = lock?.position ?? null;
   useScrollToLockedColumn(
     box,
@@ -147,7 +152,12 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   );
   return (
     <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
-      <table className="heat" aria-label="Activations, tokens by experts" {...events}>
+      <table
+        className="heat"
+        aria-label="Activations, tokens by experts"
+        style={{ "--longest-token": `${Math.max(MIN_TOKEN_HEIGHT, ...lengths)}px` } as CSSProperties}
+        {...events}
+      >
         <colgroup>
           <col className="heads" style={isNarrow ? undefined : { width: labelWidth }} />
           {widths.map((width, i) => (

@@ -13,8 +13,11 @@ interface NextTokenProps {
   readonly method: string;
 }
 
-function Change({ value }: { readonly value: number }) {
-  const text = formatSigned(100 * value, 1);
+const roundedPercent = (probability: number) => Number((100 * probability).toFixed(1));
+
+/** The difference between the two numbers as shown. */
+function Change({ original, replaced }: { readonly original: number; readonly replaced: number }) {
+  const text = formatSigned(roundedPercent(replaced) - roundedPercent(original), 1);
   const side = text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : "";
   return <td className={`num change ${side}`}>{text}</td>;
 }
@@ -62,7 +65,7 @@ export function NextToken({ token, method }: NextTokenProps) {
                 <i style={bar(next.replaced)} />
               </td>
               <td className="num">{formatProbability(next.replaced)}</td>
-              <Change value={next.replaced - next.original} />
+              <Change {...next} />
             </tr>
           ))}
         </tbody>

@@ -159,11 +159,11 @@ export function TokenPanel(props: PanelProps) {
           <span className="note">position {column.position}</span>
           <span className="grow" />
           {isLocked ? (
-            <Button size="small" variant="ghost" icon="close" shortcut="release" onClick={onRelease}>
+            <Button size="small" variant="ghost" shortcut="release" onClick={onRelease}>
               Release
             </Button>
           ) : (
-            <span className="note">click a token to lock it</span>
+            <span className="note">click to lock</span>
           )}
         </div>
         <TokenExperts key={column.position} {...props} />
