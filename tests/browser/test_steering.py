@@ -161,7 +161,7 @@ def test_a_token_shows_the_kl_and_can_be_locked(page: Page) -> None:
 def test_plain_text_and_the_equivalent_command_are_shown(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
-    page.get_by_role("button", name="Show as plain text").click()
+    page.get_by_role("button", name="Plain text").click()
     expect(page.get_by_role("region", name="Baseline", exact=True)).to_contain_text(PROMPT)
     command = page.get_by_role("region", name="Use this in code").get_by_role("code")
     expect(command).to_contain_text("mxd steer demo-l3-k16")
@@ -235,3 +235,31 @@ def test_the_text_of_a_chat_follows_to_other_pages(page: Page) -> None:
     expect(link).to_have_attribute("href", re.compile(r"prompt=user(:|%3A)\+The\+little\+girl"))
     link.click()
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("user: The little girl")
+
+
+def test_a_chat_shows_the_reply_without_the_template(page: Page) -> None:
+    def format_turns(route: Route) -> None:
+        request = dict(route.request.post_data_json or {})
+        turns = request.pop("turns", None)
+        field = "prompt" if route.request.url.endswith("/steering") else "text"
+        if turns:
+            request[field] = f"<|im_start|>user\n{turns[0]['text']}"
+        route.continue_(post_data=json.dumps(request))
+
+    page.route("**/api/runs/*/routing", format_turns)
+    page.route("**/api/runs/*/steering", format_turns)
+    turns = quote(json.dumps([["user", "The little girl"]]))
+    page.goto(f"/steering?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:2&tokens=8")
+    texts(page)
+    expect(page.get_by_role("region", name="Use this in code")).to_contain_text("im_start")
+    for arm in ARMS:
+        expect(pane(page, arm)).not_to_contain_text("im_start")
+        expect(pane(page, arm)).not_to_contain_text("The little girl")
+
+
+@pytest.mark.parametrize(("first", "second"), [("steering", "Routing"), ("circuits", "Steering")])
+def test_a_typed_prompt_follows_before_it_is_submitted(page: Page, first: str, second: str) -> None:
+    page.goto(f"/{first}?run=demo-l3-k16")
+    page.get_by_role("textbox", name="Prompt", exact=True).fill(PROMPT)
+    page.get_by_role("link", name=second, exact=True).click()
+    expect(page.get_by_role("textbox", name="Prompt", exact=True)).to_have_value(PROMPT)

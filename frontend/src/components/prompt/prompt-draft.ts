@@ -2,6 +2,8 @@
 
 import { useEffect, useState } from "react";
 
+import { rememberPrompt } from "@/lib/browser/last-prompt";
+
 export interface PromptDraft {
   readonly text: string;
   readonly setText: (text: string) => void;
@@ -19,7 +21,10 @@ interface UrlHistory {
   readonly committed: readonly string[];
 }
 
-/** `pause`: milliseconds without a key press before the draft is committed; null for manual commits only. */
+/**
+ * `pause`: milliseconds without a key press before the draft is committed; null for manual commits only. The uncommitted
+ * draft then follows to other pages.
+ */
 export function usePromptDraft(prompt: string, onCommit: (prompt: string) => void, pause: number | null): PromptDraft {
   const [text, setText] = useState(prompt);
   const [history, setHistory] = useState<UrlHistory>({ prompt, committed: [] });
@@ -40,5 +45,9 @@ export function usePromptDraft(prompt: string, onCommit: (prompt: string) => voi
     return () => window.clearTimeout(timer);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a key press or a URL change restarts the timer
   }, [text, prompt, pause]);
-  return { text, setText: setText, commit };
+  const type = (next: string) => {
+    setText(next);
+    if (pause === null) rememberPrompt(next);
+  };
+  return { text, setText: type, commit };
 }

@@ -16,14 +16,15 @@ const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === 
 export function useRememberPrompt(): void {
   const { pathname, search } = useLocation();
   const earlierPage = useRef<string | null>(null);
+  const params = new URLSearchParams(search);
+  const prompt = params.get("prompt") ?? "";
+  const isChat = params.has("turns");
+  // Other parameters may change while a newer prompt is being typed.
   useEffect(() => {
-    const params = new URLSearchParams(search);
-    const prompt = params.get("prompt") ?? "";
-    const isChat = params.has("turns");
     if (!isChat && hasPrompt(pathname.slice(1)) && (prompt !== "" || earlierPage.current === pathname))
       rememberPrompt(prompt);
     earlierPage.current = pathname;
-  }, [pathname, search]);
+  }, [pathname, prompt, isChat]);
 }
 
 export function usePromptedLink(): (page: PageName) => string {
