@@ -36,12 +36,6 @@ export function FactName({ fact }: { readonly fact: Fact }) {
 /** Class of the row of a fact: those of a group are indented. */
 export const factRow = ({ group }: Fact) => (group == null ? undefined : "in-group");
 
-/** Rows of a group often have one description; it is shown once. */
-function descriptionOf(fact: Fact, previous: Fact | undefined): string {
-  const isRepeated = fact.group != null && fact.group === previous?.group && fact.description === previous.description;
-  return isRepeated ? "" : fact.description;
-}
-
 /** The same metrics on another text. */
 export interface OtherFacts {
   readonly name: string;
@@ -93,7 +87,7 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
                     {formatFact(other.facts.find(({ name }) => name === fact.name)?.value, fact.unit)}
                   </td>
                 ))}
-                <td className="ink2">{descriptionOf(fact, facts[i - 1])}</td>
+                <td className="ink2">{fact.description}</td>
               </tr>
             </Fragment>
           ))}

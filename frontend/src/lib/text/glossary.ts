@@ -243,11 +243,11 @@ export const GLOSSARY = {
   },
   routing_share: {
     name: "Routing share",
-    text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer. Above 1, frozen mixing predicts worse than the layer’s mean output.",
+    text: "Loss increase when the mixing of experts is frozen at its median over tokens, divided by that of mean-ablating the whole layer. Above 100 %, the frozen layer predicts worse than the MLP’s mean output.",
   },
   strict_routing_share: {
     name: "Strict routing share",
-    text: "As the routing share, with the constant mixing that fits the MLP best instead of the median. 1 minus it is what the shared dense path does without routing.",
+    text: "As the routing share, with the constant mixing that fits the MLP best instead of the median. Below 100 %, the rest is what the shared dense path does without routing. Above 100 %, the frozen layer predicts worse than the MLP’s mean output. The share then does not measure what a dense path, such as a skip path, adds.",
   },
   dead_share: {
     name: "Inactive and dead experts",
@@ -314,7 +314,7 @@ export const GLOSSARY = {
     text: "Mean entropy of the next-token distribution, as a share of its maximum, ln V for V tokens. 100 % is uniform.",
   },
   top_five: {
-    name: "Top 5",
+    name: "Sum of top 5",
     text: "Mean of the summed probability of the five most likely next tokens.",
   },
   confidence_distance: {

@@ -64,15 +64,18 @@ test("the verdict names the run, the reference and the routing", () => {
   expect(faithfulnessVerdict("mine", [])).toBe("");
 });
 
-test("a share of 100 % or more means all of the effect", () => {
-  const facts = [
+test("a share of 100 % or more says how the frozen layer predicts, and what it does not measure", () => {
+  const sharing = (low: number) => [
     ...FACTS.filter(({ name }) => name !== "Routing share"),
-    share("Strict routing share", 1.234, 1.2, 1.3),
+    share("Strict routing share", 1.234, low, 1.3),
   ];
-  expect(faithfulnessVerdict("mine", facts)).toMatch(/, and all of its effect depends on routing\.$/);
-  expect(findings(facts)[2]?.meaning).toContain(
-    "predicts no better than the MLP’s mean output. All of its effect depends",
+  const [clear, unclear] = [sharing(1.2), sharing(0.9)];
+  expect(faithfulnessVerdict("mine", clear)).toMatch(
+    /adds\. With its mixing frozen at its best constant, it predicts worse than the MLP’s mean output\.$/,
   );
+  expect(faithfulnessVerdict("mine", unclear)).toContain("it predicts no better than the MLP’s mean output.");
+  expect(findings(clear)[2]?.meaning).toMatch(/the layer predicts worse than the MLP’s mean output\.$/);
+  expect(findings(clear, true)[2]?.meaning).toContain("This share does not measure what the skip path adds.");
 });
 
 test("continuations are read by their length", () => {

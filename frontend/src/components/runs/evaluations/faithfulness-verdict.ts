@@ -59,27 +59,43 @@ function lossRecovered(facts: readonly Fact[]): Omit<Finding, "name" | "term"> |
 /** Below this share, most of the layer's effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
-/** What a share says. Above 1, the frozen layer is worse than the MLP's mean output. */
-function routingMeaning(share: number): string {
-  if (share < LOW_ROUTING_SHARE) return "most of the layer’s effect remains. It does not depend";
-  if (share < 1) return "most of the layer’s effect is lost. It depends";
-  return "the layer predicts no better than the MLP’s mean output. All of its effect depends";
+/** What a share of 1 or more says: how the frozen layer compares with the MLP's mean output. */
+const worseThanMean = ({ value, low }: Fact) =>
+  `${(low ?? value ?? 0) > 1 ? "worse" : "no better"} than the MLP’s mean output`;
+
+/** What remains of the layer with frozen mixing. */
+function routingMeaning(fact: Fact, share: number): string {
+  if (share >= 1) return `the layer predicts ${worseThanMean(fact)}.`;
+  return share < LOW_ROUTING_SHARE
+    ? "most of the layer’s effect remains. It does not depend on which experts are active."
+    : "most of the layer’s effect is lost. It depends on which experts are active.";
+}
+
+/** A skip path was trained beside active features, so that frozen features do not show its own contribution. */
+const SKIP_PATH = " This share does not measure what the skip path adds.";
+
+interface RoutingShare extends Omit<Finding, "term"> {
+  readonly share: number;
+  /** How the layer predicts with frozen mixing, for a share of 1 or more. */
+  readonly frozen: string;
 }
 
 /** The strict share, with the one whose mixing is frozen at its median behind it; only the latter if that is all. */
-function routingShare(facts: readonly Fact[]): (Omit<Finding, "term"> & { readonly share: number }) | null {
+function routingShare(facts: readonly Fact[], hasSkip = false): RoutingShare | null {
   const [strict, median] = [named(facts, "Strict routing share"), named(facts, "Routing share")];
   const fact = strict?.value == null ? median : strict;
   if (fact?.value == null) return null;
   const constant = fact === median ? "median" : "best constant";
+  const skip = hasSkip && fact.value >= 1 ? SKIP_PATH : "";
   const other =
     median?.value == null || fact === median ? "" : ` Frozen at the median: ${units(median)} (${intervalOf(median)}).`;
   return {
     name: fact.name,
     share: fact.value,
+    frozen: `With its mixing frozen at its ${constant}, it predicts ${worseThanMean(fact)}.`,
     value: units(fact),
     interval: intervalOf(fact),
-    meaning: `With the mixing frozen at its ${constant}, ${routingMeaning(fact.value)} on which experts are active.${other}`,
+    meaning: `With the mixing frozen at its ${constant}, ${routingMeaning(fact, fact.value)}${skip}${other}`,
   };
 }
 
@@ -110,11 +126,11 @@ function longestContinuation(facts: readonly Fact[]): Omit<Finding, "name" | "te
 }
 
 /** What was measured of loss increase, loss recovered, routing share and continuations. */
-export function findings(facts: readonly Fact[]): readonly Finding[] {
+export function findings(facts: readonly Fact[], hasSkip = false): readonly Finding[] {
   const all = [
     { name: "Loss increase", term: "loss_increase_of_run", found: lossIncrease(facts) },
     { name: "Loss recovered", term: "loss_recovered", found: lossRecovered(facts) },
-    { name: "Routing share", term: "strict_routing_share", found: routingShare(facts) },
+    { name: "Routing share", term: "strict_routing_share", found: routingShare(facts, hasSkip) },
     { name: "Equal continuations", term: "continuations", found: longestContinuation(facts) },
   ] as const;
   return all.flatMap(({ found, ...title }) => (found === null ? [] : [{ ...title, ...found }]));
@@ -125,7 +141,9 @@ export function faithfulnessVerdict(run: string, facts: readonly Fact[]): string
   const kept = named(facts, "Loss recovered vs zero ablation");
   if (kept === undefined) return "";
   const routing = routingShare(facts);
-  const share = routing === null || routing.share >= 1 ? "all" : routing.value;
-  const depends = routing === null ? "" : `, and ${share} of its effect depends on routing`;
-  return `${run} recovers ${units(kept)} of the loss that zero-ablating the MLP adds${depends}.`;
+  const recovers = `${run} recovers ${units(kept)} of the loss that zero-ablating the MLP adds`;
+  if (routing === null) return `${recovers}.`;
+  return routing.share < 1
+    ? `${recovers}, and ${routing.value} of its effect depends on routing.`
+    : `${recovers}. ${routing.frozen}`;
 }

@@ -3,6 +3,7 @@
 import "./findings.css";
 
 import type { Fact } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { formatFact } from "@/components/runs/facts";
 import { Term } from "@/components/terms/term";
 
@@ -39,11 +40,12 @@ interface FindingsProps {
 }
 
 export function Findings({ run, facts }: FindingsProps) {
+  const hasSkip = useCurrentRun().runs.some(({ name, method }) => name === run && method.includes("skip"));
   return (
     <>
       <p className="verdict">{faithfulnessVerdict(run, facts)}</p>
       <dl className="main-results">
-        {findings(facts).map(({ name, term, value, interval, meaning }) => (
+        {findings(facts, hasSkip).map(({ name, term, value, interval, meaning }) => (
           <div key={name}>
             <dt>
               <Term id={term}>{name}</Term>

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { FigureData } from "@/api/types";
 import { readTrace } from "@/components/plots/figure/figure-data";
 
-import { faithfulnessFigure } from "./faithfulness-figure";
+import { faithfulnessFigure, faithfulnessHeight } from "./faithfulness-figure";
 
 const figure: FigureData = {
   name: "faithfulness",
@@ -50,6 +50,29 @@ test("a run alone has no other runs in the legend", () => {
 
 test("rows name the layer of their run, and are sorted by K", () => {
   const { data, layout } = faithfulnessFigure(figure, "one", [{ name: "one", layer: 3, k: 16 }]);
-  expect(readTrace(data[0] ?? {}).y).toEqual(["one at K 16, layer 3", "one at K 8, layer 3"]);
+  expect(readTrace(data[0] ?? {}).y).toEqual(["one at K 8, layer 3", "one at K 16, layer 3"]);
   expect(layout.yaxis).toMatchObject({ categoryarray: ["one at K 8, layer 3", "one at K 16, layer 3", "two"] });
+});
+
+test("tips have the value with its interval", () => {
+  const [own, , baseline] = faithfulnessFigure(
+    {
+      ...figure,
+      data: figure.data.map((raw) => ({ ...raw, error_x: raw.error_x && { array: [0.1], arrayminus: [0.005] } })),
+    },
+    "one",
+    [],
+  ).data;
+  expect((own?.hovertemplate as string[])[0]).toBe(
+    "one<br>loss increase: 0.0100 (0.0050 to 0.1100) nats per token<extra></extra>",
+  );
+  expect((baseline?.hovertemplate as string[])[0]).toBe("one<br>baseline: 0.3000 nats per token<extra></extra>");
+});
+
+test("every row of a phone has a label above it and room for it", () => {
+  const { annotations, yaxis } = faithfulnessFigure(figure, "one", [], true).layout;
+  expect(annotations).toMatchObject([{ text: "one" }, { text: "one at K 8" }, { text: "two" }]);
+  expect(yaxis).toMatchObject({ showticklabels: false });
+  const rows = { data: [{ y: Array.from({ length: 12 }, String) }] };
+  expect(faithfulnessHeight(rows, true)).toBeGreaterThan(12 * 30);
 });

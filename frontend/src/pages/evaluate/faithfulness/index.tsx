@@ -15,7 +15,7 @@ import { runSummaryLine, shortSource } from "@/components/runs/run-labels";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
 
-import { faithfulnessFigure } from "./faithfulness-figure";
+import { faithfulnessFigure, faithfulnessHeight } from "./faithfulness-figure";
 
 function RunFaithfulness({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
@@ -38,7 +38,8 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
           </section>
           <ServerFigure
             name="faithfulness"
-            note="with 95 % intervals. Compare runs of one layer, at equal routing shares: MLPs of different layers are worth different amounts. The MLP’s mean output, in the same row, is the reference."
+            height={(figure) => faithfulnessHeight(figure, isNarrow)}
+            note="with 95 % intervals. Compare runs of one layer, at equal routing shares. The MLP’s mean output is the reference."
             prepare={(figure) => faithfulnessFigure(figure, run.name, runs, isNarrow)}
           />
           <section className="pane settings">
