@@ -43,6 +43,7 @@ const TERMS: Readonly<Record<string, TermId>> = {
   "Jacobian control": "jacobian_agreement",
   "Jacobian control, data": "jacobian_agreement",
   "Inactive experts": "dead_share",
+  "Inactive features": "dead_share",
   "Highest density": "density",
   "Share of output norm": "output_norm",
   "Stable rank": "stable_rank",

@@ -77,11 +77,24 @@ export function hasTokenCount(run: Pick<RunSummary, "target_tokens">): boolean {
   return run.target_tokens > 0;
 }
 
+interface OfMethod {
+  readonly method: string;
+}
+
 /** What a run's units are called: features of a transcoder, experts of any other layer. */
-export const unitName = (run: Pick<RunSummary, "method">) => (hasHiddenLayer(run) ? "experts" : "features");
+export const unitName = (run: OfMethod) => (hasHiddenLayer(run) ? "experts" : "features");
+
+/** A text about experts, about features instead if the run has these. */
+export const inUnits = (text: string, run: OfMethod) =>
+  hasHiddenLayer(run)
+    ? text
+    : text
+        .replaceAll(/\ban expert/g, "a feature")
+        .replaceAll(/\bexpert/g, "feature")
+        .replaceAll(/\bExpert/g, "Feature");
 
 /** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
-export function hasHiddenLayer(run: Pick<RunSummary, "method">): boolean {
+export function hasHiddenLayer(run: OfMethod): boolean {
   return !/transcoder|autoencoder/.test(run.method);
 }
 

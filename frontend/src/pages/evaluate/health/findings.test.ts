@@ -80,3 +80,10 @@ test("a run with a balanced load gets ten times its weight", () => {
   const [first] = findings(evaluation(0, 0.9), RUN, { "regularization.load_balance_weight": 0.01 });
   expect(first?.command).toContain("--load-balance-weight 0.1");
 });
+
+test("a transcoder has features", () => {
+  const [first] = findings(evaluation(0.5, 0.1), { ...RUN, method: "transcoder" });
+  expect(first?.title).toBe("2,048 of 4,096 features are inactive: 50.0 %");
+  expect(first?.advice).toContain("a feature of average use");
+  expect(first?.experts?.label).toBe("Rarest active features");
+});

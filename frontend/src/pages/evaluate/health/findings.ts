@@ -1,6 +1,7 @@
 /** What an evaluation says about the use of a run's experts, and what to do about it. */
 
 import type { EvaluationSummary } from "@/api/types";
+import { inUnits } from "@/components/runs/run-labels";
 import { type RunConfig, trainCommand, type TrainedRun } from "@/components/runs/train-command";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
@@ -181,6 +182,14 @@ const sampleOf = (description: string) =>
   /(?:a random sample of|all) [\d,]+ [^;]*experts[^;]*/.exec(description)?.[0] ?? "";
 const roundingOf = (description: string) => /rounded to \d+ bits/.exec(description)?.[0] ?? "";
 
+/** The finding in the words of the run's method. */
+const ofUnits = ({ experts, ...found }: Finding, run: IndexedRun): Finding => ({
+  ...found,
+  title: inUnits(found.title, run),
+  advice: inUnits(found.advice, run),
+  ...(experts && { experts: { ...experts, label: inUnits(experts.label, run) } }),
+});
+
 /** Findings that call for an action come first. */
 export function findings(
   { health, tokens }: Pick<EvaluationSummary, "health" | "tokens" | "text">,
@@ -193,7 +202,8 @@ export function findings(
     .flatMap(({ name, value, description }) => {
       const rule = RULES[name];
       if (rule === undefined || value === null) return [];
-      return [rule(value, { ...shared, sample: sampleOf(description), rounding: roundingOf(description) })];
+      const evaluated = { ...shared, sample: sampleOf(description), rounding: roundingOf(description) };
+      return [ofUnits(rule(value, evaluated), run)];
     })
     .sort((a, b) => Number(a.level === "good") - Number(b.level === "good"));
 }

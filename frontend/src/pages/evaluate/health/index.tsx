@@ -16,13 +16,14 @@ import { WithRun } from "@/components/runs/current-run";
 import { FactsTable } from "@/components/runs/facts-table";
 import { evaluateCommand, EvaluationWarnings, WithEvaluation } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
-import { shortSource } from "@/components/runs/run-labels";
+import { inUnits, shortSource, unitName } from "@/components/runs/run-labels";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { formatCount } from "@/lib/text/format";
 import { nonBreaking } from "@/lib/text/non-breaking";
 
 import { type Finding, findings } from "./findings";
+import { healthFacts } from "./health-facts";
 
 function FindingItem({ finding, run }: { readonly finding: Finding; readonly run: string }) {
   const { level, title, advice, experts, command } = finding;
@@ -70,9 +71,18 @@ function Findings({ evaluation, run }: { readonly evaluation: EvaluationSummary;
 }
 
 /** A density histogram whose axis says what it counts. */
-function withExpertsAxis(figure: FigureData): FigureData {
-  const { layout, ...rest } = withDensityAxis(figure, null);
-  return { ...rest, layout: { ...layout, yaxis: { ...(layout.yaxis ?? {}), title: { text: "experts" } } } };
+function withUnitsAxis(figure: FigureData, run: RunSummary): FigureData {
+  const { layout, title, data, ...rest } = withDensityAxis(figure, null);
+  const yaxis = { ...(layout.yaxis ?? {}), title: { text: unitName(run) } };
+  const bars = data.map((raw) => ({ ...raw, hovertemplate: inUnits(String(raw.hovertemplate), run) }));
+  return { ...rest, title: inUnits(title, run), data: bars, layout: { ...layout, yaxis } };
+}
+
+/** The load curve in the words of the run's method. */
+function loadFigure(figure: FigureData, run: RunSummary): FigureData {
+  const { title } = (figure.layout.xaxis ?? {}) as { readonly title?: { readonly text?: string } };
+  const xaxis = { ...(figure.layout.xaxis ?? {}), title: { text: inUnits(title?.text ?? "", run) } };
+  return withLegend({ ...figure, title: inUnits(figure.title, run), layout: { ...figure.layout, xaxis } });
 }
 
 function RunHealth({ run }: { readonly run: RunSummary }) {
@@ -87,23 +97,23 @@ function RunHealth({ run }: { readonly run: RunSummary }) {
             name="load"
             run={run.name}
             command={command}
-            prepare={withLegend}
-            note={`${sample(evaluation)}; at x, the least used x of the experts have y of all activations`}
+            prepare={(figure) => loadFigure(figure, run)}
+            note={`${sample(evaluation)}; at x, the least used x of the ${unitName(run)} have y of all activations`}
           />
           <ServerFigure
             name="density-evaluated"
             run={run.name}
             command={command}
             height={280}
-            note={`${sample(evaluation)}; experts that are active on none of them are left out`}
-            prepare={withExpertsAxis}
+            note={`${sample(evaluation)}; ${unitName(run)} that are active on none of them are left out`}
+            prepare={(figure) => withUnitsAxis(figure, run)}
           />
           <section className="pane settings">
             <div className="pane-h">
               <h2>All metrics</h2>
-              <span className="note">{sample(evaluation)}</span>
+              <span className="note">{sample(evaluation)}; metrics that do not apply to this run are left out</span>
             </div>
-            <FactsTable label="Expert health" facts={evaluation.health} />
+            <FactsTable label="Expert health" facts={healthFacts(evaluation.health, run)} />
           </section>
         </>
       )}
