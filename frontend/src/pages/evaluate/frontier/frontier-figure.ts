@@ -20,6 +20,8 @@ interface Measure {
   readonly name: string;
   readonly title: string;
   readonly axis: string;
+  /** Heading of the column in the table. */
+  readonly column: string;
   readonly of: (point: FrontierPoint) => Estimate;
 }
 
@@ -28,12 +30,14 @@ export const MEASURES: readonly Measure[] = [
     name: "loss-frontier",
     title: "Loss increase against K",
     axis: "loss increase, nats per token, log scale",
+    column: "loss increase, nats",
     of: (point) => point.loss_increase,
   },
   {
     name: "error-frontier",
     title: "Normalised MSE against K",
     axis: "normalised MSE, log scale",
+    column: "normalised MSE",
     of: (point) => point.normalized_mse,
   },
 ];
@@ -54,7 +58,10 @@ function tipOf(point: FrontierPoint, name: string, value: Estimate): string {
   ]);
 }
 
-export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title, axis, of }: Measure): ViewedFigure {
+export function frontierFigure(
+  { lines }: Pick<Frontier, "lines">,
+  { name, title, axis, column, of }: Measure,
+): ViewedFigure {
   const ks = ksOf(lines);
   const values = lines.flatMap(({ points }) => points.map((point) => of(point)));
   const data = lines.map(({ name: line, own, points }, i) => {
@@ -87,7 +94,7 @@ export function frontierFigure({ lines }: Pick<Frontier, "lines">, { name, title
     title,
     data,
     layout: {
-      meta: { columns: { point: ["run"] } },
+      meta: { columns: { series: "run", point: [], x: "K", y: column } },
       ...Object.fromEntries(
         shifted.slice(1).map((each, i) => [`xaxis${i + 2}`, { ...each, overlaying: "x", visible: false }]),
       ),

@@ -47,7 +47,15 @@ function Row({ point, name, own }: RowProps) {
   const [run] = point.runs;
   return (
     <tr>
-      <th scope="row">{run === undefined ? name : <Link to={pageLinks(null).run(run)}>{name}</Link>}</th>
+      <th scope="row">
+        {run === undefined ? (
+          name
+        ) : (
+          <Link className="link" to={pageLinks(null).run(run)}>
+            {name}
+          </Link>
+        )}
+      </th>
       <td className="num" data-label="K">
         {point.k} {point.k !== point.trained_k && <span className="interval">trained at {point.trained_k}</span>}
       </td>

@@ -102,7 +102,7 @@ test("truncated runs are named", () => {
 
 test("unequal routing shares favour the run with the lower one", () => {
   expect(routingNote(frontier(ONE, TWO))).toMatch(
-    /equal strict routing share.*The lower share lowers the loss increase of one\. It is the higher one all the same/,
+    /where the strict routing share differs: one 95.*The lower share lowers the loss increase of one\. Its loss increase is still above that of two at K = 24\. Its dense path does not/,
   );
   expect(routingNote(frontier(ONE))).not.toContain("lowers the loss increase of");
 });

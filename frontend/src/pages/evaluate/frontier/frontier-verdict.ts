@@ -88,21 +88,27 @@ const SHARES = [
   { key: "routing_share", name: "routing share" },
 ] as const;
 
-/** True if a line's loss increase is clearly above the current run's at some K, or the current run's above another's. */
-function isHigherSomewhere({ lines }: Frontier, line: FrontierLine): boolean {
-  const compared = line.own ? lines.filter(({ own }) => !own) : [line];
-  return compared
-    .flatMap(({ points }) => points)
-    .some(({ difference }) => difference !== null && (line.own ? difference.low > 0 : difference.high < 0));
+/** Lines whose loss increase is clearly below that of this one, each with the K: `two at K = 12 and 24`. */
+function lowerThan(frontier: Frontier, line: FrontierLine): readonly string[] {
+  const compared = frontier.lines.filter((other) => (line.own ? !other.own : other === line));
+  return compared.flatMap(({ name, points }) => {
+    const ks = points
+      .filter(({ difference }) => difference !== null && (line.own ? difference.low > 0 : difference.high < 0))
+      .map(({ k }) => k);
+    const lower = line.own ? name : ownLine(frontier)?.name;
+    return ks.length === 0 || lower === undefined ? [] : [`${lower} at K = ${listed(ks)}`];
+  });
 }
 
 /** What a lower share means for the comparison, if one line's share is clearly below all others'. */
 function consequence(frontier: Frontier, shares: readonly ({ readonly line: FrontierLine } & Estimate)[]): string {
   const [lowest, ...others] = shares.toSorted((a, b) => a.value - b.value);
   if (lowest === undefined || others.length === 0 || others.some(({ low }) => low <= lowest.high)) return "";
-  const despite = isHigherSomewhere(frontier, lowest.line)
-    ? " It is the higher one all the same, so its dense path does not explain the difference."
-    : "";
+  const lower = lowerThan(frontier, lowest.line);
+  const despite =
+    lower.length === 0
+      ? ""
+      : ` Its loss increase is still above that of ${lower.join(", and of ")}. Its dense path does not explain these differences.`;
   return ` The lower share lowers the loss increase of ${lowest.line.name}.${despite}`;
 }
 
@@ -118,8 +124,9 @@ export function routingNote(frontier: Frontier): string | null {
       ({ line, value, low, high }) =>
         `${line.name} ${formatPercent(value, 1)} % (${formatPercent(low, 1)} to ${formatPercent(high, 1)} %)`,
     );
-    const rule = `A dense path that works without routing lowers the loss increase, so losses compare only at equal ${name}.`;
-    return `${rule} Here: ${listed(texts)}.${consequence(frontier, shares)}`;
+    const rule = "A dense path that works without routing lowers the loss increase.";
+    const care = texts.length > 1 ? ` Compare losses with care where the ${name} differs: ` : ` The ${name} here: `;
+    return `${rule}${care}${listed(texts)}.${consequence(frontier, shares)}`;
   }
   return null;
 }

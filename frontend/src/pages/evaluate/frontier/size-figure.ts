@@ -64,6 +64,7 @@ export function sizeFigure(runs: readonly EvaluatedRun[], current: string): View
     title: "Loss recovered by number of parameters",
     data,
     layout: {
+      meta: { columns: { series: "run", point: [] } },
       xaxis: {
         type: "log",
         title: { text: "parameters, log scale" },
