@@ -45,7 +45,7 @@ const METRICS: readonly (readonly [metric: keyof Confidence, label: string, form
   ["true_token", "True token, %", (value) => formatPercent(value, 1)],
   ["confidence_distance", "Distance", (value) => formatFixed(value, 3)],
   ["entropy", "Entropy, %", (value) => formatPercent(value, 1)],
-  ["top_five", "Top 5, %", (value) => formatPercent(value, 1)],
+  ["top_five", "Sum of top 5, %", (value) => formatPercent(value, 1)],
 ];
 
 function Row({ name, note, before, after }: MetricRow) {
@@ -109,7 +109,7 @@ export function MetricsTable({ result }: { readonly result: PrivacyResult }) {
               <Term id="prediction_entropy">Entropy</Term> <span className="unit">% of ln V</span>
             </th>
             <th scope="col" className="num">
-              <Term id="top_five">Top 5</Term> <span className="unit">%</span>
+              <Term id="top_five">Sum of top 5</Term> <span className="unit">%</span>
             </th>
           </tr>
         </thead>

@@ -189,7 +189,7 @@ export function ResultView({ shown, passages, by, onBy, onPassages }: ResultView
           <h2>Confidence and cost</h2>
           <span className="note">
             original run → new run, means over n predictions. Intended on the chosen passages: lower true token,
-            distance and top 5, higher entropy.
+            distance and sum of top 5, higher entropy.
           </span>
         </div>
         <MetricsTable result={result} />

@@ -40,7 +40,9 @@ function Row({ run, metric, probed }: RowProps) {
         {formatCount(probed.test_examples)}
       </td>
       <td className="num" data-label="Expert">
-        <Link to={pageLinks(run).expert(probed.expert)}>{probed.expert}</Link>
+        <Link className="link" to={pageLinks(run).expert(probed.expert)}>
+          {probed.expert}
+        </Link>
       </td>
       {COLUMNS.map(([kind, name]) => (
         <td key={kind} className="num" data-label={name}>
