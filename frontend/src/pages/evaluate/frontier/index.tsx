@@ -19,6 +19,7 @@ import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount } from "@/lib/text/format";
+import { nonBreaking } from "@/lib/text/non-breaking";
 
 import { frontierFigure, MEASURES } from "./frontier-figure";
 import { FrontierTable } from "./frontier-table";
@@ -94,10 +95,12 @@ function FrontierView({ frontier, run }: { readonly frontier: Frontier; readonly
         </div>
         {frontierVerdict(frontier).map((verdict) => (
           <p key={verdict} className="verdict">
-            {verdict}
+            {nonBreaking(verdict)}
           </p>
         ))}
-        <ul className="frontier-notes ink2">{notes.map((note) => note !== null && <li key={note}>{note}</li>)}</ul>
+        <ul className="frontier-notes ink2">
+          {notes.map((note) => note !== null && <li key={note}>{nonBreaking(note)}</li>)}
+        </ul>
       </section>
       <div className="frontier-figures">
         {MEASURES.map((measure) => (
