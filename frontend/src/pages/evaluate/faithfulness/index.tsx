@@ -39,7 +39,7 @@ function RunFaithfulness({ run }: { readonly run: RunSummary }) {
           <ServerFigure
             name="faithfulness"
             height={(figure) => faithfulnessHeight(figure, isNarrow)}
-            note="with 95 % intervals. Compare runs of one layer, at equal routing shares. The MLP’s mean output is the reference."
+            note="95 % intervals. Compare runs of one layer at equal routing shares. Reference: the MLP’s mean output."
             prepare={(figure) => faithfulnessFigure(figure, run.name, runs, isNarrow)}
           />
           <section className="pane settings">
