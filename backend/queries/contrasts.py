@@ -17,7 +17,7 @@ from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, ContrastText, Example, TextKind, TextKinds
 from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.suggestions import suggest
 
 if TYPE_CHECKING:
@@ -29,19 +29,21 @@ MAX_FILE_BYTES = 2**26
 """Larger files are not searched for kinds, which would take minutes."""
 
 
-def read_kinds(run: RunRecord, data: Path) -> TextKinds:
-    """Count the kinds of the documents of a run's text, if its file is in the data folder and has kinds."""
+def read_kinds(session: Session, run: RunRecord, data: Path) -> TextKinds:
+    """Count the kinds of the documents of a run's indexed text, if its file is in the data folder and has kinds.
+
+    Without an index, the training text is read.
+    """
+    text = _text_name(session, run)
     documents, characters = Counter[str](), Counter[str]()
-    for each in _labelled(run, data):
+    for each in _labelled(run, data / text):
         documents[each.label] += 1
         characters[each.label] += len(each.text)
     kinds = (TextKind(kind=kind, documents=count, characters=characters[kind]) for kind, count in documents.items())
-    return TextKinds(
-        text=PurePath(run.text).name, kinds=tuple(sorted(kinds, key=lambda each: (-each.documents, each.kind)))
-    )
+    return TextKinds(text=text, kinds=tuple(sorted(kinds, key=lambda each: (-each.documents, each.kind))))
 
 
-def read_texts(run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
+def read_texts(session: Session, run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
     """Return the documents of both texts.
 
     Raises:
@@ -49,7 +51,7 @@ def read_texts(run: RunRecord, data: Path, request: ContrastRequest) -> list[lis
     """
     of_kind: dict[str, list[str]] = defaultdict(list)
     if not (request.a.documents and request.b.documents):
-        for each in _labelled(run, data):
+        for each in _labelled(run, data / _text_name(session, run)):
             of_kind[each.label].append(each.text)
     return [_documents(choice, of_kind) for choice in (request.a, request.b)]
 
@@ -67,11 +69,16 @@ def _documents(choice: ContrastText, of_kind: dict[str, list[str]]) -> list[str]
     return of_kind[kind]
 
 
-def _labelled(run: RunRecord, data: Path) -> list[LabelledText]:
-    """Labelled texts of a run's dataset. Only files directly in the data folder are read, whatever path was stored."""
+def _text_name(session: Session, run: RunRecord) -> str:
+    """Name of the indexed text. Only files directly in the data folder are read, whatever path was stored."""
+    index = session.get(IndexRecord, run.id)
+    return PurePath(run.text if index is None else index.text).name
+
+
+def _labelled(run: RunRecord, path: Path) -> list[LabelledText]:
+    """Labelled texts of a file; empty if it does not exist or has no kinds."""
     from mxd.trainer.data.labelled import labelled_file, read_labelled
 
-    path = data / PurePath(run.text).name
     # os.path.isfile: a name may be longer than the file system allows, for which Path.is_file raises an error.
     if not os.path.isfile(path) or path.stat().st_size > MAX_FILE_BYTES:
         return []

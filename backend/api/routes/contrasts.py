@@ -27,9 +27,9 @@ Steps = AsyncGenerator[Sequence[ContrastProgressEvent | ContrastDoneEvent], None
 
 @router.get("/kinds")
 def kinds(run: RunName, services: ServicesDep) -> TextKinds:
-    """Kinds of the documents of the run's text, if its file is in the data folder and names them."""
+    """Kinds of the documents of the run's indexed text, if its file is in the data folder and names them."""
     with reading(services.database) as session:
-        return read_kinds(find_run(session, run), services.settings.data)
+        return read_kinds(session, find_run(session, run), services.settings.data)
 
 
 @router.post("/contrast", response_class=EventStreamJson, responses=stream_responses(ContrastEvent))
@@ -55,7 +55,7 @@ async def _steps(services: Services, run: str, request: ContrastRequest) -> Step
 
 def _texts(services: Services, run: str, request: ContrastRequest) -> list[list[str]]:
     with reading(services.database) as session:
-        return read_texts(find_run(session, run), services.settings.data, request)
+        return read_texts(session, find_run(session, run), services.settings.data, request)
 
 
 def _done(services: Services, run: str, step: Contrast, request: ContrastRequest) -> ContrastDoneEvent:

@@ -45,7 +45,7 @@ export const GLOSSARY = {
   },
   loss_increase: {
     name: "Loss increase when ablated (ΔCE)",
-    text: "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. If it is negative, the predictions are better without the expert.",
+    text: "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. A negative value clearly beyond a random expert’s means that the predictions are better without the expert.",
   },
   loss_increase_of_run: {
     name: "Loss increase of a run",

@@ -110,7 +110,7 @@ function Facts({ run }: { readonly run: RunSummary }) {
   return (
     <span className="dim r-facts">
       {methodName(run.method)}, N {formatCount(run.num_experts)}, K {activeK(run)}
-      {run.held_out !== null && `, MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
+      {run.held_out !== null && `, held-out MSE ${formatFixed(run.held_out.normalized_mse, 3)}`}
       {share !== null &&
         `, ${run.strict_routing_share === null ? "" : "strict "}routing share ${formatPercent(share, 1)} %`}
     </span>
@@ -174,9 +174,7 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
         Layer {group.layer}
         {one !== undefined && other !== undefined && (
           <>
-            <span className="unit">
-              {group.runs.length} runs of one MLP: MSE is comparable, loss at equal routing share
-            </span>
+            <span className="unit">{group.runs.length} runs of one MLP, whose errors and losses are comparable</span>
             <Link
               className="link"
               to={pageLinks(one.name).page("compare", rest.length > 0 ? {} : { with: other.name })}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy import select
+from sqlalchemy.orm import Session
 
 from mxd.backend.api.middleware.roles import needed_role
 from mxd.backend.api.routes import contrasts
@@ -18,6 +20,7 @@ from mxd.backend.inference.service import InferenceService
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.config import ContrastConfig
+from mxd.trainer.storage.database.tables import RunRecord
 from tests.helpers.runs import World
 
 RED, BLUE = ["the red fox ran"] * 12, ["a very old blue dog sat"] * 12
@@ -80,6 +83,20 @@ def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> No
         assert "no kind 'rod'. Did you mean 'red'?" in answer.json()["error"]["message"]
     finally:
         path.unlink()
+
+
+def test_kinds_are_those_of_the_indexed_text_not_of_the_training_text(live_client: TestClient, fitted: World) -> None:
+    def train_on(text: str) -> str:
+        with Session(fitted.database) as session, session.begin():
+            run = session.scalars(select(RunRecord).where(RunRecord.name == "small")).one()
+            before, run.text = run.text, text
+        return before
+
+    before = train_on("another.jsonl")
+    try:
+        assert live_client.get("/api/runs/small/kinds").json()["text"] == "text.jsonl"
+    finally:
+        train_on(before)
 
 
 @pytest.mark.parametrize(

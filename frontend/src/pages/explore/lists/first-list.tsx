@@ -69,7 +69,7 @@ function ExampleList({ run }: { readonly run: string }) {
       <div className="pane-h">
         <h2>Example: {NAME}</h2>
         <span className="note">
-          experts of {run} with high activations, few kinds of token, and user labels or well-scored automatic ones
+          labelled experts of {run} first, then those with high activations and few kinds of token
         </span>
         <span className="grow" />
         <Button onClick={() => void create()} disabled={creation.isPending}>

@@ -2,14 +2,13 @@
 
 import "./ablation.css";
 
-import { type ReactNode, useState } from "react";
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Ablation, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
@@ -64,19 +63,20 @@ interface EffectProps {
 function AgainstRandom({ ablation, random }: EffectProps) {
   const links = usePageLinks();
   if (random === null) return null;
+  const [own, other] = [largestEffect(ablation), largestEffect(random)];
   return (
     <p className="ablation-note">
-      Largest rise {formatSigned(largestEffect(ablation), 2)}; that of random expert{" "}
+      Largest rise {formatSigned(own, 2)}; that of random expert{" "}
       <Link className="link" to={links.expert(ablation.random_expert)}>
         {ablation.random_expert}
       </Link>{" "}
-      is {formatSigned(largestEffect(random), 2)}.
+      is {formatSigned(other, 2)}
+      {other > 0 && ` (× ${formatFixed(own / other, 1)})`}.
     </p>
   );
 }
 
-function DirectLogitEffect({ ablation, random, isStrong }: EffectProps & { readonly isStrong: boolean }) {
-  const [isShown, setShown] = useState(isStrong);
+function DirectLogitEffect({ ablation, random }: EffectProps) {
   const { promoted, suppressed } = ablation;
   const largestChange = Math.max(1e-9, ...[...promoted, ...suppressed].map((token) => Math.abs(token.change)));
   return (
@@ -87,24 +87,12 @@ function DirectLogitEffect({ ablation, random, isStrong }: EffectProps & { reado
         </h2>
         <span className="note">mean over its examples</span>
       </div>
-      {!isStrong && <p className="ablation-note">Not clearly larger than that of a random expert.</p>}
-      {isShown ? (
-        <>
-          <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
-          <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
-          <AgainstRandom ablation={ablation} random={random} />
-          <p className="ablation-note">
-            <Term id="input_dependence">Input dependence</Term> {formatPercent(ablation.input_dependence, 0)} %
-          </p>
-        </>
-      ) : (
-        <>
-          <AgainstRandom ablation={ablation} random={random} />
-          <Button size="small" variant="ghost" onClick={() => setShown(true)}>
-            Show tokens
-          </Button>
-        </>
-      )}
+      <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
+      <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
+      <AgainstRandom ablation={ablation} random={random} />
+      <p className="ablation-note">
+        <Term id="input_dependence">Input dependence</Term> {formatPercent(ablation.input_dependence, 0)}&nbsp;%
+      </p>
     </section>
   );
 }
@@ -183,10 +171,10 @@ function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
         </span>
       </div>
       <EffectsTable ablation={ablation} />
-      {ablation.loss_increase !== null && ablation.loss_increase < 0 && (
-        <p className="ablation-note">The loss falls when it is ablated: predictions are better without it.</p>
-      )}
-      <p className="ablation-note">Baselines: a random expert of the same density, a random direction.</p>
+      <p className="ablation-note">
+        Baselines: a random expert of the same density, a random direction. Means without intervals: a loss change as
+        small as the random expert’s is noise.
+      </p>
     </section>
   );
 }
@@ -211,7 +199,7 @@ interface AblationEffectsProps {
 }
 
 export function AblationEffects({ run, expert }: AblationEffectsProps) {
-  const { ablation, randomAblation, command, isPending, error, hasLogitEffect } = useAblation(run, expert);
+  const { ablation, randomAblation, command, isPending, error } = useAblation(run, expert);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) {
     return (
@@ -221,11 +209,10 @@ export function AblationEffects({ run, expert }: AblationEffectsProps) {
     );
   }
   if (ablation === null) return <NotMeasured command={command} />;
-  if (hasLogitEffect === null) return null;
   return (
     <>
       <CausalImportance ablation={ablation} />
-      <DirectLogitEffect key={expert} ablation={ablation} random={randomAblation} isStrong={hasLogitEffect} />
+      <DirectLogitEffect ablation={ablation} random={randomAblation} />
     </>
   );
 }

@@ -90,8 +90,8 @@ export function FiresAndPromotes({ run, detail }: FiresAndPromotesProps) {
       <ShortStatistics row={row} />
       {ablation !== null && hasLogitEffect !== null && (
         <span>
-          <Term id="direct_logit_effect">Promotes</Term>{" "}
-          {hasLogitEffect ? <Chips tokens={ablation.promoted} /> : <span className="dim">no token in particular</span>}
+          <Term id="direct_logit_effect">Promotes</Term> <Chips tokens={ablation.promoted} />
+          {!hasLogitEffect && <span className="dim"> not twice a random expert’s effect</span>}
         </span>
       )}
       {row.compared_runs !== null && (

@@ -24,7 +24,7 @@ function Suggestions({ run }: { readonly run: string }) {
   if (experts.length === 0) return null;
   return (
     <>
-      <p>Or start with one of these experts, each strong on few kinds of token:</p>
+      <p>Or start with one of these experts, the labelled ones first:</p>
       <ul className="suggestions">
         {experts.slice(0, MAX_SUGGESTIONS).map((row) => (
           <li key={row.expert}>
