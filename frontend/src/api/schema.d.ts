@@ -703,7 +703,7 @@ export interface paths {
         };
         /**
          * Kinds
-         * @description Kinds of the documents of the run's text, if its file is in the data folder and names them.
+         * @description Kinds of the documents of the run's indexed text, if its file is in the data folder and names them.
          */
         get: operations["kinds"];
         put?: never;
