@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from mxd.backend.api.dependencies import Services, ServicesDep
 from mxd.backend.database.engine import reading
+from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import CachedResponse, model_response
 from mxd.backend.schemas import Figure, FigureName
@@ -48,6 +49,7 @@ def _draw(name: FigureName, request: Request, services: Services, run: str | Non
         if name in services.figures and run is not None:
             record = find_run(session, run)
             return services.figures[name].of(session, find_index(session, record)).response(request.headers)
-        from mxd.backend.plots.registry import draw
+        with IMPORT_LOCK:
+            from mxd.backend.plots.registry import draw
 
         return model_response(draw(session, name, run, expert))
