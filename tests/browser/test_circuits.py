@@ -150,7 +150,7 @@ def figures_of(page: Page) -> list[str]:
 def names_in(drawn: Locator) -> list[str]:
     """Names of the drawn nodes. Experts without a label have none: their top tokens are not in the file."""
     names = [button.get_attribute("aria-label") or "" for button in drawn.get_by_role("button").all()]
-    return [re.sub(r", (Expert \d+|\d+ on “[^”]*”|fires on “[^”]*”),", ",", name) for name in names]
+    return [re.sub(r", (Expert \d+|(\d+,? )?(fires )?on “[^”]*”),", ",", name) for name in names]
 
 
 def test_a_supernode_of_pinned_nodes_survives_saving_and_loading(circuits: Page, tmp_path: Path) -> None:
