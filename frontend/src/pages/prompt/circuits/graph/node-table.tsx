@@ -100,7 +100,7 @@ export function NodeTable(props: TableProps) {
       <table className="grid plain">
         <thead>
           <tr>
-            <th>{props.onAblate !== null && "Ablate"}</th>
+            {props.onAblate === null ? <td /> : <th>Ablate</th>}
             <th>Node</th>
             <th>Token</th>
             <th className="num">Layer</th>
