@@ -124,8 +124,10 @@ def test_reset_makes_both_texts_equal_and_back_undoes_it(page: Page) -> None:
 def test_opening_the_url_elsewhere_reproduces_the_texts(page: Page, open_page: OpenPage) -> None:
     page.goto("/steering?run=demo-l3-k16")
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
-    page.get_by_role("combobox", name="Add an expert").fill(str(ANSWERING))
-    page.get_by_role("option").first.click()
+    search = page.get_by_role("combobox", name="Add an expert")
+    search.fill(str(ANSWERING))
+    expect(page.get_by_role("option").first).to_be_visible()
+    search.press("Enter")
     expect(card(page, ANSWERING)).to_be_visible()
     page.get_by_text("Sampling", exact=True).click()
     for setting, value in (("Seed", "7"), ("Tokens", "20"), ("Temperature", "1.2")):

@@ -1,7 +1,7 @@
 /** Adds an expert to the tray, found by id, label, token or words in its examples. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { type KeyboardEvent, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -123,6 +123,12 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
     onAdded();
   };
   const isWaiting = debounced !== text.trim() || query.isFetching;
+  /** Enter takes the typed id, else the first match, unless the arrow keys chose another. */
+  const addFirst = (event: KeyboardEvent<HTMLInputElement>) => {
+    if (event.key !== "Enter" || event.currentTarget.hasAttribute("aria-activedescendant")) return;
+    const first = items.find(({ id }) => id === text.trim()) ?? (isWaiting ? undefined : items[0]);
+    add(first?.id ?? null);
+  };
   const emptyMessage = query.error === null ? (isWaiting ? "Searching" : "No matches") : messageOf(query.error);
   return (
     <ComboBox
@@ -139,7 +145,7 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
       <div className="search">
         <Icon name="search" />
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type */}
-        <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} />
+        <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} onKeyDown={addFirst} />
       </div>
       <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
         <ListBox renderEmptyState={() => <p className="dim">{emptyMessage}</p>}>
