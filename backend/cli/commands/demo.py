@@ -9,8 +9,11 @@ import shutil
 import stat
 import sys
 import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 from sqlalchemy import select
@@ -26,6 +29,9 @@ from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.files import disk_errors
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 DATABASE_FILE = "database.sqlite.xz"
 """The demo's database: the index of every run, labels, steering sessions and measurements."""
@@ -116,7 +122,12 @@ def unpack_database(folder: Path, target: Path) -> None:
     """
     print("Unpacking the database of the demo", file=sys.stderr)
     packed = folder / DATABASE_FILE
-    with disk_errors(target), tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary:
+    with (
+        disk_errors(target),
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        tokenizers = pool.submit(_load_tokenizers, folder)  # takes as long as unpacking
         partial = Path(temporary) / target.name
         try:
             with lzma.open(packed) as source, partial.open("wb") as file:
@@ -124,19 +135,26 @@ def unpack_database(folder: Path, target: Path) -> None:
         except (lzma.LZMAError, EOFError) as error:
             raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
         upgrade_database(f"sqlite:///{partial}")
-        _index_search(f"sqlite:///{partial}", folder)
+        _index_search(f"sqlite:///{partial}", tokenizers.result())
         partial.replace(target)
 
 
-def _index_search(url: str, folder: Path) -> None:
+def _load_tokenizers(folder: Path) -> dict[str, PreTrainedTokenizerBase]:
+    """Tokenizer of every run. Also imports what building the search index needs."""
+    from mxd.trainer.storage.run import Run, run_names
+
+    import_module("mxd.trainer.analysis.indexing.save")
+    return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
+
+
+def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
     """Build the search index of every run, which is not shipped: it is a third of the compressed database."""
     from mxd.trainer.analysis.indexing.save import index_search
-    from mxd.trainer.storage.run import Run
 
     with opened(url) as engine, writing(engine) as session:
         for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
             print(f"Building the search index of {name}", file=sys.stderr)
-            index_search(session, run_id, Run.load(name, folder).tokenizer)
+            index_search(session, run_id, tokenizers[name])
 
 
 def prepare_language_models(folder: Path) -> None:
