@@ -96,7 +96,7 @@ def test_checking_the_examples_ends_when_the_page_is_left(page: Page) -> None:
 
 def test_the_examples_are_listed_with_their_verdicts(page: Page) -> None:
     page.goto(ADDRESS)
-    expect(page.get_by_role("status").filter(has_text="They were selected for this")).to_be_visible(timeout=60_000)
+    expect(page.get_by_role("status").filter(has_text="The examples were selected")).to_be_visible(timeout=60_000)
     expect(page.get_by_text(re.compile(r"r = −?\d|Could not be checked|needs at least")).first).to_be_visible()
 
 

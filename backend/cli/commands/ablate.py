@@ -20,8 +20,7 @@ class AblateCommand(ModelCommand):
     examples: ClassVar = (
         "mxd ablate gpt2-l8-k32",
         "mxd ablate gpt2-l8-k32 --experts 46,609,4078",
-        "mxd ablate gpt2-l8-k32 --examples-per-bin 3 --device cuda",
-        "mxd ablate gpt2-l8-k32 --json",
+        "mxd ablate gpt2-l8-k32 --examples-per-bin 3 --device cuda --json",
     )
 
     name: Positional[str]

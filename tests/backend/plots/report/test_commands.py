@@ -32,7 +32,7 @@ from mxd.trainer.config.gates import GateConfig
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
-from tests.helpers.runs import small_world
+from tests.helpers.runs import World, small_world
 
 CONFIG = TrainConfig(
     name="a-run",
@@ -78,6 +78,13 @@ def test_fine_tuned_and_imported_runs_have_their_own_commands() -> None:
     assert (imported.config.source, imported.config.part, imported.config.layer) == ("owner/name", "layers.3", 3)
 
 
+def commands_of(world: World, kind: type[Any]) -> list[Any]:
+    """Settings of the commands of one kind, as the command line reads them."""
+    with Session(world.database) as session:
+        typed_lines = [command_from(shlex.split(line)[1:]) for line in commands(session)]
+    return [line.config for line in typed_lines if isinstance(line, kind)]
+
+
 def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> None:
     world = small_world(tmp_path)
     train_layer(world.config(), world.data, world.database, world.language_model)
@@ -89,11 +96,10 @@ def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> 
         experts=2, strengths=(1.5, 4.0), prompts=("the fox", "a 'red' dog"), samples=2, max_tokens=3, seed=5
     )
     build_ablations(run, influence, world.language_model, world.database)
+    assert commands_of(world, AblateCommand) == [influence]
+    influence = influence.model_copy(update={"experts": tuple(run.units)[:2]})
+    build_ablations(run, influence, world.language_model, world.database)
     evaluate_steering(run, steering, world.language_model, world.database)
-    with Session(world.database) as session:
-        typed_lines = [command_from(shlex.split(line)[1:]) for line in commands(session)]
+    assert commands_of(world, AblateCommand) == [influence]
+    assert commands_of(world, EvaluateSteeringCommand) == [steering]
     world.database.dispose()
-    measured = next(it for it in typed_lines if isinstance(it, AblateCommand))
-    assert measured.config == influence
-    steered = next(it for it in typed_lines if isinstance(it, EvaluateSteeringCommand))
-    assert steered.config == steering
