@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
@@ -177,13 +177,18 @@ def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBa
     """Add one search document per expert with examples, in the caller's transaction. The run must have none yet."""
     make_search_table(session, run_id)
     by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
-    documents: list[tuple[int, str]] = []
-    for expert, windows in by_expert:
-        documents.append((expert, search_body(decode_all(tokenizer, [ids for _, ids in windows]))))
-        if len(documents) == EXPERTS_PER_INSERT:
-            insert_search(session, run_id, documents)
-            documents = []
-    insert_search(session, run_id, documents)
+    experts = ((expert, [ids for _, ids in windows]) for expert, windows in by_expert)
+    while some := list(islice(experts, EXPERTS_PER_INSERT)):
+        insert_search(session, run_id, _documents(tokenizer, some))
+
+
+def _documents(
+    tokenizer: PreTrainedTokenizerBase, experts: Sequence[tuple[int, list[list[int]]]]
+) -> Iterator[tuple[int, str]]:
+    """Yield each expert's document. All windows are decoded by one call, which the tokenizer spreads over the cores."""
+    texts = iter(decode_all(tokenizer, [ids for _, windows in experts for ids in windows]))
+    for expert, windows in experts:
+        yield expert, search_body(islice(texts, len(windows)))
 
 
 def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:

@@ -174,7 +174,9 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
         Layer {group.layer}
         {one !== undefined && other !== undefined && (
           <>
-            <span className="unit">{group.runs.length} runs of one MLP, whose errors and losses are comparable</span>
+            <span className="unit">
+              {group.runs.length} runs of one MLP: errors compare directly, losses also depend on the routing share
+            </span>
             <Link
               className="link"
               to={pageLinks(one.name).page("compare", rest.length > 0 ? {} : { with: other.name })}

@@ -13,7 +13,7 @@ import { useBestExperts } from "@/hooks/use-best-experts";
 import { formatShare } from "@/lib/text/format";
 
 const NUM_EXPERTS = 5;
-const NAME = "Experts with clear labels";
+const NAME = "Experts to start with";
 
 function ExampleRows({ experts }: { readonly experts: readonly ExpertRow[] }) {
   return (
@@ -69,7 +69,8 @@ function ExampleList({ run }: { readonly run: string }) {
       <div className="pane-h">
         <h2>Example: {NAME}</h2>
         <span className="note">
-          labelled experts of {run} first, then those with high activations and few kinds of token
+          from the 200 strongest experts of {run} with a density of 0.05 to 1 %: labelled ones first, then those of few
+          kinds of token
         </span>
         <span className="grow" />
         <Button onClick={() => void create()} disabled={creation.isPending}>

@@ -71,6 +71,8 @@ describe("measures besides the loss", () => {
     expect(routingVerdict({ one, other }, loss(-0.2))).toMatch(/Part of its advantage can come from this\.$/);
     expect(routingVerdict({ one: other, other: one }, loss(0.2))).toMatch(/More of a .*Part of its advantage/);
     expect(routingVerdict({ one, other: one }, loss(0.2))).toContain("comparable");
+    const above = evaluation("c", [fact("Strict routing share", 1.2, 1.1, 1.3)]);
+    expect(routingVerdict({ one, other: above }, loss(0.2))).toMatch(/so the shares do not rank the runs\.$/);
   });
 
   it("compare dead experts only on the same index", () => {

@@ -54,6 +54,10 @@ export function reconstructionNote(pairs: readonly FactPair[]): string | null {
   );
 }
 
+/** What a share above 1 means. It says nothing on the part of the layer that is left with frozen routing. */
+const ABOVE_ALL =
+  " Above 100 %, the frozen layer predicts worse than the MLP’s mean output. Such a share does not measure what a skip path adds, so the shares do not rank the runs.";
+
 /** What follows from a lower routing share for the loss increase of the run. */
 function routingConsequence(run: string, advantage: Advantage): string {
   const lowered = ` More of ${run} works without routing, which lowers its loss increase.`;
@@ -81,12 +85,12 @@ export function routingVerdict({ one, other }: CommonEvaluation, loss: LossDiffe
   const isFirst = (pair.one.value ?? 0) < (pair.other.value ?? 0);
   const [lower, higher] = isFirst ? [pair.one, pair.other] : [pair.other, pair.one];
   const isApart = (lower.high ?? 0) < (higher.low ?? 0);
+  const shares = `${pair.name} ${text(pair.one)} against ${text(pair.other)}.`;
+  if ((higher.low ?? 0) > 1) return `${shares}${ABOVE_ALL}`;
   const consequence = isApart
     ? routingConsequence(isFirst ? one.run : other.run, advantageOf(isFirst, loss))
     : " The intervals overlap, so the losses are comparable.";
-  const above =
-    (higher.value ?? 0) > 1 ? " Above 100 %, the frozen layer predicts worse than the MLP’s mean output." : "";
-  return `${pair.name} ${text(pair.one)} against ${text(pair.other)}.${above}${consequence}`;
+  return shares + consequence;
 }
 
 type Indexed = Pick<RunDetail, "index_text"> & {
