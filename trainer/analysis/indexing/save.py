@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache
 from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
 from sqlalchemy.orm import Session
 
@@ -178,17 +180,27 @@ def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBa
     make_search_table(session, run_id)
     by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
     experts = ((expert, [ids for _, ids in windows]) for expert, windows in by_expert)
-    while some := list(islice(experts, EXPERTS_PER_INSERT)):
-        insert_search(session, run_id, _documents(tokenizer, some))
+    with ThreadPoolExecutor(1) as pool:  # decodes while the next windows are read
+        decoding: Future[list[tuple[int, str]]] | None = None
+        while some := list(islice(experts, EXPERTS_PER_INSERT)):
+            following = pool.submit(_documents, tokenizer, some)
+            insert_search(session, run_id, decoding.result() if decoding else ())
+            decoding = following
+        insert_search(session, run_id, decoding.result() if decoding else ())
 
 
 def _documents(
     tokenizer: PreTrainedTokenizerBase, experts: Sequence[tuple[int, list[list[int]]]]
-) -> Iterator[tuple[int, str]]:
-    """Yield each expert's document. All windows are decoded by one call, which the tokenizer spreads over the cores."""
+) -> list[tuple[int, str]]:
+    """Return each expert's document. One call decodes all windows, which the tokenizer spreads over the cores."""
     texts = iter(decode_all(tokenizer, [ids for _, windows in experts for ids in windows]))
-    for expert, windows in experts:
-        yield expert, search_body(islice(texts, len(windows)))
+    return [(expert, search_body(islice(texts, len(windows)))) for expert, windows in experts]
+
+
+@lru_cache(DECODED_SEQUENCES)
+def _unpack(packed: bytes) -> NDArray[np.uint32]:
+    """Token ids of a sequence. Experts and runs of one text share sequences, and unpacking is slow."""
+    return unpack_token_ids(packed)
 
 
 def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
@@ -201,8 +213,6 @@ def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
         .where(ExampleRecord.run_id == run_id, ExampleRecord.bin == 0)
         .order_by(ExampleRecord.expert, ExampleRecord.rank)
     )
-    # Experts share sequences, and decoding one takes longer than the rest of the work on a window.
-    decoded = lru_cache(DECODED_SEQUENCES)(unpack_token_ids)
     for expert, position, packed in session.execute(query):
-        ids = decoded(packed)
+        ids = _unpack(packed)
         yield expert, ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()

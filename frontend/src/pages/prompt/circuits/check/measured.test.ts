@@ -17,8 +17,8 @@ test("effects of the opposite sign, and of a size far from the predicted one, ar
 });
 
 test("a layer's change is described by its share, or as opposite", () => {
-  expect(describeLayer({ layer: 4, experts: 3, share: 0.12 })).toBe("layer 4, 12 % of the prediction");
-  expect(describeLayer({ layer: 4, experts: 3, share: -0.8 })).toContain("the opposite of the prediction");
+  expect(describeLayer({ layer: 4, experts: 3, share: 0.12 })).toBe("layer 4, 12 %");
+  expect(describeLayer({ layer: 4, experts: 3, share: -0.8 })).toContain("opposite sign");
 });
 
 test("a layer is weak if little of its predicted change is measured", () => {

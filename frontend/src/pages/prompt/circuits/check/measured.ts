@@ -59,8 +59,7 @@ export function checkLayers({ graph, ids }: CircuitResponse, measured: MeasuredE
 
 export const isWeak = ({ share }: LayerCheck) => share < MIN_SHARE;
 
-/** For example `layer 22, 12 % of the prediction`. */
+/** For example `layer 22, 12 %`, a share of the prediction. */
 export function describeLayer({ layer, share }: LayerCheck): string {
-  if (share < 0) return `layer ${layer}, the opposite of the prediction`;
-  return `layer ${layer}, ${formatPercent(share, 0)} % of the prediction`;
+  return `layer ${layer}, ${share < 0 ? "opposite sign" : `${formatPercent(share, 0)} %`}`;
 }

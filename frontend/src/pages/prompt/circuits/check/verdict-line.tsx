@@ -16,7 +16,8 @@ function WeakLayers({ response, check }: { readonly response: CircuitResponse; r
   if (weak.length === 0) return null;
   return (
     <p className="dim">
-      Faded: layers whose experts, all ablated, change the logit by {weak.map(describeLayer).join("; ")}.
+      Faded layers: ablated one at a time, their checked experts have together little of the predicted effect:{" "}
+      {weak.map(describeLayer).join("; ")}.
     </p>
   );
 }
