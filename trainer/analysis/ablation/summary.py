@@ -124,7 +124,12 @@ def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str,
         config: settings of the measurement.
     """
     delete_ablations(session, run_id, [values["expert"] for values in ablations] if config.experts else None)
-    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=config.model_dump(mode="json")))
+    earlier = session.get(MeasurementRecord, (run_id, "ablate"))
+    settings = config.model_dump(mode="json")
+    if config.experts and earlier is not None:  # the rows of other experts stay, so the settings name these, too
+        before = earlier.settings.get("experts")
+        settings["experts"] = sorted({*before, *config.experts}) if before else []
+    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings))
     rows = [{"run_id": run_id, **values} for values in ablations]
     if rows:
         session.execute(insert(AblationRecord), rows)

@@ -97,9 +97,14 @@ def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> 
     )
     build_ablations(run, influence, world.language_model, world.database)
     assert commands_of(world, AblateCommand) == [influence]
-    influence = influence.model_copy(update={"experts": tuple(run.units)[:2]})
-    build_ablations(run, influence, world.language_model, world.database)
+    first, second = (influence.model_copy(update={"experts": (expert,)}) for expert in sorted(run.units)[:2])
+    build_ablations(run, first, world.language_model, world.database)
     evaluate_steering(run, steering, world.language_model, world.database)
-    assert commands_of(world, AblateCommand) == [influence]
+    assert commands_of(world, AblateCommand) == [influence]  # the other experts keep their measurements
     assert commands_of(world, EvaluateSteeringCommand) == [steering]
+    build_index(run, index_text, world.language_model, world.database)
+    for chosen in (first, second):
+        build_ablations(run, chosen, world.language_model, world.database)
+    both = influence.model_copy(update={"experts": (*first.experts, *second.experts)})
+    assert commands_of(world, AblateCommand) == [both]
     world.database.dispose()
