@@ -5,7 +5,7 @@ import "./run.css";
 import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useParams } from "react-router";
+import { Link, useParams } from "react-router";
 
 import { runQuery } from "@/api/queries";
 import type { RunDetail } from "@/api/types";
@@ -60,7 +60,11 @@ export default function RunPage() {
     <>
       <title>{`${run} · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: "Runs", to: "/runs" }, { label: run }]} />
-      {error !== null && data === undefined && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {error !== null && data === undefined && (
+        <ErrorState error={error} onRetry={() => void refetch()}>
+          <Link to="/runs">All runs</Link>
+        </ErrorState>
+      )}
       {data === undefined && error === null && <LoadingState label="Loading run" rows={10} />}
       {data !== undefined && <RunView detail={data} />}
     </>

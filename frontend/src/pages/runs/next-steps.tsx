@@ -4,6 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 
 import { runQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
+import { shortSource } from "@/components/runs/run-labels";
 import { trainCommand } from "@/components/runs/train-command";
 import { Command } from "@/components/ui/copyable-command";
 
@@ -54,7 +55,7 @@ function useAnotherSeed(run: RunSummary | undefined): readonly Step[] {
   return [
     {
       title: "Train another run",
-      text: `The command trains ${run.name} with another seed, which shows how much results vary.`,
+      text: `The command trains ${run.name} with another seed, which shows how much results vary. It reads ${shortSource(run.text)}; name your own text if you do not have this file.`,
       command: trainCommand(run, config, { "--name": `${run.name}-seed${seed}`, "--seed": seed }),
     },
   ];

@@ -50,13 +50,17 @@ function imageLayout(layout: Partial<Layout> | undefined, title: string): Partia
   };
 }
 
+/** Pixels of an image per pixel on screen: enough for print at the width of a column. */
+const PNG_SCALE = 3;
+
 async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure, format: "png" | "svg"): Promise<void> {
   const plotly = await loadPlotly();
   const { width, height } = element.getBoundingClientRect();
   // Plotly keeps the drawn figure in fields of the element.
   const { data, layout } = element as HTMLDivElement & PlotlyDataLayoutConfig;
   const image = { data, layout: imageLayout(layout, title) };
-  await plotly.downloadImage(image, { format, filename: name, width, height: height + TITLE_HEIGHT });
+  const size = { width, height: height + TITLE_HEIGHT, scale: format === "png" ? PNG_SCALE : 1 };
+  await plotly.downloadImage(image, { format, filename: name, ...size });
 }
 
 interface DownloadMenuProps {

@@ -69,8 +69,7 @@ function ExampleList({ run }: { readonly run: string }) {
       <div className="pane-h">
         <h2>Example: {NAME}</h2>
         <span className="note">
-          from the 200 strongest experts of {run} with a density of 0.05 to 1 %: labelled ones first, then those of few
-          kinds of token
+          strong experts of {run} that are active on few tokens and kinds of token; labelled ones first
         </span>
         <span className="grow" />
         <Button onClick={() => void create()} disabled={creation.isPending}>

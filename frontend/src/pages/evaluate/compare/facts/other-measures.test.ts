@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { EvaluationSummary, Fact, LossDifference } from "@/api/types";
 
-import { deadVerdict, metricsVerdict, reconstructionNote, routingVerdict } from "./other-measures";
+import { deadVerdict, reconstructionNote, routingVerdict } from "./other-measures";
 
 const fact = (name: string, value: number, low: number | null = null, high: number | null = null): Fact => ({
   name,
@@ -17,32 +17,6 @@ const evaluation = (run: string, faithfulness: readonly Fact[]) =>
   ({ run, tokens: 1000, faithfulness, health: [] }) as unknown as EvaluationSummary;
 
 describe("measures besides the loss", () => {
-  it("favour a run only if their intervals do not overlap, and agreement counts minus its control", () => {
-    const one = evaluation("a", [
-      fact("Loss increase", 1, 0, 2),
-      fact("KL divergence", 0.3, 0.25, 0.35),
-      fact("Jacobian agreement", 0.5, 0.49, 0.51),
-      fact("Jacobian control", 0.29, 0.28, 0.3),
-    ]);
-    const other = evaluation("b", [
-      fact("Loss increase", 9, 8, 10),
-      fact("KL divergence", 0.2, 0.19, 0.21),
-      fact("Jacobian agreement", 0.4, 0.39, 0.41),
-      fact("Jacobian control", 0.2, 0.19, 0.21),
-    ]);
-    expect(metricsVerdict({ one, other })).toBe(
-      "In favour of b: KL divergence 30.0 % against 20.0 %. Undecided: the intervals overlap, and no paired test was made.",
-    );
-    const clearer = evaluation("c", [
-      fact("Jacobian agreement", 0.6, 0.59, 0.61),
-      fact("Jacobian control", 0.2, 0.19, 0.21),
-    ]);
-    expect(metricsVerdict({ one: clearer, other })).toBe(
-      "In favour of c: Jacobian agreement above its control 40.0 % against 20.0 % (60.0 % against 40.0 %, controls 20.0 % against 20.0 %).",
-    );
-    expect(metricsVerdict({ one: evaluation("a", []), other })).toBeNull();
-  });
-
   it("explain errors that favour different runs", () => {
     const pair = (name: string, one: number, other: number) => ({
       name,

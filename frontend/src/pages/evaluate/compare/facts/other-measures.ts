@@ -1,4 +1,4 @@
-/** What a comparison says besides the loss: routing, other metrics and dead experts. */
+/** What a comparison says besides the loss: routing, reconstruction and dead experts. */
 
 import type { Fact, LossDifference, RunDetail } from "@/api/types";
 import { formatFact, formatInterval } from "@/components/runs/facts";
@@ -6,40 +6,7 @@ import { shortSource } from "@/components/runs/run-labels";
 import { formatCount } from "@/lib/text/format";
 
 import { type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
-import { aboveControl, controlOf, type Favour, favour, isOfTheLoss } from "./favours";
-import { nameOf } from "./overall";
-
-interface Favoured {
-  readonly pair: FactPair;
-  readonly favour: Favour;
-}
-
-/** The judged values; of a metric with a control, the difference from it first. */
-function valuesOf(pair: FactPair, pairs: readonly FactPair[]): string {
-  const values = ({ one, other }: Pick<FactPair, "one" | "other">) =>
-    `${formatFact(one.value, one.unit)} against ${formatFact(other.value, other.unit)}`;
-  const control = controlOf(pair, pairs);
-  if (control === undefined) return `${nameOf(pair)} ${values(pair)}`;
-  return `${nameOf(pair)} ${values(aboveControl(pair, pairs))} (${values(pair)}, controls ${values(control)})`;
-}
-
-/** Metrics besides the loss by the run that they favour. Null without such metrics. */
-export function metricsVerdict({ one, other }: CommonEvaluation): string | null {
-  const pairs = factPairs(one.faithfulness, other.faithfulness);
-  const judged = pairs.flatMap((pair): readonly Favoured[] => {
-    const found = isOfTheLoss(pair) ? null : favour(pair, pairs, null);
-    return found === null ? [] : [{ pair, favour: found }];
-  });
-  if (judged.length === 0) return null;
-  const sentences = ([one.run, other.run] as const).flatMap((run, i) => {
-    const clear = judged.filter(({ favour: { side, isClear } }) => isClear && (side === "one") === (i === 0));
-    if (clear.length === 0) return [];
-    return [`In favour of ${run}: ${clear.map(({ pair }) => valuesOf(pair, pairs)).join("; ")}.`];
-  });
-  const isUndecided = judged.some(({ favour: { isClear } }) => !isClear);
-  const undecided = "Undecided: the intervals overlap, and no paired test was made.";
-  return [...sentences, ...(isUndecided ? [undecided] : [])].join(" ");
-}
+import { favour } from "./favours";
 
 /** Why normalised MSE and variance explained can favour different runs; null if they do not. */
 export function reconstructionNote(pairs: readonly FactPair[]): string | null {

@@ -40,19 +40,34 @@ const COMMON = { one: evaluation("a", 0.3, 0.9, 0.5), other: evaluation("b", 0.2
 const LOSS = { value: 0.1, low: 0.05, high: 0.15, tokens: 100 };
 const EXPERTS = [index(1000, 0.8, 3), index(1000, 0.7, 3.1)] as const;
 
-describe("the overall line", () => {
+describe("the overall verdict", () => {
   it("lists the metrics by the run that they favour, once each", () => {
-    expect(overallVerdict(RUNS, COMMON, LOSS, EXPERTS)).toBe(
-      "Better: a on score of automatic labels; b on loss increase, KL divergence. Undecided: equal continuations, token entropy.",
-    );
+    expect(overallVerdict(RUNS, COMMON, LOSS, EXPERTS)).toEqual([
+      "a is better on score of automatic labels.",
+      "b is better on loss increase, KL divergence.",
+      "Undecided: equal continuations, token entropy.",
+    ]);
+  });
+
+  it("counts agreement minus its control", () => {
+    const agreeing = (run: string, agreement: number, control: number) =>
+      ({
+        run,
+        faithfulness: [fact("Jacobian agreement", agreement), fact("Jacobian control", control)],
+      }) as unknown as EvaluationSummary;
+    const common = { one: agreeing("a", 0.5, 0.4), other: agreeing("b", 0.4, -0.4) };
+    expect(overallVerdict(RUNS, common, null, [null, null])).toEqual([
+      "b is better on Jacobian agreement above its control.",
+    ]);
   });
 
   it("leaves out experts of different indexes, and names no run without a clear metric", () => {
     const experts = [index(1000, 0.8, 3), index(500, 0.7, 3)] as const;
-    expect(overallVerdict(RUNS, null, null, experts)).toBeNull();
-    expect(overallVerdict(RUNS, null, null, [index(1000, 0.8, 3), index(1000, 0.8, 3.1)])).toBe(
-      "No metric clearly favours a run. Undecided: score of automatic labels, token entropy.",
-    );
+    expect(overallVerdict(RUNS, null, null, experts)).toEqual([]);
+    expect(overallVerdict(RUNS, null, null, [index(1000, 0.8, 3), index(1000, 0.8, 3.1)])).toEqual([
+      "No metric clearly favours a run.",
+      "Undecided: score of automatic labels, token entropy.",
+    ]);
   });
 });
 

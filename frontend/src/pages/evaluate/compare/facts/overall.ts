@@ -1,4 +1,4 @@
-/** One line on a comparison: on which metrics each run is better, and which are undecided. */
+/** The verdict of a comparison: on which metrics each run is better, and which are undecided. */
 
 import type { LossDifference } from "@/api/types";
 import { CONTINUATIONS } from "@/components/runs/facts";
@@ -8,7 +8,7 @@ import { type Favour, favour, isOfTheLoss } from "./favours";
 import { interpretabilityFavours, type Measured } from "./interpretability";
 
 /** The continuations of all lengths have one name; no name has a comma; what is judged above its control says so. */
-export function nameOf({ name, one }: FactPair): string {
+function nameOf({ name, one }: FactPair): string {
   if (one.group === CONTINUATIONS) return "Equal continuations";
   return name.replace(/, (.*)/, " ($1)") + (name.startsWith("Jacobian") ? " above its control" : "");
 }
@@ -18,7 +18,7 @@ const inSentence = (name: string) =>
   /^[A-Z][a-z-]/.test(name) && !name.startsWith("Jacobian") ? name.charAt(0).toLowerCase() + name.slice(1) : name;
 
 /** The names of metrics once each, in their order. */
-export const listNames = (names: readonly string[]) => [...new Set(names.map(inSentence))].join(", ");
+const listNames = (names: readonly string[]) => [...new Set(names.map(inSentence))].join(", ");
 
 function metricFavours({ one, other }: CommonEvaluation, loss: LossDifference | null) {
   const pairs = factPairs(one.faithfulness, other.faithfulness);
@@ -28,19 +28,21 @@ function metricFavours({ one, other }: CommonEvaluation, loss: LossDifference | 
     .filter((each): each is readonly [string, Favour] => each[1] !== null);
 }
 
-/** `Better: b on loss increase, KL divergence; a on token entropy. Undecided: …`; null if nothing was compared. */
+/** `b is better on loss increase, KL divergence.`, a line per run, and what is undecided; empty if nothing was compared. */
 export function overallVerdict(
   runs: readonly [string, string],
   common: CommonEvaluation | null,
   loss: LossDifference | null,
   experts: Measured,
-): string | null {
+): readonly string[] {
   const favours = [...(common === null ? [] : metricFavours(common, loss)), ...interpretabilityFavours(experts)];
-  if (favours.length === 0) return null;
+  if (favours.length === 0) return [];
   const namesOf = (isIn: (of: Favour) => boolean) => listNames(favours.flatMap(([name, of]) => (isIn(of) ? name : [])));
   const wins = (["one", "other"] as const).map((side) => namesOf((of) => of.isClear && of.side === side));
-  const better = wins.flatMap((names, i) => (names === "" ? [] : `${runs[i]} on ${names}`));
+  const better = wins.flatMap((names, i) => (names === "" ? [] : `${runs[i]} is better on ${names}.`));
   const undecided = namesOf(({ isClear }) => !isClear);
-  const headline = better.length === 0 ? "No metric clearly favours a run." : `Better: ${better.join("; ")}.`;
-  return undecided === "" ? headline : `${headline} Undecided: ${undecided}.`;
+  return [
+    ...(better.length === 0 ? ["No metric clearly favours a run."] : better),
+    ...(undecided === "" ? [] : [`Undecided: ${undecided}.`]),
+  ];
 }

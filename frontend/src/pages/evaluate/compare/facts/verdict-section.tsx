@@ -1,4 +1,4 @@
-/** The verdict on two runs: conditions, one line over all metrics, and one row per kind of measure. */
+/** The verdict on two runs: conditions, the metrics that each is better on, and one row per kind of measure. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
@@ -10,7 +10,7 @@ import { pageLinks } from "@/components/runs/page-links";
 
 import { commonEvaluation } from "./common-evaluation";
 import { interpretabilityVerdict, type Measured } from "./interpretability";
-import { deadVerdict, metricsVerdict, routingVerdict } from "./other-measures";
+import { deadVerdict, routingVerdict } from "./other-measures";
 import { overallVerdict } from "./overall";
 import { evaluationVerdict, fairness, unfairDifferences } from "./verdict";
 
@@ -44,7 +44,6 @@ function evaluationRows({ common, loss }: Measures, isSameMlp: boolean) {
   return [
     ["Loss", loss && evaluationVerdict(common, loss)],
     ["Routing", routingVerdict(common, loss)],
-    ["Other metrics", metricsVerdict(common)],
   ] as const;
 }
 
@@ -75,7 +74,7 @@ export function Verdict({ one, other, isSameMlp }: VerdictProps) {
   const measures = useMeasures(...names);
   const { common, loss, measured } = measures;
   const isFair = unfairDifferences(one.run, other.run).length === 0;
-  const overall = isSameMlp ? overallVerdict(names, common, loss, measured) : null;
+  const overall = isSameMlp ? overallVerdict(names, common, loss, measured) : [];
   const rows = [
     ...evaluationRows(measures, isSameMlp),
     ["Dead experts", deadVerdict(one, other) ?? NOT_INDEXED],
@@ -84,8 +83,10 @@ export function Verdict({ one, other, isSameMlp }: VerdictProps) {
   return (
     <section className="compare-verdict" aria-label="Verdict">
       <p className={isFair ? undefined : "unfair"}>{fairness(one.run, other.run)}</p>
-      {overall !== null && <p>{overall}</p>}
-      {overall !== null && <p className="ink2">{LIMITS}</p>}
+      {overall.map((line) => (
+        <p key={line}>{line}</p>
+      ))}
+      {overall.length > 0 && <p className="ink2">{LIMITS}</p>}
       <dl>
         {rows.map(([kind, text]) =>
           text === null ? null : (

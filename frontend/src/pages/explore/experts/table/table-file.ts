@@ -3,10 +3,14 @@
 import type { ExpertRow } from "@/api/types";
 import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
 
-type FileColumn = "expert" | "label" | "automatic_label" | "automatic_label_score" | OptionalColumn;
+const LABEL_COLUMNS = ["label", "automatic_label", "label_score", "label_precision", "label_recall"] as const;
 
+type FileColumn = "expert" | (typeof LABEL_COLUMNS)[number] | OptionalColumn | "histogram_high";
+
+/** The scores are those of the automatic label. The upper end of the histogram follows it. */
 export function tableColumns(shown: readonly OptionalColumn[]): readonly FileColumn[] {
-  return ["expert", "label", "automatic_label", "automatic_label_score", ...shown];
+  const values = shown.flatMap((column) => (column === "histogram" ? [column, "histogram_high" as const] : [column]));
+  return ["expert", ...LABEL_COLUMNS, ...values];
 }
 
 /** Values that have not been measured are empty instead of 0. Top tokens are a JSON list, since they contain spaces. */
@@ -15,7 +19,9 @@ export function tableRow(row: ExpertRow, columns: readonly FileColumn[]): readon
     expert: row.expert,
     label: row.label ?? "",
     automatic_label: row.automatic?.label ?? "",
-    automatic_label_score: row.automatic?.balanced_accuracy ?? "",
+    label_score: row.automatic?.balanced_accuracy ?? "",
+    label_precision: row.automatic?.precision ?? "",
+    label_recall: row.automatic?.recall ?? "",
     density: row.density,
     mean_activation: row.mean_activation,
     max_activation: row.max_activation,
@@ -25,6 +31,7 @@ export function tableRow(row: ExpertRow, columns: readonly FileColumn[]): readon
     recurrence: row.recurrence ?? "",
     top_tokens: JSON.stringify(row.top_tokens.map((token) => token.text)),
     histogram: row.histogram.join(" "),
+    histogram_high: row.histogram_high,
   };
   return columns.map((column) => cells[column]);
 }

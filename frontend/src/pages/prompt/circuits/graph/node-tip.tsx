@@ -1,5 +1,7 @@
 /** Facts and edges of a shown node, for its tooltip and the side panel. */
 
+import type { ReactNode } from "react";
+
 import type { CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -8,8 +10,6 @@ import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 
 import { edgeEnd, nodeExpertInfo, nodeName, shownName, signClass } from "./node-labels";
 import type { ShownNode } from "./shown-graph";
-
-const TIP_EDGES = 4;
 
 interface NodeProps {
   readonly response: CircuitResponse;
@@ -30,29 +30,58 @@ function edgesOf(response: CircuitResponse, { members }: ShownNode, direction: "
   return [...ends].sort(([, a], [, b]) => Math.abs(b.weight) - Math.abs(a.weight));
 }
 
-interface EdgeListProps extends NodeProps {
+interface EdgesProps extends NodeProps {
   readonly direction: "in" | "out";
-  readonly limit: number;
 }
 
-/** Edges into or out of a node, largest weight first. */
-export function EdgeList({ response, shown, direction, limit }: EdgeListProps) {
-  const edges = edgesOf(response, shown, direction);
+type Edges = ReturnType<typeof edgesOf>;
+
+function EdgeItems({ edges }: { readonly edges: Edges }) {
+  return (
+    <ul>
+      {edges.map(([key, { name, weight }]) => (
+        <li key={key}>
+          <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> <span>{name}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Edges into or out of a node, largest weight first; `rest` shows those after the first `limit`. */
+function EdgeList({ rest, limit, ...node }: EdgesProps & EdgeRest) {
+  const edges = edgesOf(node.response, node.shown, node.direction);
   if (edges.length === 0) return null;
   return (
     <div className="edge-list">
-      <h3>{direction === "in" ? "Inputs" : "Outputs"} by predicted weight</h3>
-      <ul>
-        {edges.slice(0, limit).map(([key, { name, weight }]) => (
-          <li key={key}>
-            <span className={`num ${signClass(weight)}`}>{formatSigned(weight, 3)}</span> <span>{name}</span>
-          </li>
-        ))}
-      </ul>
-      {edges.length > limit && <p className="dim">and {edges.length - limit} more</p>}
+      <h3>{node.direction === "in" ? "Inputs" : "Outputs"} by predicted weight</h3>
+      <EdgeItems edges={edges.slice(0, limit)} />
+      {edges.length > limit && rest(edges.slice(limit))}
     </div>
   );
 }
+
+interface EdgeRest {
+  readonly limit: number;
+  readonly rest: (edges: Edges) => ReactNode;
+}
+
+const countRest: EdgeRest = {
+  limit: 4,
+  rest: ({ length }) => <p className="dim">and {length} more</p>,
+};
+const unfoldRest: EdgeRest = {
+  limit: 8,
+  rest: (edges) => (
+    <details>
+      <summary className="dim">{edges.length} more</summary>
+      <EdgeItems edges={edges} />
+    </details>
+  ),
+};
+
+/** All edges of a node; all but the largest are folded. */
+export const FoldedEdges = (props: EdgesProps) => <EdgeList {...props} {...unfoldRest} />;
 
 interface FactsProps extends NodeProps {
   /** Changes of the logit; null if they are shown elsewhere, beside the predicted ones. */
@@ -145,8 +174,8 @@ export function NodeTip({ response, shown, measured }: NodeProps & { readonly me
       </div>
       <NodeLabel response={response} shown={shown} />
       <NodeFacts response={response} shown={shown} measured={measured} />
-      <EdgeList response={response} shown={shown} direction="in" limit={TIP_EDGES} />
-      <EdgeList response={response} shown={shown} direction="out" limit={TIP_EDGES} />
+      <EdgeList response={response} shown={shown} direction="in" {...countRest} />
+      <EdgeList response={response} shown={shown} direction="out" {...countRest} />
       {node.kind === "expert" && !node.traced && <p className="dim">Its own inputs were not traced.</p>}
     </>
   );

@@ -11,7 +11,7 @@ import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/l
 import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 import { type CIRCUIT_PARAMS, NO_MARKS } from "@/pages/prompt/circuits/circuit-params";
 import { shownName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
-import { EdgeList, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
+import { FoldedEdges, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
 import { TrayButton } from "@/pages/prompt/circuits/graph/tray-button";
 import { useExpertUrl } from "@/pages/prompt/circuits/graph/use-expert-url";
@@ -27,7 +27,6 @@ const SOURCES: readonly (readonly [Source, string])[] = [
   ["error", "Error nodes"],
   ["bias", "Biases"],
 ];
-const MAX_EDGES = 8;
 
 interface PanelProps {
   readonly response: CircuitResponse;
@@ -207,8 +206,8 @@ export function NodePane(props: NodePaneProps) {
       ) : (
         <CheckedEffect response={response} measured={measured} shown={shown} />
       )}
-      <EdgeList response={response} shown={shown} direction="in" limit={MAX_EDGES} />
-      <EdgeList response={response} shown={shown} direction="out" limit={MAX_EDGES} />
+      <FoldedEdges response={response} shown={shown} direction="in" />
+      <FoldedEdges response={response} shown={shown} direction="out" />
     </section>
   );
 }
