@@ -218,6 +218,16 @@ def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"expert=\d+"))
 
 
+def test_fast_key_presses_move_the_slider_by_one_step_each(page: Page) -> None:
+    page.goto("/?strength=1")
+    slider = page.get_by_role("slider")
+    slider.focus()
+    for _ in range(10):
+        page.keyboard.press("ArrowRight")
+    expect(slider).to_have_value("2")
+    expect(page).to_have_url(re.compile(r"strength=2\b"))
+
+
 def test_the_home_page_routes_a_typed_prompt(page: Page) -> None:
     page.goto(f"/?run=demo-l3-k16&expert={ANSWERING}")
     page.get_by_role("button", name="Edit prompt").click()

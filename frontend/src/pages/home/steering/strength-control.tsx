@@ -1,11 +1,10 @@
 /** Strength of the edit: a slider and a choice of mode. */
 
-import { useState } from "react";
-
 import type { ExpertRow } from "@/api/types";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
+import { useDraggedValue } from "@/hooks/use-dragged-value";
 import { NEUTRAL_STRENGTH } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import { type HomeMode, MAX_STRENGTH } from "@/pages/home/home-params";
@@ -35,13 +34,8 @@ function Hint({ row, mode }: Pick<StrengthControlProps, "row" | "mode">) {
 }
 
 export function StrengthControl({ row, mode, strength, onMode, onStrength }: StrengthControlProps) {
-  const [dragged, setDragged] = useState<number | null>(null);
+  const { shown, drag, commit } = useDraggedValue(strength, onStrength);
   const { sign, ticks } = MODE_STYLES[mode];
-  const shownStrength = dragged ?? strength;
-  const commit = (value: number) => {
-    setDragged(null);
-    onStrength(value);
-  };
   const label = `Strength of expert ${row.expert}`;
   return (
     <>
@@ -58,7 +52,7 @@ export function StrengthControl({ row, mode, strength, onMode, onStrength }: Str
         <NumberInput
           label={label}
           prefix={sign}
-          value={shownStrength}
+          value={shown}
           digits={1}
           min={0}
           max={MAX_STRENGTH}
@@ -67,13 +61,13 @@ export function StrengthControl({ row, mode, strength, onMode, onStrength }: Str
       </div>
       <Slider
         label={label}
-        value={shownStrength}
+        value={shown}
         min={0}
         max={MAX_STRENGTH}
         step={0.1}
         neutral={NEUTRAL_STRENGTH[mode]}
         ticks={ticks.map((text, i) => ({ at: (i * MAX_STRENGTH) / 2, label: text }))}
-        onChange={setDragged}
+        onChange={drag}
         onChangeEnd={commit}
       />
       <Hint row={row} mode={mode} />

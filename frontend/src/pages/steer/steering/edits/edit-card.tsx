@@ -14,6 +14,7 @@ import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
+import { useDraggedValue } from "@/hooks/use-dragged-value";
 import {
   type Edit,
   EDIT_MODES,
@@ -159,17 +160,18 @@ function Note({ edit, row, activity, onChange }: NoteProps) {
 
 export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }: EditCardProps) {
   const { data, error } = useQuery({ ...expertQuery(run, edit.expert), enabled: isIndexed });
-  const [dragged, setDragged] = useState<number | null>(null);
+  const {
+    shown: value,
+    drag,
+    commit,
+  } = useDraggedValue(edit.strength, (strength) => {
+    if (strength !== edit.strength) onChange({ ...edit, strength });
+  });
   const [remembered, setRemembered] = useState<Partial<Record<EditMode, number>>>({});
   const { mode } = edit;
   const isLoading = isIndexed && data === undefined && error === null;
   const row = data?.row ?? null;
-  const value = dragged ?? edit.strength;
-  const setStrength = (strength: number) => {
-    setDragged(null);
-    const rounded = Number(strength.toFixed(3));
-    if (rounded !== edit.strength) onChange({ ...edit, strength: rounded });
-  };
+  const setStrength = (strength: number) => commit(Number(strength.toFixed(3)));
   const setMode = (next: EditMode) => {
     setRemembered({ ...remembered, [mode]: edit.strength });
     onChange({ ...edit, mode: next, strength: remembered[next] ?? INITIAL_STRENGTH[next] });
@@ -205,7 +207,7 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
         )}
       </div>
       {mode !== "ablate" && (
-        <StrengthSlider edit={edit} mode={mode} value={value} onDrag={setDragged} onChange={setStrength} />
+        <StrengthSlider edit={edit} mode={mode} value={value} onDrag={drag} onChange={setStrength} />
       )}
       {isLoading && mode !== "scale" && <p className="card-note">&nbsp;</p>}
       <Note edit={{ ...edit, strength: value }} row={row} activity={activity} onChange={onChange} />
