@@ -8,8 +8,11 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
   return automatic?.is_clear === true ? automatic : null;
 }
 
+/** The language to which a rule is limited, e.g. of `English: “was”`. */
+const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
+
 export function describeAutomaticLabel(automatic: AutomaticLabel): string {
-  const { labeller, balanced_accuracy, precision, recall, test_examples } = automatic;
+  const { label, labeller, balanced_accuracy, precision, recall, test_examples } = automatic;
   const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
   if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;
   const score = `balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
@@ -17,7 +20,9 @@ export function describeAutomaticLabel(automatic: AutomaticLabel): string {
     precision === null || recall === null
       ? ""
       : `; on a sample of tokens, precision ${formatPercent(precision, 0)} %, recall ${formatPercent(recall, 0)} %`;
-  return `Automatic label ${by}; ${score}${onTokens}`;
+  const limit = LANGUAGE.exec(label)?.[1];
+  const within = limit === undefined ? "" : `; “${limit}:” means only in ${limit} text`;
+  return `Automatic label ${by}; ${score}${onTokens}${within}`;
 }
 
 export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {

@@ -86,7 +86,7 @@ export const GLOSSARY = {
   },
   automatic_label: {
     name: "Automatic label",
-    text: "A label derived from stored examples. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % interval, so that few examples do not rank first.",
+    text: "A label derived from stored examples. “English:” before a rule limits it to English text. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % interval, so that few examples do not rank first.",
   },
   weak_label: {
     name: "No clear label",

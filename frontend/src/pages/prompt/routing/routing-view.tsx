@@ -92,7 +92,7 @@ function Foot({ params, setParams, rows, shared, end }: FootProps) {
           title="Experts active on at least half of all tokens"
           onClick={() => setParams({ hide_shared: !params.hide_shared })}
         >
-          {params.hide_shared ? `Show ${shared} shared` : "Hide shared"}
+          {params.hide_shared ? "Show" : "Hide"} {shared} active on most tokens
         </Button>
       )}
       {hidden > 0 && (

@@ -76,6 +76,7 @@ export function Recurrence({ recurrence, row }: RecurrenceProps) {
       <p className="ablation-note">
         Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
         tokens; experts need {formatCount(min_tokens)} active ones.
+        {matches.some(({ is_indexed: hasPage }) => !hasPage) && " Runs without a link have no index here."}
       </p>
     </section>
   );

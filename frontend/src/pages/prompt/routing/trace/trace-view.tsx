@@ -54,8 +54,7 @@ function Notes({ layers, ...shared }: NotesProps) {
     <>
       <p className="heat-order dim">
         Each row follows one token through {layers} layers, each of which reads the original model’s activations. A cell
-        shows the expert with the largest <Term id="traced_order">share × rarity</Term>. Runs of one seed and text start
-        equal ids from the same example token, so these experts are often alike.
+        shows the expert with the largest <Term id="traced_order">share × rarity</Term>.
       </p>
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
     </>
