@@ -18,8 +18,15 @@ from tables import HARDWARE, RESULTS, Cell, write
 RAW = RESULTS / "raw" / "smollm2-135m"
 RESAMPLES = 2000
 LAYERS = (4, 10, 16, 22)
-FILES = {"kept": "kept", "dropped": "dropped", "finetuned": "kept, layers fine-tuned", "paper": "kept, paper's mixing"}
+FILES = {
+    "kept": "kept",
+    "dropped": "dropped",
+    "finetuned": "kept, earlier layers fine-tuned",
+    "paper": "kept, earlier layers, paper's mixing",
+}
 """Raw file -> its treatment of errors, and its layers if they are not the demo's."""
+MIN_CORRELATION, MIN_SAME_SIGN = 0.3, 65
+"""Below one of these, the page Circuits says that a graph fails."""
 LAYER, POSITION, PREDICTED, MEASURED = 0, 1, 5, 6
 Prompt = NDArray[np.float64]
 """One row per expert; the columns are those of the raw file."""
@@ -27,11 +34,12 @@ Prompt = NDArray[np.float64]
 
 def main() -> None:
     """Write the table."""
-    rows = []
+    rows, checks = [], []
     for file, errors in FILES.items():
-        if (path := RAW / f"circuits-{file}.jsonl.gz").exists():
-            table = list(summary(errors, read(path.name)))
-            rows += table if file == "kept" else table[: 1 + len(LAYERS)]
+        prompts = read(f"circuits-{file}.jsonl.gz")
+        table = list(summary(errors, prompts))
+        rows += table if file == "kept" else [row for row in table if row[1] in (table[0][1], "layer 22")]
+        checks.append([errors, len(prompts), sum(map(passes, prompts))])
     facts = {
         "measured": "predicted effect on the logit against the effect of ablating the expert",
         "model": "SmolLM2-135M",
@@ -39,19 +47,27 @@ def main() -> None:
         "tokens": "prompts of 32 tokens and the start token",
         "seeds": [0],
         "hardware": HARDWARE,
-        "date": "2026-11-25",
+        "date": "2026-11-27, earlier layers 2026-11-25",
         "command": "python scripts/circuit_agreement.py smollm2-l4 smollm2-l10 smollm2-l16 smollm2-l22 "
         "--dataset data/demo/held_out.jsonl.gz --data data/demo --errors kept --output pairs.jsonl",
         "source": "computed by results/circuit_tables.py from results/raw/smollm2-135m/circuits-*.jsonl.gz",
         "columns": ["errors", "experts", "number", "correlation", "same sign, %", "slope"],
     }
     write(RESULTS / "circuits" / "layers.json", {**facts, "rows": rows})
+    columns = ["errors", "graphs", "pass the check"]
+    write(RESULTS / "circuits" / "checks.json", {**facts, "columns": columns, "rows": checks})
 
 
 def read(name: str) -> list[Prompt]:
     """Experts of each prompt."""
     with gzip.open(RAW / name, "rt", encoding="utf-8") as lines:
         return [np.array(json.loads(line)["experts"], dtype=np.float64).reshape(-1, 7) for line in lines]
+
+
+def passes(prompt: Prompt) -> bool:
+    """Whether the page Circuits would not say that the graph fails."""
+    correlation, same_sign, _ = statistics([prompt])
+    return correlation >= MIN_CORRELATION and same_sign >= MIN_SAME_SIGN
 
 
 def summary(errors: str, prompts: list[Prompt]) -> Iterable[list[Cell]]:
