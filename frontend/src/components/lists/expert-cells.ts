@@ -1,4 +1,4 @@
-/** Columns of exported experts, the same for every list and table. */
+/** Columns of the experts of an exported list. Top tokens are a JSON list, since they contain spaces. */
 
 import type { ExpertRow } from "@/api/types";
 
@@ -23,6 +23,6 @@ export function expertCells(row: ExpertRow): readonly string[] {
     row.automatic?.label ?? "",
     row.tags.join("; "),
     ...[row.density, row.active_tokens, row.mean_activation, row.max_activation, row.p99, row.entropy].map(String),
-    row.top_tokens.map((token) => token.text).join(" "),
+    JSON.stringify(row.top_tokens.map((token) => token.text)),
   ];
 }

@@ -9,6 +9,7 @@ import type { RunSummary } from "@/api/types";
 import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
+import { inUnits } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -43,7 +44,7 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
         <div>
           <b>{formatPercent(metric.max_density, 1)} %</b>
           <span>
-            <Term id="density">density</Term> of the most used expert in training
+            <Term id="density">density</Term> {inUnits("of the most used expert in training", run)}
           </span>
         </div>
       )}

@@ -3,7 +3,7 @@
 import type { RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
-import { unitName } from "@/components/runs/run-labels";
+import { inUnits, unitName } from "@/components/runs/run-labels";
 import { LinkButton } from "@/components/ui/button";
 import { formatCount } from "@/lib/text/format";
 
@@ -24,12 +24,16 @@ function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
       ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
       : []),
     { label: "Route a prompt", to: page("routing") },
-    { label: "Steer with an expert", to: page("steering") },
+    { label: inUnits("Steer with an expert", run), to: page("steering") },
     ...(partner === undefined
       ? []
       : [{ label: `Compare with ${partner.name}`, to: page("compare", { with: partner.name }) }]),
-    ...(run.evaluated_k.length > 1 ? [{ label: "Loss at fewer active experts", to: page("frontier") }] : []),
-    ...(run.held_out === null ? [] : [{ label: "Dead, dense and duplicate experts", to: page("health") }]),
+    ...(run.evaluated_k.length > 1
+      ? [{ label: inUnits("Loss at fewer active experts", run), to: page("frontier") }]
+      : []),
+    ...(run.held_out === null
+      ? []
+      : [{ label: inUnits("Dead, dense and duplicate experts", run), to: page("health") }]),
   ];
 }
 

@@ -5,6 +5,7 @@ import { useQuery } from "@tanstack/react-query";
 import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
+import { inUnits } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 
@@ -31,7 +32,9 @@ export function Steering({ run }: { readonly run: RunSummary }) {
     <section className="pane run-steering">
       <div className="pane-h">
         <h2>Steering</h2>
-        <span className="note">do experts change texts more than random experts and random directions?</span>
+        <span className="note">
+          {inUnits("do experts change texts more than random experts and random directions?", run)}
+        </span>
       </div>
       <Curves run={run} />
     </section>

@@ -99,7 +99,7 @@ function RoutingShare({ run }: { readonly run: RunSummary }) {
   return (
     <>
       {formatPercent(share, 1)}{" "}
-      <span className="dim r-interval">{run.strict_routing_share === null ? "not strict" : "strict"}</span>
+      {run.strict_routing_share === null && <span className="dim r-interval">not strict</span>}
     </>
   );
 }

@@ -11,7 +11,7 @@ export const COMPARE_PARAMS = {
   /** The other run. */
   with: textParam(null),
   curve: choiceParam(CURVES, "normalized_mse"),
-  sort: choiceParam(MATCH_SORTS, "density"),
+  sort: choiceParam(MATCH_SORTS, "cosine"),
   order: choiceParam(["asc", "desc"], "desc"),
   mutual: flagParam,
 };

@@ -4,7 +4,7 @@ import "./lists-page.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { type SubmitEvent, useState } from "react";
-import { Link } from "react-router";
+import { Link, useNavigate } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
 import { listsQuery, tagsQuery, useCreateList } from "@/api/lists";
@@ -22,9 +22,13 @@ import { FirstList } from "./first-list";
 function NewListForm({ run }: { readonly run: string }) {
   const [name, setName] = useState("");
   const creation = useCreateList(run);
+  const navigate = useNavigate();
+  const links = usePageLinks();
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (name.trim() !== "") creation.mutate({ name: name.trim(), experts: [] }, { onSuccess: () => setName("") });
+    if (name.trim() === "") return;
+    const onSuccess = ({ id }: { readonly id: number }) => void navigate(links.list(id));
+    creation.mutate({ name: name.trim(), experts: [] }, { onSuccess });
   };
   return (
     <form className="new-list-form" onSubmit={submit}>
@@ -102,7 +106,9 @@ function ListsView({ run }: { readonly run: RunSummary }) {
               <th scope="col" className="num">
                 Experts
               </th>
-              <th scope="col">Note</th>
+              <th scope="col" className="l-note-head">
+                Note
+              </th>
               <th scope="col" className="num">
                 Updated
               </th>

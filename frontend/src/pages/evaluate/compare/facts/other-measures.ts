@@ -8,13 +8,13 @@ import { formatCount } from "@/lib/text/format";
 import { type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
 import { favour } from "./favours";
 
-/** Why normalised MSE and variance explained can favour different runs; null if they do not. */
+/** Why normalised MSE and variance explained can favour different runs; null if they do not clearly do so. */
 export function reconstructionNote(pairs: readonly FactPair[]): string | null {
   const [mse, variance] = ["Normalised MSE", "Variance explained"].map((name) => {
     const pair = pairs.find((one) => one.name === name);
     return pair === undefined ? null : favour(pair, pairs, null);
   });
-  if (!mse || !variance || mse.side === variance.side) return null;
+  if (!mse?.isClear || !variance?.isClear || mse.side === variance.side) return null;
   return (
     "Normalised MSE and variance explained favour different runs. Both can be true: normalised MSE divides each token’s error by its own ‖y‖², so every token counts equally. " +
     "Variance explained divides the summed error by the total variance, so tokens with a large output count most."
@@ -27,9 +27,9 @@ const ABOVE_ALL =
 
 /** What follows from a lower routing share for the loss increase of the run. */
 function routingConsequence(run: string, advantage: Advantage): string {
-  const lowered = ` More of ${run} works without routing, which lowers its loss increase.`;
+  const lowered = ` More of ${run} works without routing, which can lower its loss increase.`;
   if (advantage === "none") return lowered;
-  const still = ` The loss increase of ${run} is the higher one all the same.`;
+  const still = " Its loss increase is higher even so.";
   return lowered + (advantage === "worse" ? still : " Part of its advantage can come from this.");
 }
 

@@ -84,7 +84,9 @@ export function CheckedExamples({ request, nodes, onChoose }: CheckedExamplesPro
             {found === undefined
               ? prompt === EXAMPLES[next ?? -1]
                 ? "Checking…"
-                : "Not checked yet"
+                : next === null
+                  ? "Checked when it is opened"
+                  : "Not checked yet"
               : found === null
                 ? "Could not be checked"
                 : summary(found)}

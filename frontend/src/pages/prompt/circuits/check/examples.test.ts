@@ -16,14 +16,14 @@ test("examples are checked in order until three are usable", () => {
   expect(nextToCheck([example("a", "bad")])).toBeNull();
 });
 
-test("the status counts the graphs that pass, and those with weak evidence", () => {
+test("the status counts the graphs that pass, and those with reservations", () => {
   const done = [example("a", "bad"), example("b", "weak"), example("c", null), example("d", "good")];
   expect(examplesStatus(done)).toMatch(
-    /^2 of 4 checked graphs did not fail .*, 1 with weak evidence only\. .* were selected/,
+    /^2 of 4 checked graphs did not fail .*, 1 with reservations\. .* were selected/,
   );
   expect(examplesStatus([example("a", "weak"), example("b", "bad")])).toContain("1 of 2 checked graphs did not fail");
-  expect(examplesStatus([example("a", "weak"), example("b", "bad")])).toContain("all with weak evidence only");
-  expect(examplesStatus([example("a", "good")])).not.toContain("weak");
+  expect(examplesStatus([example("a", "weak"), example("b", "bad")])).toContain("all with reservations");
+  expect(examplesStatus([example("a", "good")])).not.toContain("reservations");
 });
 
 test("while they are checked, the progress is shown", () => {

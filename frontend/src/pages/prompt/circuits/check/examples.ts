@@ -29,7 +29,7 @@ export function nextToCheck(examples: readonly Example[]): number | null {
   return next === -1 ? null : next;
 }
 
-/** What the checks found so far, e.g. `2 of 4 checked graphs did not fail, 1 with weak evidence only.` */
+/** What the checks found so far, e.g. `2 of 4 checked graphs did not fail, 1 with reservations.` */
 export function examplesStatus(examples: readonly Example[]): string {
   const next = nextToCheck(examples);
   if (next !== null)
@@ -37,6 +37,6 @@ export function examplesStatus(examples: readonly Example[]): string {
   const checked = examples.filter(({ found }) => found !== undefined);
   const weak = checked.filter(({ found }) => found?.level === "weak").length;
   const pass = checked.filter(isUsable).length;
-  const evidence = weak === 0 ? "" : `, ${weak === pass ? "all" : weak} with weak evidence only`;
+  const evidence = weak === 0 ? "" : `, ${weak === pass ? "all" : weak} with reservations`;
   return `${pass} of ${checked.length} checked graphs did not fail with the chosen layers${evidence}. The examples were selected with the demo’s layers, so they do not show how often a graph passes.`;
 }
