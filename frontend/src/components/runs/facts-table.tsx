@@ -26,11 +26,11 @@ export function GroupRow({ fact, previous, columns }: GroupRowProps) {
   );
 }
 
-/** The metric's name, linked to its definition. */
+/** The metric's name, linked to its definition; one that the glossary lacks has its description. */
 export function FactName({ fact }: { readonly fact: Fact }) {
-  const { name } = fact;
+  const { name, description } = fact;
   const term = factTerm(fact);
-  return term === undefined ? name : <Term id={term}>{name}</Term>;
+  return term === undefined ? <span title={description}>{name}</span> : <Term id={term}>{name}</Term>;
 }
 
 /** Class of the row of a fact: those of a group are indented. */

@@ -21,12 +21,11 @@ export function formatInterval({ low, high, unit }: Fact): string {
   return low == null || from === to ? "" : `${from.replace(" %", "")} to ${to}`;
 }
 
-/** Definitions in the glossary of the metrics that have one. */
+/** Definitions in the glossary of the metrics that have one; the others are described by the server. */
 const TERMS: Readonly<Record<string, TermId>> = {
   "Loss increase": "loss_increase_of_run",
   "Loss increase, MLP zero-ablated": "ablation",
   "Loss increase, MLP mean-ablated": "ablation",
-  "Loss increase, mixing frozen at its median": "routing_share",
   "Loss, original": "nats",
   "Loss recovered vs zero ablation": "loss_recovered",
   "Loss recovered vs mean ablation": "loss_recovered",
@@ -37,13 +36,7 @@ const TERMS: Readonly<Record<string, TermId>> = {
   "Top-1 agreement": "top1_agreement",
   "Variance explained": "variance_explained",
   "Normalised MSE": "normalised_mse",
-  "MSE as in the paper's code": "normalised_mse",
   "Jacobian agreement": "jacobian_agreement",
-  "Jacobian agreement, data": "jacobian_agreement",
-  "Jacobian control": "jacobian_agreement",
-  "Jacobian control, data": "jacobian_agreement",
-  "Inactive experts": "dead_share",
-  "Inactive features": "dead_share",
   "Highest density": "density",
   "Share of output norm": "output_norm",
   "Stable rank": "stable_rank",

@@ -7,14 +7,19 @@ import { inUnits } from "@/components/runs/run-labels";
 const ALWAYS_ON = "Always-on experts";
 
 /** Leaves out metrics that were not measured, such as the rank of vectors, and shares of always-on experts if there are none. */
-export function healthFacts(facts: readonly Fact[], run: Pick<RunSummary, "method">): readonly Fact[] {
+export function measuredFacts(facts: readonly Fact[]): readonly Fact[] {
   const hasAlwaysOn = facts.some(({ name, value }) => name === ALWAYS_ON && (value ?? 0) > 0);
-  return facts
-    .filter(({ name, value, group }) => value !== null && (hasAlwaysOn || group !== ALWAYS_ON || name === ALWAYS_ON))
-    .map((fact) => ({
-      ...fact,
-      name: inUnits(fact.name, run),
-      description: inUnits(fact.description, run),
-      ...(fact.group != null && { group: inUnits(fact.group, run) }),
-    }));
+  return facts.filter(
+    ({ name, value, group }) => value !== null && (hasAlwaysOn || group !== ALWAYS_ON || name === ALWAYS_ON),
+  );
+}
+
+/** The measured facts, of features if the method has these. */
+export function healthFacts(facts: readonly Fact[], run: Pick<RunSummary, "method">): readonly Fact[] {
+  return measuredFacts(facts).map((fact) => ({
+    ...fact,
+    name: inUnits(fact.name, run),
+    description: inUnits(fact.description, run),
+    ...(fact.group != null && { group: inUnits(fact.group, run) }),
+  }));
 }

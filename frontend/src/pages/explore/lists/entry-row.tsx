@@ -56,6 +56,13 @@ function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "e
   );
 }
 
+/** Moves the focus to the same button of the next row, or of the previous one, before its own row is removed. */
+function focusNeighbour(button: HTMLButtonElement): void {
+  const row = button.closest("tr");
+  const neighbour = row?.nextElementSibling ?? row?.previousElementSibling;
+  neighbour?.querySelector<HTMLButtonElement>("td:last-child button:last-child")?.focus();
+}
+
 /** The label, linked to the expert's page and editable in place. */
 function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
   const [editing, setEditing] = useState(false);
@@ -141,7 +148,10 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
           variant="ghost"
           icon="close"
           aria-label={`Remove ${row.expert} from the list`}
-          onClick={() => membership.mutate({ list, experts: [row.expert], isMember: false })}
+          onClick={({ currentTarget }) => {
+            focusNeighbour(currentTarget);
+            membership.mutate({ list, experts: [row.expert], isMember: false });
+          }}
         />
       </td>
     </tr>

@@ -107,7 +107,7 @@ function ListsView({ run }: { readonly run: RunSummary }) {
                 Experts
               </th>
               <th scope="col" className="l-note-head">
-                Note
+                Description
               </th>
               <th scope="col" className="num">
                 Updated

@@ -76,6 +76,9 @@ function NameAndNote({ run, data }: ListHeadProps) {
   );
 }
 
+/** The button that had the focus is gone. */
+const focusOnce = (element: HTMLButtonElement | null) => element?.focus();
+
 function DeleteList({ run, data }: ListHeadProps) {
   const [isConfirming, setConfirming] = useState(false);
   const navigate = useNavigate();
@@ -94,7 +97,7 @@ function DeleteList({ run, data }: ListHeadProps) {
       <Button size="small" disabled={deletion.isPending} onClick={() => deletion.mutate()}>
         Delete
       </Button>
-      <Button size="small" variant="ghost" onClick={() => setConfirming(false)}>
+      <Button ref={focusOnce} size="small" variant="ghost" onClick={() => setConfirming(false)}>
         Cancel
       </Button>
     </span>

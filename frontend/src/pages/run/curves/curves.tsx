@@ -76,9 +76,12 @@ function useCurveFigure({
   const { run, metrics } = detail;
   const own = useQuery(figureQuery("training", { run: run.name }));
   const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
+  const others = useMemo(
+    () =>
+      other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) },
+    [other.data, curve, compare],
+  );
   const figure = useMemo(() => {
-    const others =
-      other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) };
     return curveFigure({
       name: curve,
       curve: mergeCurve(own.data, metrics, curve),
@@ -86,9 +89,10 @@ function useCurveFigure({
       axisEnd,
       other: others,
     });
-  }, [own.data, other.data, metrics, curve, compare, axisEnd, run.name]);
+  }, [own.data, others, metrics, curve, axisEnd, run.name]);
   const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
-  return { figure, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
+  const missing = others?.curve.values.length === 0 ? `; not measured for ${others.run}` : "";
+  return { figure, missing, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };
 }
 
 function NoCurve({ run }: { readonly run: RunSummary }) {
@@ -116,7 +120,7 @@ function heldOutNote({ held_out: heldOut }: RunSummary, curve: CurveName): strin
 }
 
 export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
-  const { figure, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
+  const { figure, missing, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
   const labels = CURVE_LABELS[curve];
   if (isPending) return <LoadingState label="Loading training curves" rows={10} rowHeight={30} />;
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -147,7 +151,7 @@ export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: C
       <FigureView
         figure={figure}
         title={labels.title}
-        note={`${labels.note}; line: moving average, label: last value${compare === null ? heldOutNote(detail.run, curve) : ""}`}
+        note={`${labels.note}; line: moving average, label: last value${compare === null ? heldOutNote(detail.run, curve) : ""}${missing}`}
         height={HEIGHT}
         controls={
           <>

@@ -13,6 +13,7 @@ import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatSigned } from "@/lib/text/format";
+import { measuredFacts } from "@/pages/evaluate/health/health-facts";
 
 import { commonEvaluation, type CommonEvaluation, type FactPair, factPairs } from "./common-evaluation";
 import { type Favour, favour, isOfTheLoss } from "./favours";
@@ -171,7 +172,7 @@ function CommonTables({ common, isSameMlp }: { readonly common: CommonEvaluation
         <MetricsTable
           label="Expert health of both runs"
           common={common}
-          pairs={factPairs(common.one.health, common.other.health)}
+          pairs={factPairs(measuredFacts(common.one.health), measuredFacts(common.other.health))}
           isCompared={false}
           loss={null}
         />
