@@ -65,7 +65,7 @@ def read(name: str) -> list[Prompt]:
 
 
 def passes(prompt: Prompt) -> bool:
-    """Whether the page Circuits would not say that the graph fails."""
+    """Return whether the page Circuits would not say that the graph fails."""
     correlation, same_sign, _ = statistics([prompt])
     return correlation >= MIN_CORRELATION and same_sign >= MIN_SAME_SIGN
 
