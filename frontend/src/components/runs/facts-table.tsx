@@ -3,7 +3,7 @@
 import { Fragment } from "react";
 
 import type { Fact } from "@/api/types";
-import { Term } from "@/components/terms/term";
+import { Described, Term } from "@/components/terms/term";
 
 import { factTerm, formatFact, formatInterval } from "./facts";
 
@@ -30,7 +30,7 @@ export function GroupRow({ fact, previous, columns }: GroupRowProps) {
 export function FactName({ fact }: { readonly fact: Fact }) {
   const { name, description } = fact;
   const term = factTerm(fact);
-  return term === undefined ? <span title={description}>{name}</span> : <Term id={term}>{name}</Term>;
+  return term === undefined ? <Described description={description}>{name}</Described> : <Term id={term}>{name}</Term>;
 }
 
 /** Class of the row of a fact: those of a group are indented. */

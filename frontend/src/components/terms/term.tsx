@@ -31,6 +31,38 @@ export function definitionHandlers(id: TermId, tips: Tips) {
   return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
 }
 
+interface DescribedProps {
+  /** Shown on hover and focus. */
+  readonly description: string;
+  readonly children: string;
+}
+
+/** A name whose description is not in the glossary. */
+export function Described({ description, children }: DescribedProps) {
+  const tips = useTips();
+  const show = ({ currentTarget }: { readonly currentTarget: Element }) => {
+    const definition = (
+      <span className="definition">
+        <b>{children}</b>
+        {description}
+      </span>
+    );
+    tips.show(currentTarget, definition);
+  };
+  return (
+    <button
+      type="button"
+      className="term described"
+      onPointerEnter={show}
+      onFocus={show}
+      onPointerLeave={tips.hide}
+      onBlur={tips.hide}
+    >
+      {children}
+    </button>
+  );
+}
+
 interface TermProps {
   readonly id: TermId;
   readonly children: ReactNode;
