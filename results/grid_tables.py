@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-from tables import HARDWARE, RESULTS, Cell, write
+from tables import HARDWARE, RESULTS, Cell, with_interval, write
 
 GRIDS = {"small-llama": "2026-11-27"}
 """Folder of results/raw/ -> date of its measurements."""
-REPLACEMENTS = {"mxd": "MxD, centred (default)", "paper": "MxD, the paper's form and start", "tc": "transcoder"}
+REPLACEMENTS = {"mxd": "MxD, centred (default)"}
 """Beginning of a run's name -> what it replaces the MLP with."""
 COLUMNS = [
     "layer",
@@ -30,8 +29,14 @@ COLUMNS = [
     "dead, %",
     "stable rank",
 ]
-RESAMPLES = 2000
 MILLION = 2**20
+MEASURES: tuple[Callable[[dict[str, Any]], Any], ...] = (
+    lambda run: run.get("routing_share"),
+    lambda run: run.get("strict_routing_share"),
+    lambda run: run["normalized_mse"],
+    lambda run: 100 * run["dead_share"],
+    lambda run: run["health"]["expert_ranks"]["stable_rank"],
+)
 Runs = list[dict[str, Any]]
 
 
@@ -59,25 +64,12 @@ def table(runs: Runs) -> Iterable[list[Cell]]:
         groups[run["layer"], run["trained_tokens"] / MILLION, run["run"].split("-")[0]].append(run)
     for (layer, tokens, kind), group in sorted(groups.items()):
         losses = np.array([run["loss_increase_by_sequence"] for run in group])
-        measures = [across(group, lambda run: run.get("routing_share"))]
-        measures += [across(group, lambda run: run.get("strict_routing_share"))]
-        measures += [across(group, lambda run: run["normalized_mse"])]
-        measures += [across(group, lambda run: 100 * run["dead_share"])]
-        measures += [across(group, lambda run: (run["health"]["expert_ranks"] or {}).get("stable_rank"))]
-        yield [layer, tokens, REPLACEMENTS[kind], len(group), mean(losses), *measures]
+        measures = (across([measure(run) for run in group]) for measure in MEASURES)
+        yield [layer, tokens, REPLACEMENTS[kind], len(group), with_interval(np.mean, losses.mean(axis=0)), *measures]
 
 
-def mean(losses: NDArray[np.float64]) -> Cell:
-    """Mean over seeds and sequences. Shape of the argument: seeds, sequences."""
-    by_sequence = losses.mean(axis=0)
-    picks = np.random.default_rng(0).integers(0, len(by_sequence), (RESAMPLES, len(by_sequence)))
-    low, high = np.quantile(by_sequence[picks].mean(axis=1), [0.025, 0.975])
-    return {"value": float(by_sequence.mean()), "interval": [float(low), float(high)]}
-
-
-def across(runs: Runs, measure: Any) -> Cell:
+def across(values: list[Any]) -> Cell:
     """Smallest and largest value over seeds; null if it was not measured, and the value itself of one seed."""
-    values = [measure(run) for run in runs]
     if None in values:
         return None
     return values[0] if len(values) == 1 else {"from": min(values), "to": max(values)}

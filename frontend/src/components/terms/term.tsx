@@ -9,6 +9,15 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { type Tips, useTips } from "@/components/tokens/tip-layer";
 import type { TermId } from "@/lib/text/glossary";
 
+function Definition({ name, children }: { readonly name: string; readonly children: string }) {
+  return (
+    <span className="definition">
+      <b>{name}</b>
+      {children}
+    </span>
+  );
+}
+
 /**
  * Event handlers that show a definition at the element they belong to. The definitions are loaded on first use; the tip
  * is left out if the pointer and the focus have moved on by then.
@@ -18,13 +27,7 @@ export function definitionHandlers(id: TermId, tips: Tips) {
     const showDefinition = ({ GLOSSARY }: typeof import("@/lib/text/glossary")) => {
       if (!currentTarget.matches(":hover, :focus")) return;
       const { name, text } = GLOSSARY[id];
-      const definition = (
-        <span className="definition">
-          <b>{name}</b>
-          {text}
-        </span>
-      );
-      tips.show(currentTarget, definition);
+      tips.show(currentTarget, <Definition name={name}>{text}</Definition>);
     };
     import("@/lib/text/glossary").then(showDefinition, () => undefined);
   };
@@ -40,15 +43,8 @@ interface DescribedProps {
 /** A name whose description is not in the glossary. */
 export function Described({ description, children }: DescribedProps) {
   const tips = useTips();
-  const show = ({ currentTarget }: { readonly currentTarget: Element }) => {
-    const definition = (
-      <span className="definition">
-        <b>{children}</b>
-        {description}
-      </span>
-    );
-    tips.show(currentTarget, definition);
-  };
+  const show = ({ currentTarget }: { readonly currentTarget: Element }) =>
+    tips.show(currentTarget, <Definition name={children}>{description}</Definition>);
   return (
     <button
       type="button"

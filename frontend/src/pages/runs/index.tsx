@@ -46,9 +46,9 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         )}
         {sample !== "" && (
           <>
-            {sample}, with 95 % intervals over sequences, not seeds. Routing share: the loss increase with frozen
-            routing, of that without the MLP, strict unless marked otherwise; above 100 %, the frozen layer predicts
-            worse than the MLP’s mean output.{" "}
+            {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen
+            routing divided by that without the MLP, and strict unless marked otherwise. Above 100 %, the frozen layer
+            predicts worse than the MLP’s mean output.{" "}
             <span className="r-dead-note">
               Dead experts are active on no token of the run’s index; the number of its tokens is beside the share.
             </span>

@@ -81,15 +81,11 @@ function useCurveFigure({
       other.data === undefined || compare === null ? null : { run: compare, curve: mergeCurve(other.data, [], curve) },
     [other.data, curve, compare],
   );
-  const figure = useMemo(() => {
-    return curveFigure({
-      name: curve,
-      curve: mergeCurve(own.data, metrics, curve),
-      run: run.name,
-      axisEnd,
-      other: others,
-    });
-  }, [own.data, others, metrics, curve, axisEnd, run.name]);
+  const figure = useMemo(
+    () =>
+      curveFigure({ name: curve, curve: mergeCurve(own.data, metrics, curve), run: run.name, axisEnd, other: others }),
+    [own.data, others, metrics, curve, axisEnd, run.name],
+  );
   const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
   const missing = others?.curve.values.length === 0 ? `; not measured for ${others.run}` : "";
   return { figure, missing, hasRanks, isPending: own.isPending, error: own.error, refetch: own.refetch };

@@ -3,11 +3,17 @@
 import type { ExpertRow } from "@/api/types";
 import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
 
-const LABEL_COLUMNS = ["label", "automatic_label", "label_score", "label_precision", "label_recall"] as const;
+const LABEL_COLUMNS = [
+  "label",
+  "automatic_label",
+  "automatic_label_score",
+  "automatic_label_precision",
+  "automatic_label_recall",
+] as const;
 
 type FileColumn = "expert" | (typeof LABEL_COLUMNS)[number] | OptionalColumn | "histogram_high";
 
-/** The scores are those of the automatic label. The upper end of the histogram follows it. */
+/** The upper end of the histogram follows it. */
 export function tableColumns(shown: readonly OptionalColumn[]): readonly FileColumn[] {
   const values = shown.flatMap((column) => (column === "histogram" ? [column, "histogram_high" as const] : [column]));
   return ["expert", ...LABEL_COLUMNS, ...values];
@@ -19,9 +25,9 @@ export function tableRow(row: ExpertRow, columns: readonly FileColumn[]): readon
     expert: row.expert,
     label: row.label ?? "",
     automatic_label: row.automatic?.label ?? "",
-    label_score: row.automatic?.balanced_accuracy ?? "",
-    label_precision: row.automatic?.precision ?? "",
-    label_recall: row.automatic?.recall ?? "",
+    automatic_label_score: row.automatic?.balanced_accuracy ?? "",
+    automatic_label_precision: row.automatic?.precision ?? "",
+    automatic_label_recall: row.automatic?.recall ?? "",
     density: row.density,
     mean_activation: row.mean_activation,
     max_activation: row.max_activation,
