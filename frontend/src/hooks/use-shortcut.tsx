@@ -1,6 +1,6 @@
 /** Keyboard shortcuts. The handler registered last runs. While a dialog, a popover or a menu is open, only Escape has one. */
 
-import { createContext, type ReactNode, useContext, useEffect, useLayoutEffect, useMemo, useRef } from "react";
+import { createContext, type ReactNode, useContext, useLayoutEffect, useMemo, useRef } from "react";
 
 import { type ShortcutId, shortcutOf } from "@/lib/browser/shortcuts";
 
@@ -30,7 +30,8 @@ function isBehindDialog(event: KeyboardEvent): boolean {
 
 function useRegistry(): Registry {
   const entries = useRef<Entry[]>([]);
-  useEffect(() => {
+  // Before painting: a key works as soon as the page shows it.
+  useLayoutEffect(() => {
     const onKeyDown = (event: KeyboardEvent) => {
       if (event.defaultPrevented || isTyping(event) || isBehindDialog(event)) return;
       const id = shortcutOf(event);
@@ -63,7 +64,6 @@ export function ShortcutsProvider({ children }: { readonly children: ReactNode }
 export function useShortcut(id: ShortcutId, action: () => void, enabled = true): void {
   const registry = useContext(ShortcutsContext);
   const latest = useRef(action);
-  // Before painting: the key works as soon as the page shows it.
   useLayoutEffect(() => {
     latest.current = action;
   });
