@@ -73,13 +73,15 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.keyboard.press("/")
     box = page.get_by_role("combobox", name="Search labels, tokens and examples")
     expect(box).to_be_focused()
+    # The list of an earlier text, such as "d", has that expert too, but not as its first row.
+    only = [re.compile("Decimal point"), re.compile("All matches")]
     box.press_sequentially("decimal")
-    expect(page.get_by_role("option", name=re.compile("Decimal point"))).to_be_visible()
+    expect(page.get_by_role("option")).to_have_text(only)
     box.press("Tab")
     expect(page.get_by_role("option")).to_have_count(0)
     expect(box).not_to_be_focused()
     box.fill("decimal point")
-    expect(page.get_by_role("option", name=re.compile("Decimal point"))).to_be_visible()
+    expect(page.get_by_role("option")).to_have_text(only)
     box.press("ArrowDown")
     box.press("Enter")
     expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
