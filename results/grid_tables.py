@@ -1,6 +1,7 @@
-"""Compute the tables of a grid of layers, tokens and seeds: python results/grid_tables.py
+"""Compute the tables of a grid of layers, tokens, methods and seeds: python results/grid_tables.py
 
-A row is the mean over seeds. Its interval resamples sequences, the same for all seeds: they read the same text.
+A row is the mean over seeds. Its intervals resample sequences, the same for all seeds and methods: they read the same
+text. Differences from the transcoder are therefore paired.
 """
 
 from __future__ import annotations
@@ -11,11 +12,17 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, with_interval, write
 
-GRIDS = {"small-llama": "2026-11-27"}
+GRIDS = {"small-gpt2": "2026-11-26", "small-llama": "2026-11-27"}
 """Folder of results/raw/ -> date of its measurements."""
-REPLACEMENTS = {"mxd": "MxD, centred (default)"}
+TRANSCODER = "tc"
+REPLACEMENTS = {
+    "mxd": "MxD, centred (default)",
+    "paper": "MxD, the paper's form and start",
+    TRANSCODER: "transcoder",
+}
 """Beginning of a run's name -> what it replaces the MLP with."""
 COLUMNS = [
     "layer",
@@ -23,6 +30,7 @@ COLUMNS = [
     "replacement",
     "seeds",
     "loss increase, nats",
+    "against the transcoder",
     "routing share",
     "strict routing share",
     "normalised MSE",
@@ -35,9 +43,10 @@ MEASURES: tuple[Callable[[dict[str, Any]], Any], ...] = (
     lambda run: run.get("strict_routing_share"),
     lambda run: run["normalized_mse"],
     lambda run: 100 * run["dead_share"],
-    lambda run: run["health"]["expert_ranks"]["stable_rank"],
+    lambda run: (run["health"].get("expert_ranks") or {}).get("stable_rank"),
 )
 Runs = list[dict[str, Any]]
+Groups = dict[tuple[int, float, str], Runs]
 
 
 def main() -> None:
@@ -46,7 +55,7 @@ def main() -> None:
         raw = json.loads((RESULTS / "raw" / grid / "grid.json").read_text("utf-8"))
         facts = {
             "measured": "one layer in place of its MLP; values are means over seeds with intervals over sequences, "
-            "or ranges over seeds",
+            "or ranges over seeds; differences are paired",
             "tokens": "8,192 held-out tokens in 64 sequences",
             "seeds": "of the weights, on one order of the text",
             "hardware": HARDWARE,
@@ -59,13 +68,21 @@ def main() -> None:
 
 def table(runs: Runs) -> Iterable[list[Cell]]:
     """One row per layer, number of tokens and replacement."""
-    groups: dict[tuple[int, float, str], Runs] = defaultdict(list)
+    groups: Groups = defaultdict(list)
     for run in runs:
         groups[run["layer"], run["trained_tokens"] / MILLION, run["run"].split("-")[0]].append(run)
     for (layer, tokens, kind), group in sorted(groups.items()):
-        losses = np.array([run["loss_increase_by_sequence"] for run in group])
+        losses = mean_losses(group)
+        transcoders = [] if kind == TRANSCODER else groups.get((layer, tokens, TRANSCODER), [])
+        difference = with_interval(np.mean, losses - mean_losses(transcoders)) if transcoders else None
         measures = (across([measure(run) for run in group]) for measure in MEASURES)
-        yield [layer, tokens, REPLACEMENTS[kind], len(group), with_interval(np.mean, losses.mean(axis=0)), *measures]
+        loss = with_interval(np.mean, losses)
+        yield [layer, tokens, REPLACEMENTS[kind], len(group), loss, difference, *measures]
+
+
+def mean_losses(runs: Runs) -> NDArray[np.float64]:
+    """Loss increase of each sequence, the mean over seeds."""
+    return np.mean([run["loss_increase_by_sequence"] for run in runs], axis=0)
 
 
 def across(values: list[Any]) -> Cell:
