@@ -82,7 +82,8 @@ def table(runs: Runs) -> Iterable[list[Cell]]:
 
 def mean_losses(runs: Runs) -> NDArray[np.float64]:
     """Loss increase of each sequence, the mean over seeds."""
-    return np.mean([run["loss_increase_by_sequence"] for run in runs], axis=0)
+    losses: NDArray[np.float64] = np.mean([run["loss_increase_by_sequence"] for run in runs], axis=0)
+    return losses
 
 
 def across(values: list[Any]) -> Cell:
