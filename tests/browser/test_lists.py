@@ -66,6 +66,12 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     note.fill("splits numbers")
     with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
         note.press("Enter")
+    page.get_by_role("button", name=f"Remove {DECIMAL_POINT} from the list").click()
+    expect(page.get_by_role("status").filter(has_text=f"Removed expert {DECIMAL_POINT}")).to_be_visible()
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+    expect(page.get_by_role("button", name=f"Remove {DECIMAL_POINT} from the list")).to_be_focused()
+    assert order(page) == [DECIMAL_POINT, BRACKET, CLOSING_TAG]
     page.get_by_role("button", name=f"Remove {CLOSING_TAG} from the list").click()
     expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(BRACKET)])
     page.reload()

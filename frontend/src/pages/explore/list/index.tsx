@@ -17,6 +17,8 @@ import type { TermId } from "@/lib/text/glossary";
 import { EntryRow } from "@/pages/explore/lists/entry-row";
 import { ListHead } from "@/pages/explore/lists/list-head";
 
+import { RemovedEntry, useRemoval } from "./removed-entry";
+
 const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
   ["", "c-plus"],
   ["Id", "num", "expert"],
@@ -30,13 +32,15 @@ const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
 function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }) {
   const { data, error, refetch } = useQuery(listQuery(run.name, id));
   const order = useReorderList(run.name, id);
+  const { last, restored, remove, error: removalError, onRestored } = useRemoval(run.name, id);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading list" rows={8} rowHeight={31} />;
   const experts = data.entries.map((entry) => entry.row.expert);
   return (
     <div className="lists-page">
       <title>{`${data.list.name} · MxD Explorer`}</title>
-      <ListHead key={id} run={run.name} data={data} />
+      <ListHead run={run.name} data={data} />
+      {last !== null && <RemovedEntry run={run.name} list={id} {...last} experts={experts} onRestored={onRestored} />}
       {data.entries.length === 0 ? (
         <EmptyState title="This list is empty">
           Open an expert and choose “Add to list”, or lasso experts on the Experts page and add the selection.
@@ -70,13 +74,15 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
                 entry={entry}
                 isFirst={index === 0}
                 isLast={index === experts.length - 1}
+                isRestored={entry.row.expert === restored}
+                onRemove={() => remove({ entry, index })}
                 onMove={(offset) => order.mutate(moveItem(experts, index, index + offset))}
               />
             ))}
           </tbody>
         </table>
       )}
-      {order.error !== null && <ErrorState error={order.error} />}
+      {[order.error, removalError].map((failure, i) => failure !== null && <ErrorState key={i} error={failure} />)}
     </div>
   );
 }
@@ -99,7 +105,7 @@ export default function ListPage() {
       <WithRun>
         {(run) =>
           isNumber ? (
-            <ListView run={run} id={Number(list)} />
+            <ListView key={list} run={run} id={Number(list)} />
           ) : (
             <EmptyState title={`List ${list} not found`}>
               Lists are identified by number. Choose one from the list of lists.

@@ -4,7 +4,7 @@ import { useState } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import { useSetMembership, useSetEntryNote } from "@/api/lists";
+import { useSetEntryNote } from "@/api/lists";
 import { useSetLabel } from "@/api/mutations";
 import type { ListEntry } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
@@ -13,6 +13,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { focusOnce } from "@/lib/browser/focus-once";
 import { formatFixed, formatShare } from "@/lib/text/format";
 import { TextEditor } from "@/pages/explore/expert/head/text-editor";
 
@@ -22,7 +23,10 @@ interface EntryRowProps {
   readonly entry: ListEntry;
   readonly isFirst: boolean;
   readonly isLast: boolean;
+  /** Whether it was just added again. */
+  readonly isRestored: boolean;
   readonly onMove: (offset: -1 | 1) => void;
+  readonly onRemove: () => void;
 }
 
 function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
@@ -104,8 +108,8 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   );
 }
 
-export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRowProps) {
-  const membership = useSetMembership(run);
+export function EntryRow(props: EntryRowProps) {
+  const { run, list, entry, isFirst, isLast, isRestored, onMove, onRemove } = props;
   const { row } = entry;
   return (
     <tr>
@@ -144,13 +148,14 @@ export function EntryRow({ run, list, entry, isFirst, isLast, onMove }: EntryRow
           onClick={() => onMove(1)}
         />
         <Button
+          ref={isRestored ? focusOnce : undefined}
           size="small"
           variant="ghost"
           icon="close"
           aria-label={`Remove ${row.expert} from the list`}
           onClick={({ currentTarget }) => {
             focusNeighbour(currentTarget);
-            membership.mutate({ list, experts: [row.expert], isMember: false });
+            onRemove();
           }}
         />
       </td>

@@ -10,6 +10,7 @@ import { toCsv } from "@/components/plots/figure/figure-data";
 import { usePageLinks } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
+import { focusOnce } from "@/lib/browser/focus-once";
 import { saveFile } from "@/lib/browser/save-file";
 import { newEdit } from "@/lib/edits/edits";
 import { formatCount } from "@/lib/text/format";
@@ -75,9 +76,6 @@ function NameAndNote({ run, data }: ListHeadProps) {
     </>
   );
 }
-
-/** The button that had the focus is gone. */
-const focusOnce = (element: HTMLButtonElement | null) => element?.focus();
 
 function DeleteList({ run, data }: ListHeadProps) {
   const [isConfirming, setConfirming] = useState(false);
