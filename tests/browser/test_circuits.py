@@ -141,6 +141,18 @@ def test_sliders_prune_the_graph(circuits: Page) -> None:
     assert width is not None and zoomed is not None and zoomed["width"] > width["width"]
 
 
+def test_zooming_keeps_the_selected_node_in_sight(circuits: Page) -> None:
+    circuits.set_viewport_size({"width": 1000, "height": 560})
+    lowest = graph(circuits).get_by_role("button").last
+    lowest.scroll_into_view_if_needed()
+    lowest.click()
+    selected = circuits.locator(".cnode.selected")
+    for _ in range(3):
+        circuits.get_by_role("button", name="Zoom in").dispatch_event("click")
+    expect(circuits).to_have_url(re.compile(r"[?&]zoom=200\b"))
+    expect(selected).to_be_in_viewport(ratio=1)
+
+
 def figures_of(page: Page) -> list[str]:
     """The verdict, the coverage and the logit attribution."""
     parts = (".circuit-verdict", ".circuit-coverage", ".logit-attribution table")

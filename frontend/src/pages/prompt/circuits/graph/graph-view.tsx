@@ -1,11 +1,12 @@
 /** The graph: nodes are buttons, edges are SVG paths. Dashes and symbols show signs in addition to colour. */
 
-import { type KeyboardEvent, type RefObject, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { type KeyboardEvent, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { CircuitGraph, CircuitResponse } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
 import { type MeasuredEffects, mismatch } from "@/pages/prompt/circuits/check/measured";
 
+import { centreSelected, useBoxWidth, useHiddenLeft, useSelectedInSight } from "./graph-box";
 import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
 import { bandName, mlpBand } from "./mlp-bands";
 import { accessibleName, boxName, sign, signClass, tokenText } from "./node-labels";
@@ -211,37 +212,6 @@ function useActive(response: CircuitResponse, measured: MeasuredEffects) {
   return { active, onActive };
 }
 
-/** The width of the box of the graph; 0 until it is measured. */
-function useBoxWidth(box: RefObject<HTMLElement | null>): number {
-  const [available, setAvailable] = useState(0);
-  useLayoutEffect(() => {
-    const element = box.current;
-    if (element === null) return undefined;
-    // Measured before the first paint, so that the graph does not shrink after it.
-    // eslint-disable-next-line react-hooks/set-state-in-effect -- an observer would report it one frame too late
-    setAvailable(element.clientWidth);
-    const observer = new ResizeObserver(() => setAvailable(element.clientWidth));
-    observer.observe(element);
-    return () => observer.disconnect();
-  }, [box]);
-  return available;
-}
-
-/** Whether a part of the graph is hidden on the left of its box. */
-function useHiddenLeft(box: RefObject<HTMLElement | null>) {
-  const [isHidden, setHidden] = useState(false);
-  const update = () => setHidden((box.current?.scrollLeft ?? 0) > 1);
-  return { isHidden, update };
-}
-
-/** Scrolls sideways, so that the page stays where it is. */
-function centreSelected(box: HTMLElement | null): void {
-  const node = box?.querySelector(".cnode.selected");
-  if (box === null || node == null) return;
-  const [outer, inner] = [box.getBoundingClientRect(), node.getBoundingClientRect()];
-  box.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
-}
-
 const ROW_TITLES = 80;
 
 export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
@@ -263,6 +233,7 @@ export function GraphView({ shown, zoom, ...marks }: GraphViewProps) {
   const current = layout.nodes.findIndex(({ shown: { id } }) => id === selected);
   // The selected node stays in view: at first the next token, which is the last.
   useLayoutEffect(() => centreSelected(box.current), [response, zoom, fit, available]);
+  useSelectedInSight(box, zoom);
   return (
     <>
       <div className={hidden.isHidden ? "circuit-box more-left" : "circuit-box"} ref={box} onScroll={hidden.update}>
