@@ -158,7 +158,7 @@ class TrainCommand(ModelCommand):
                 group=group,
                 experts=self._experts,
                 log=log,
-                cache=self._filled_cache(configs, language_model, group, Callbacks(progress, stop)),
+                cache=self._filled_cache(configs, language_model, group, stop),
                 callbacks=Callbacks(progress, stop),
             )
             database.dispose()
@@ -178,9 +178,9 @@ class TrainCommand(ModelCommand):
         raise Interrupted(f"Stopped. To continue, run {command}.", stop.exit_code)
 
     def _filled_cache(
-        self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, callbacks: Callbacks
+        self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, stop: StopRequest
     ) -> ActivationCache | None:
-        """The cache of ``--cache``, written by the main process."""
+        """The cache of ``--cache``, written by the main process. Its rate is not that of training."""
         if self.cache is None:
             return None
         from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
@@ -189,7 +189,8 @@ class TrainCommand(ModelCommand):
         if group.is_main:
             tokens = self.cache_tokens or configs[0].tokens
             cached = [config.model_copy(update={"tokens": tokens}) for config in configs]
-            filled_cache(self.cache, StreamSpec.from_configs(cached), language_model, callbacks)
+            with progress_of(group, "Caching activations") as progress:
+                filled_cache(self.cache, StreamSpec.from_configs(cached), language_model, Callbacks(progress, stop))
         group.barrier()
         return ActivationCache.open(self.cache, language_model.device)
 
