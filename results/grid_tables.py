@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, with_interval, write
 
-GRIDS = {"small-gpt2": "2026-11-26", "small-llama": "2026-11-27"}
+GRIDS = {"smollm2-135m": "2026-11-27", "small-gpt2": "2026-11-26", "small-llama": "2026-11-27"}
 """Folder of results/raw/ -> date of its measurements."""
 TRANSCODER = "tc"
 REPLACEMENTS = {

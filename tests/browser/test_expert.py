@@ -212,7 +212,7 @@ def test_use_in_steering_fills_prompt_and_tray(page: Page) -> None:
     expect(row).to_be_visible()
     token = row.locator("[data-token][tabindex='0']").inner_text()
     row.get_by_role("link", name="Use in Steering").click()
-    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:3"))
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:2"))
     (prompt,) = parse_qs(urlsplit(page.url).query)["prompt"]
     assert token in prompt
     card = page.get_by_role("region", name="Edits").get_by_role("listitem")

@@ -30,8 +30,8 @@ export function editKey({ expert, run }: Pick<Edit, "expert" | "run">): string {
 /** Strength at which an edit of this mode has no effect, or the smallest one. */
 export const NEUTRAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 1, add: 0, set: 0, ablate: 1 };
 
-/** Initial strength per mode: visible, but weak enough that the text stays fluent. */
-export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 3, set: 4, ablate: 1 };
+/** Initial strength per mode: visible, but weak enough that the text stays fluent. The example sessions add 1.25 to 2.5. */
+export const INITIAL_STRENGTH: Readonly<Record<EditMode, number>> = { scale: 4, add: 2, set: 2, ablate: 1 };
 
 /** The default edit of an expert. Adding works on any prompt; scaling only has an effect where the expert is active. */
 export function newEdit(expert: number, run?: string): Edit {
