@@ -23,7 +23,20 @@ if TYPE_CHECKING:
     Measure = Callable[[Evaluator], Measurement]
 
 Result = dict[str, Any]
-HEADER = ("run", "tokens", "ΔCE", "95 %", "recovered", "KL", "explained", "norm. MSE", "L0", "routing", "dead")
+HEADER = (
+    "run",
+    "tokens",
+    "ΔCE",
+    "95 %",
+    "recovered",
+    "KL",
+    "explained",
+    "norm. MSE",
+    "L0",
+    "routing",
+    "strict",
+    "dead",
+)
 
 
 class EvaluateCommand(ModelCommand):
@@ -215,14 +228,14 @@ def _row(result: Result, name: str) -> tuple[str, ...]:
         f"{result['kl']:.4f}",
     )
     if "warnings" not in result:
-        return (name, *figures, "", "", "", "", "")
-    share = result["routing_share"]
+        return (name, *figures, "", "", "", "", "", "")
+    shares = (result["routing_share"], result.get("strict_routing_share"))
     return (
         name,
         *figures,
         "" if result["variance_explained"] is None else f"{result['variance_explained']:.1%}",
         f"{result['normalized_mse']:.4f}",
         f"{result['l0']:.1f}",
-        "" if share is None else f"{share:.2f}",
+        *("" if share is None else f"{share:.2f}" for share in shares),
         f"{result['dead_share']:.0%}",
     )

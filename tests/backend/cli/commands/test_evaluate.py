@@ -45,6 +45,8 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     head, *rows = capsys.readouterr().out.splitlines()
     assert head.split()[0] == "run"
     assert [row.split()[0] for row in rows[:2]] == ["a", "b"]
+    assert head.split()[-3:] == ["routing", "strict", "dead"]
+    assert rows[0].split()[-3:-1] == [f"{first[key]:.2f}" for key in ("routing_share", "strict_routing_share")]
 
 
 @pytest.mark.parametrize(
