@@ -8,6 +8,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from grid_tables import REPLACEMENTS
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 from tables import RESULTS, read_columns
@@ -166,7 +167,59 @@ def learning_curve(panels: NDArray[Any]) -> None:
     panels.flat[2].legend(fontsize=7)
 
 
+GRIDS = {"smollm2-135m": "SmolLM2", "small-gpt2": "GPT-2", "small-llama": "Llama"}
+TOKENS = {1: -0.27, 3: -0.09, 10: 0.09, 30: 0.27}
+"""Millions of training tokens -> distance from the middle of a layer's column."""
+
+
+def spread(cell: Any) -> tuple[float, float, float]:
+    """The lower end, middle and upper end of an interval or a range; a single value is all three."""
+    if not isinstance(cell, dict):
+        return cell, cell, cell
+    if "from" in cell:
+        return cell["from"], (cell["from"] + cell["to"]) / 2, cell["to"]
+    return cell["interval"][0], cell["value"], cell["interval"][1]
+
+
+def over_grids(axes: Axes, column: str) -> None:
+    """A column of the grids' tables: one place per layer, from few to many tokens, a colour per replacement."""
+    layers: dict[str, int] = {}
+    names = list(REPLACEMENTS.values())
+    drawn = set()
+    for grid, model in GRIDS.items():
+        columns = json.loads((RESULTS / grid / "grid.json").read_text("utf-8"))["columns"]
+        for row in rows(f"{grid}/grid"):
+            place = layers.setdefault(f"{model}\nlayer {row[0]}", len(layers))
+            cell = row[columns.index(column)]
+            if cell is None:
+                continue
+            low, middle, high = spread(cell)
+            drawn.add(names.index(row[2]))
+            color = f"C{names.index(row[2])}"
+            x = place + TOKENS[round(row[1])]
+            axes.errorbar(x, middle, yerr=[[middle - low], [high - middle]], color=color, marker="o", ms=4, capsize=2)
+    for number in sorted(drawn):
+        axes.plot([], [], "o-", ms=4, color=f"C{number}", label=names[number])
+    axes.set(xticks=range(len(layers)), xticklabels=layers, xlim=(-0.5, len(layers) - 0.5), ylabel=column)
+
+
+def shares(panels: NDArray[Any]) -> None:
+    """Both routing shares of three language models."""
+    for axes, column in zip(panels.flat, ("routing share", "strict routing share"), strict=True):
+        over_grids(axes, column)
+        axes.axhline(1, color=GREY, lw=0.5)
+        axes.set(ylim=(0, 1.2))
+
+
+def against_transcoders(axes: Axes) -> None:
+    """Differences in loss increase from transcoders of equal parameters, of three language models."""
+    over_grids(axes, "against the transcoder")
+    axes.axhline(0, color=GREY, lw=0.5)
+    axes.set(ylabel="loss increase minus the transcoder's, nats")
+
+
 FIGURES = {
+    "against-transcoders": against_transcoders,
     "concepts": concepts,
     "faithfulness": faithfulness,
     "routing-share": routing_share,
@@ -177,6 +230,11 @@ FIGURES = {
     "whole-model": whole_model,
     "any-k": any_k,
 }
+MULTIPLE = (
+    ("learning-curve", learning_curve, (2, 2), (8.0, 5.6)),
+    ("shares", shares, (2, 1), (6.4, 5.0)),
+)
+"""Figures of several panels: name, function, rows and columns, size in inches."""
 
 
 def main() -> None:
@@ -189,11 +247,12 @@ def main() -> None:
             axes.legend(fontsize=7)
         figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
         plt.close(figure)
-    figure, panels = plt.subplots(2, 2, figsize=(8.0, 5.6), layout="constrained")
-    learning_curve(panels)
-    panels.flat[0].legend(fontsize=7)
-    figure.savefig(PAGES / "learning-curve.svg", metadata={"Date": None})
-    plt.close(figure)
+    for name, draw_panels, shape, size in MULTIPLE:
+        figure, panels = plt.subplots(*shape, figsize=size, layout="constrained")
+        draw_panels(panels)
+        panels.flat[0].legend(fontsize=7)
+        figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
 
 
 if __name__ == "__main__":
