@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -29,10 +29,16 @@ STYLE = {
 }
 
 
+def read_table(name: str) -> dict[str, Any]:
+    """A table with its columns and rows."""
+    table: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+    return table
+
+
 def rows(name: str) -> list[list[Any]]:
     """The rows of a table."""
-    table: dict[str, list[list[Any]]] = json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
-    return table["rows"]
+    table: list[list[Any]] = read_table(name)["rows"]
+    return table
 
 
 def value(cell: Any) -> float:
@@ -187,10 +193,10 @@ def over_grids(axes: Axes, column: str) -> None:
     names = list(REPLACEMENTS.values())
     drawn = set()
     for grid, model in GRIDS.items():
-        columns = json.loads((RESULTS / grid / "grid.json").read_text("utf-8"))["columns"]
-        for row in rows(f"{grid}/grid"):
+        table = read_table(f"{grid}/grid")
+        for row in table["rows"]:
             place = layers.setdefault(f"{model}\nlayer {row[0]}", len(layers))
-            cell = row[columns.index(column)]
+            cell = row[table["columns"].index(column)]
             if cell is None:
                 continue
             low, middle, high = spread(cell)
@@ -237,22 +243,24 @@ MULTIPLE = (
 """Figures of several panels: name, function, rows and columns, size in inches."""
 
 
+def save(name: str, draw: Callable[[Any], None], shape: tuple[int, int], size: tuple[float, float]) -> None:
+    """Draw a figure with a legend in its first panel. ``draw`` gets the axes, or an array of several."""
+    figure, panels = plt.subplots(*shape, figsize=size, layout="constrained")
+    draw(panels)
+    first = np.ravel(panels)[0]
+    if first.get_legend_handles_labels()[1]:
+        first.legend(fontsize=7)
+    figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
+    plt.close(figure)
+
+
 def main() -> None:
     """Draw every figure; the same data gives the same file."""
     plt.rcParams.update(STYLE)
     for name, draw in FIGURES.items():
-        figure, axes = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
-        draw(axes)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(fontsize=7)
-        figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+        save(name, draw, (1, 1), (6.4, 3.2))
     for name, draw_panels, shape, size in MULTIPLE:
-        figure, panels = plt.subplots(*shape, figsize=size, layout="constrained")
-        draw_panels(panels)
-        panels.flat[0].legend(fontsize=7)
-        figure.savefig(PAGES / f"{name}.svg", metadata={"Date": None})
-        plt.close(figure)
+        save(name, draw_panels, shape, size)
 
 
 if __name__ == "__main__":

@@ -228,7 +228,7 @@ def _row(result: Result, name: str) -> tuple[str, ...]:
         f"{result['kl']:.4f}",
     )
     if "warnings" not in result:
-        return (name, *figures, "", "", "", "", "", "")
+        return (name, *figures, *[""] * (len(HEADER) - 1 - len(figures)))
     shares = (result["routing_share"], result.get("strict_routing_share"))
     return (
         name,

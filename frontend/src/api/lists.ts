@@ -123,14 +123,14 @@ export function useSetEntryNote(run: string, list: number) {
   );
 }
 
-export interface RemovedEntry extends EntryNote {
+export interface Restoration extends EntryNote {
   /** The list's experts in order, with this one. */
   readonly order: readonly number[];
 }
 
 /** Add a removed expert to its list again, with its note and at its position. */
 export function useRestoreEntry(run: string, list: number) {
-  return useListMutation(run, async ({ expert, note, order }: RemovedEntry) => {
+  return useListMutation(run, async ({ expert, note, order }: Restoration) => {
     const path = { run, list_id: list };
     await unwrap(client.POST(`${LIST}/experts`, { params: { path }, body: { experts: [expert] } }));
     await unwrap(client.PUT(`${LIST}/experts`, { params: { path }, body: { experts: [...order] } }));

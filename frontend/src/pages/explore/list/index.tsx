@@ -35,6 +35,7 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
   const { last, restored, remove, error: removalError, onRestored } = useRemoval(run.name, id);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading list" rows={8} rowHeight={31} />;
+  const failure = order.error ?? removalError;
   const experts = data.entries.map((entry) => entry.row.expert);
   return (
     <div className="lists-page">
@@ -82,7 +83,7 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
           </tbody>
         </table>
       )}
-      {[order.error, removalError].map((failure, i) => failure !== null && <ErrorState key={i} error={failure} />)}
+      {failure !== null && <ErrorState error={failure} />}
     </div>
   );
 }
