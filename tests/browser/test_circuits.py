@@ -141,6 +141,11 @@ def test_sliders_prune_the_graph(circuits: Page) -> None:
     assert width is not None and zoomed is not None and zoomed["width"] > width["width"]
 
 
+def test_two_clicks_before_a_repaint_zoom_two_steps(circuits: Page) -> None:
+    circuits.get_by_role("button", name="Zoom in").evaluate("button => { button.click(); button.click(); }")
+    expect(circuits).to_have_url(re.compile(r"[?&]zoom=150\b"))
+
+
 def test_zooming_keeps_the_selected_node_in_sight(circuits: Page) -> None:
     circuits.set_viewport_size({"width": 1000, "height": 560})
     lowest = graph(circuits).get_by_role("button").last

@@ -95,7 +95,12 @@ export function queryText(query: URLSearchParams): string {
   return text === "" ? "" : `?${text}`;
 }
 
-export type SetParams<S extends Params> = (patch: Partial<Values<S>>, history?: "push" | "replace") => void;
+/**
+ * New values, or a function from the values in the URL now. A value that depends on the last one needs the function:
+ * two fast clicks both see the values of the last render.
+ */
+export type Patch<S extends Params> = Partial<Values<S>> | ((current: Values<S>) => Partial<Values<S>>);
+export type SetParams<S extends Params> = (patch: Patch<S>, history?: "push" | "replace") => void;
 
 /**
  * The page's parameters and a setter. Use `replace` (the default) for dragging and typing, `push` for changes that
@@ -108,7 +113,8 @@ export function useUrlState<S extends Params>(spec: S): readonly [Values<S>, Set
   const set = useCallback<SetParams<S>>(
     (patch, history = "replace") => {
       // Read the URL itself, not the last render: two changes in one event must not undo each other.
-      const next = writeParams(spec, window.location.search, patch);
+      const values = typeof patch === "function" ? patch(currentParams(spec)) : patch;
+      const next = writeParams(spec, window.location.search, values);
       void navigate(
         { search: next, hash: window.location.hash },
         { replace: history === "replace", preventScrollReset: true },

@@ -71,3 +71,9 @@ export const CIRCUIT_PARAMS = {
 
 /** What belongs to one graph, and is reset with it. */
 export const NO_MARKS = { node: null, ablated: [], pinned: [], groups: [], subgraph: "all" } as const;
+
+/** The ids with all of `members` added, or removed if they are all there. */
+export function toggled(ids: readonly string[], members: readonly string[]): readonly string[] {
+  const others = ids.filter((id) => !members.includes(id));
+  return others.length + members.length === ids.length ? others : [...others, ...members];
+}

@@ -11,7 +11,7 @@ import type { SetParams, Values } from "@/hooks/use-url-state";
 import { type Check, useCheck } from "./check/use-check";
 import { checkLayers, isWeak } from "./check/measured";
 import { VerdictLine } from "./check/verdict-line";
-import type { CIRCUIT_PARAMS } from "./circuit-params";
+import { type CIRCUIT_PARAMS, toggled } from "./circuit-params";
 import { SaveGraph } from "./file/file-buttons";
 import { measuredInFile, type OpenedGraph, withMarks } from "./file/graph-file";
 import { Coverage, NoExperts } from "./graph/coverage";
@@ -38,13 +38,9 @@ interface CircuitViewProps extends ViewProps {
   readonly opened: OpenedGraph | null;
 }
 
-function toggled(ids: readonly string[], id: string): readonly string[] {
-  return ids.includes(id) ? ids.filter((other) => other !== id) : [...ids, id];
-}
-
 function Tables({ response, check, params, setParams, opened }: CircuitViewProps) {
   const ablated = useMemo(() => new Set(params.ablated), [params.ablated]);
-  const onAblate = (id: string) => setParams({ ablated: toggled(params.ablated, id) });
+  const onAblate = (id: string) => setParams((current) => ({ ablated: toggled(current.ablated, [id]) }));
   return (
     <section className="circuit-list" aria-label="Circuit as table">
       <div className="pane-h">

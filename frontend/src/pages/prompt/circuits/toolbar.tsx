@@ -12,6 +12,10 @@ import type { CIRCUIT_PARAMS } from "./circuit-params";
 import { type ShownGraph, shownIndices } from "./graph/shown-graph";
 
 const ZOOM_STEPS = [50, 75, 100, 125, 150, 200];
+const ACTUAL_SIZE = 100;
+
+const smaller = (zoom: number | null) => ZOOM_STEPS.findLast((step) => step < (zoom ?? ACTUAL_SIZE));
+const larger = (zoom: number | null) => ZOOM_STEPS.find((step) => step > (zoom ?? ACTUAL_SIZE));
 
 interface ToolbarProps {
   readonly shown: ShownGraph;
@@ -58,24 +62,21 @@ function ShareSlider({ label, count, value, title, all, onChange }: ShareSliderP
 }
 
 function Zoom({ params, setParams }: Pick<ToolbarProps, "params" | "setParams">) {
-  const zoom = params.zoom ?? 100;
-  const smaller = ZOOM_STEPS.findLast((step) => step < zoom);
-  const larger = ZOOM_STEPS.find((step) => step > zoom);
   return (
     <div className="zoom" role="group" aria-label="Zoom">
       <Button
         size="small"
         aria-label="Zoom out"
-        disabled={smaller === undefined}
-        onClick={() => setParams({ zoom: smaller ?? zoom })}
+        disabled={smaller(params.zoom) === undefined}
+        onClick={() => setParams(({ zoom }) => ({ zoom: smaller(zoom) ?? zoom }))}
       >
         −
       </Button>
       <Button
         size="small"
         aria-label="Zoom in"
-        disabled={larger === undefined}
-        onClick={() => setParams({ zoom: larger ?? zoom })}
+        disabled={larger(params.zoom) === undefined}
+        onClick={() => setParams(({ zoom }) => ({ zoom: larger(zoom) ?? zoom }))}
       >
         +
       </Button>

@@ -90,13 +90,17 @@ function Foot({ params, setParams, rows, shared, end }: FootProps) {
         <Button
           size="small"
           title="Experts active on at least half of all tokens"
-          onClick={() => setParams({ hide_shared: !params.hide_shared })}
+          onClick={() => setParams(({ hide_shared }) => ({ hide_shared: !hide_shared }))}
         >
           {params.hide_shared ? "Show" : "Hide"} {shared} active on most tokens
         </Button>
       )}
       {hidden > 0 && (
-        <Button size="small" title="Show more experts" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+        <Button
+          size="small"
+          title="Show more experts"
+          onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}
+        >
           {formatCount(hidden)} more
         </Button>
       )}

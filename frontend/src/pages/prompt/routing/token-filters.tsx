@@ -17,7 +17,7 @@ export function StartToken({ params, setParams }: FilterProps) {
       size="small"
       variant={params.start ? "chosen" : "ghost"}
       aria-pressed={params.start}
-      onClick={() => setParams({ start: !params.start })}
+      onClick={() => setParams(({ start }) => ({ start: !start }))}
     >
       Start token
     </Button>

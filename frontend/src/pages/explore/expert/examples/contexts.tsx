@@ -48,7 +48,7 @@ function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run"
         size="small"
         variant={params.breaks ? "chosen" : "ghost"}
         aria-pressed={params.breaks}
-        onClick={() => setParams({ breaks: !params.breaks })}
+        onClick={() => setParams(({ breaks }) => ({ breaks: !breaks }))}
       >
         Show ↵
       </Button>

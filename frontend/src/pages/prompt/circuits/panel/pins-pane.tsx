@@ -57,7 +57,10 @@ function PinnedNodes({ response, params, setParams }: PinsPaneProps) {
   const group = (name: string) => {
     const supernode = { name, nodes: members };
     setChecked([]);
-    setParams({ groups: [...groups.filter((other) => other.name !== name), supernode], node: groupId(supernode) });
+    setParams((current) => ({
+      groups: [...current.groups.filter((other) => other.name !== name), supernode],
+      node: groupId(supernode),
+    }));
   };
   return (
     <>
@@ -78,7 +81,7 @@ function PinnedNodes({ response, params, setParams }: PinsPaneProps) {
               variant="ghost"
               icon="close"
               aria-label={`Unpin ${nameOf(response, id)}`}
-              onClick={() => setParams({ pinned: pinned.filter((one) => one !== id) })}
+              onClick={() => setParams((current) => ({ pinned: current.pinned.filter((one) => one !== id) }))}
             />
           </li>
         ))}
@@ -106,7 +109,7 @@ export function PinsPane(props: PinsPaneProps) {
           size="small"
           variant={subgraph === "pinned" ? "chosen" : "plain"}
           aria-pressed={subgraph === "pinned"}
-          onClick={() => setParams({ subgraph: subgraph === "pinned" ? "all" : "pinned" })}
+          onClick={() => setParams((current) => ({ subgraph: current.subgraph === "pinned" ? "all" : "pinned" }))}
         >
           Show only these
         </Button>
@@ -124,7 +127,12 @@ export function PinsPane(props: PinsPaneProps) {
             <Button
               size="small"
               variant="ghost"
-              onClick={() => setParams({ groups: groups.filter((other) => other !== group), node: null })}
+              onClick={() =>
+                setParams((current) => ({
+                  groups: current.groups.filter(({ name }) => name !== group.name),
+                  node: null,
+                }))
+              }
             >
               Ungroup
             </Button>

@@ -9,7 +9,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import type { MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
-import { type CIRCUIT_PARAMS, NO_MARKS } from "@/pages/prompt/circuits/circuit-params";
+import { type CIRCUIT_PARAMS, NO_MARKS, toggled } from "@/pages/prompt/circuits/circuit-params";
 import { shownName, signClass } from "@/pages/prompt/circuits/graph/node-labels";
 import { FoldedEdges, NodeFacts, NodeLabel } from "@/pages/prompt/circuits/graph/node-tip";
 import type { ShownNode } from "@/pages/prompt/circuits/graph/shown-graph";
@@ -143,12 +143,6 @@ interface NodePaneProps {
   readonly canAblate: boolean;
 }
 
-/** The ids with all of `members` added, or removed if they are all there. */
-function toggled(ids: readonly string[], members: readonly string[]): readonly string[] {
-  const others = ids.filter((id) => !members.includes(id));
-  return others.length + members.length === ids.length ? others : [...others, ...members];
-}
-
 /** Buttons that ablate, pin and open the selected node. */
 function NodeActions({ response, shown, params, setParams, canAblate }: Omit<NodePaneProps, "measured" | "request">) {
   const expertUrl = useExpertUrl();
@@ -165,7 +159,7 @@ function NodeActions({ response, shown, params, setParams, canAblate }: Omit<Nod
           size="small"
           variant={isAblated ? "chosen" : "plain"}
           aria-pressed={isAblated}
-          onClick={() => setParams({ ablated: toggled(params.ablated, experts) })}
+          onClick={() => setParams(({ ablated }) => ({ ablated: toggled(ablated, experts) }))}
         >
           {isAblated ? "Ablated" : "Ablate"}
         </Button>
@@ -174,7 +168,7 @@ function NodeActions({ response, shown, params, setParams, canAblate }: Omit<Nod
         size="small"
         variant={isPinned ? "chosen" : "plain"}
         aria-pressed={isPinned}
-        onClick={() => setParams({ pinned: toggled(params.pinned, ids) })}
+        onClick={() => setParams(({ pinned }) => ({ pinned: toggled(pinned, ids) }))}
       >
         {isPinned ? "Pinned" : "Pin"}
       </Button>

@@ -224,7 +224,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
           </span>
         )}
         {rows.length > shown.length && (
-          <Button size="small" onClick={() => setParams({ rows: params.rows + MORE_ROWS })}>
+          <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
             {formatCount(rows.length - shown.length)} more experts
           </Button>
         )}

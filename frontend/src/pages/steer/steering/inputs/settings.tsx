@@ -108,7 +108,7 @@ function StopTexts({ params, setParams }: SettingsProps) {
   const add = () => {
     const stop = unescaped(text);
     if (stop === "") return;
-    setParams({ stop: [...new Set([...params.stop, stop])].slice(0, MAX_STOP_TEXTS) });
+    setParams((current) => ({ stop: [...new Set([...current.stop, stop])].slice(0, MAX_STOP_TEXTS) }));
     setText("");
   };
   return (
@@ -133,7 +133,7 @@ function StopTexts({ params, setParams }: SettingsProps) {
               type="button"
               className="x"
               aria-label={`Remove stop text ${escaped(stop)}`}
-              onClick={() => setParams({ stop: params.stop.filter((other) => other !== stop) })}
+              onClick={() => setParams((current) => ({ stop: current.stop.filter((other) => other !== stop) }))}
             >
               ×
             </button>
