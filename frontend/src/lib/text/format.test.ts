@@ -6,6 +6,7 @@ describe("format", () => {
   it("separates thousands in counts and uses a true minus sign", () => {
     expect(f.formatCount(86015)).toBe("86,015");
     expect(f.formatFixed(-1.234)).toBe("−1.23");
+    expect(f.formatFixed(-0.001)).toBe("0.00");
   });
 
   it("signs differences unless they round to zero", () => {

@@ -12,7 +12,8 @@ export function formatPlural(count: number, noun: string): string {
 }
 
 export function formatFixed(value: number, digits = 2): string {
-  return value.toFixed(digits).replace("-", "−");
+  const text = value.toFixed(digits);
+  return text.replace("-", Number(text) === 0 ? "" : "−");
 }
 
 /** A difference, always signed: `+0.41`, `−0.27`, but `0.00` if it rounds to zero. */

@@ -32,3 +32,8 @@ test("a row per expert, both directions, with missing values empty", () => {
   expect(one).toBe('3,"Fires on dates, numbers",,12,4,36,30,2,12,1,0.03,0.002,15,0.0001,0.01');
   expect(two).toContain(",0.002,,0.0001");
 });
+
+test("an automatic label that is not clear is left out, as on the page", () => {
+  const weak = { ...hit(3, 15), automatic: { label: "maybe dates", is_clear: false } } as unknown as ContrastHit;
+  expect(contrastCsv({ more_in_a: [weak], more_in_b: [] })).not.toContain("maybe dates");
+});

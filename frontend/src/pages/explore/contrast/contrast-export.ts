@@ -1,6 +1,7 @@
 /** Export of a contrast: the listed experts of both directions. */
 
 import type { ContrastHit, ContrastResult } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { toCsv } from "@/components/plots/figure/figure-data";
 
 const NUMBERS = [
@@ -21,7 +22,7 @@ function row({ contrast, label, automatic }: ContrastHit): string[] {
   return [
     String(contrast.expert),
     label ?? "",
-    automatic?.label ?? "",
+    shownAutomatic(automatic)?.label ?? "",
     ...[ratio.value, ratio.low, ratio.high].map(String),
     ...NUMBERS.map((name) => (contrast[name] === null ? "" : String(contrast[name]))),
   ];

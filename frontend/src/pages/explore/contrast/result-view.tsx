@@ -46,6 +46,14 @@ function chanceText({ chance, tested }: ContrastResult): string {
   return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of\u00a01`;
 }
 
+/** Share of the found experts that may be found by chance. */
+const FALSE_DISCOVERY_RATE = 0.05;
+
+const CONTROL_FAILS = " Chance may explain more than 5 % of the list. Do not rely on it; use more documents.";
+
+const controlFails = ({ chance, found_a, found_b }: ContrastResult) =>
+  chance.mean_found > FALSE_DISCOVERY_RATE * (found_a + found_b);
+
 interface SummaryProps {
   readonly result: ContrastResult;
   readonly numExperts: number;
@@ -79,8 +87,9 @@ function Summary({ result, numExperts }: SummaryProps) {
         <li>
           A: {size(a)}. B: {size(b)}. Any difference between them can be the cause: topic, style, length or source.
         </li>
-        <li>
+        <li className={controlFails(result) ? "bad" : undefined}>
           Control, {unit}s assigned to A and B at random, {chance.shuffles} times: {chanceText(result)}.
+          {controlFails(result) && CONTROL_FAILS}
         </li>
       </ul>
       <details>

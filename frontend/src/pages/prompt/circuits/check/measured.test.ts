@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitResponse } from "@/api/types";
 
-import { checkLayers, comparison, describeLayer, isWeak, mismatch } from "./measured";
+import { checkLayers, comparison, contradiction, describeLayer, isWeak, mismatch } from "./measured";
 
 test("a measured effect is compared in sign and size", () => {
   expect(comparison(0.4, 0.1)).toContain("0.25 times its size");
@@ -14,6 +14,22 @@ test("effects of the opposite sign, and of a size far from the predicted one, ar
   const marks = [0.2, -0.2, -0.5, -1.5, -0.05].map((change) => mismatch({ effect: 0.4 }, change));
   expect(marks).toEqual(["≠", null, null, "×3.8", "×0.13"]);
   expect(mismatch({ effect: 0.4 }, undefined)).toBeNull();
+});
+
+test("a box is marked if ablation contradicts its expert, and a supernode with the number of such experts", () => {
+  const nodes = [
+    { kind: "expert", effect: 0.4 },
+    { kind: "expert", effect: 0.4 },
+    { kind: "mlp", effect: 0.4 },
+  ];
+  const response = { graph: { nodes }, ids: ["a", "b", "c"] } as unknown as CircuitResponse;
+  const measured = new Map([
+    ["a", 0.2],
+    ["b", -0.4],
+  ]);
+  expect(contradiction(response, [0], measured)).toEqual({ badge: "≠", words: "measured opposite sign" });
+  expect(contradiction(response, [1], measured)).toBeNull();
+  expect(contradiction(response, [0, 1, 2], measured)?.badge).toBe("1 ≠");
 });
 
 test("a layer's change is described by its share, or as opposite", () => {

@@ -35,6 +35,32 @@ export function mismatch({ effect }: Pick<CircuitNode, "effect">, change: number
   return `×${formatFixed(factor, factor < 1 ? 2 : 1)}`;
 }
 
+/** Badge of a box, and the same in words; null if ablation contradicts none of its experts. */
+export interface Contradiction {
+  readonly badge: string;
+  readonly words: string;
+}
+
+/**
+ * What ablation contradicts in a box of one node or several.
+ *
+ * @param members - indices of the nodes
+ */
+export function contradiction(
+  { graph, ids }: CircuitResponse,
+  members: readonly number[],
+  measured: MeasuredEffects,
+): Contradiction | null {
+  const marks = members.flatMap((member) => {
+    const node = graph.nodes[member];
+    return node?.kind === "expert" ? (mismatch(node, measured.get(ids[member] ?? "")) ?? []) : [];
+  });
+  const [first] = marks;
+  if (first === undefined) return null;
+  if (members.length > 1) return { badge: `${marks.length} ≠`, words: `${marks.length} measured otherwise` };
+  return { badge: first, words: first === "≠" ? "measured opposite sign" : `measured ${first}` };
+}
+
 /** How much of each layer's predicted change was measured, from the first layer to the last. */
 export function checkLayers({ graph, ids }: CircuitResponse, measured: MeasuredEffects): readonly LayerCheck[] {
   const layers = new Map<number, { experts: number; predicted: number; found: number }>();

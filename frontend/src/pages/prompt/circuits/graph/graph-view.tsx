@@ -4,7 +4,7 @@ import { type KeyboardEvent, useLayoutEffect, useMemo, useRef, useState } from "
 
 import type { CircuitGraph, CircuitResponse } from "@/api/types";
 import { useTips } from "@/components/tokens/tip-layer";
-import { type MeasuredEffects, mismatch } from "@/pages/prompt/circuits/check/measured";
+import { contradiction, type MeasuredEffects } from "@/pages/prompt/circuits/check/measured";
 
 import { centreSelected, useBoxWidth, useHiddenLeft, useSelectedInSight } from "./graph-box";
 import { type Direction, type Layout, layoutCircuit, neighbour, type PlacedNode } from "./layout";
@@ -98,7 +98,7 @@ function NodeButton(props: NodeButtonProps) {
     pinned: areAll(pinned),
     weak: isWeak(placed, weak),
   };
-  const contradiction = node.kind === "expert" && supernode === null ? mismatch(node, measured.get(id)) : null;
+  const contradicted = contradiction(response, shown.members, measured);
   const classes = Object.entries(marks).flatMap(([name, isMarked]) => (isMarked ? [name] : []));
   return (
     <button
@@ -114,9 +114,7 @@ function NodeButton(props: NodeButtonProps) {
       data-node={index}
       aria-label={[
         accessibleName(response, shown),
-        ...(contradiction === null
-          ? []
-          : [contradiction === "≠" ? "measured opposite sign" : `measured ${contradiction}`]),
+        ...(contradicted === null ? [] : [contradicted.words]),
         ...(marks.ablated ? ["ablated"] : []),
         ...(marks.pinned ? ["pinned"] : []),
       ].join(", ")}
@@ -135,8 +133,12 @@ function NodeButton(props: NodeButtonProps) {
       {!isWord && <i aria-hidden="true">{sign(node.effect)}</i>}
       <span aria-hidden="true">{boxName(response, shown)}</span>
       {/* Generated content, because the button’s name says it as text. */}
-      {contradiction !== null && (
-        <em aria-hidden="true" data-mark={contradiction} className={contradiction === "≠" ? "opposite" : undefined} />
+      {contradicted !== null && (
+        <em
+          aria-hidden="true"
+          data-mark={contradicted.badge}
+          className={contradicted.badge.endsWith("≠") ? "opposite" : undefined}
+        />
       )}
     </button>
   );

@@ -15,7 +15,7 @@ const LEGEND = [
   ],
   [
     "≠, ×",
-    "ablation contradicts the box: the opposite sign, or an effect of so many times the predicted size, beyond a factor of 3.",
+    "ablation contradicts the box: the opposite sign, or an effect of so many times the predicted size, beyond a factor of 3. “2 ≠”: so do two experts of a supernode.",
   ],
 ] as const;
 

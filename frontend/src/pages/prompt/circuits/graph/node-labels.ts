@@ -83,7 +83,8 @@ export function edgeEnd(response: CircuitResponse, node: CircuitNode, index: num
 function shortExpertName(response: CircuitResponse, node: CircuitNode): string {
   const info = nodeExpertInfo(response, node);
   const [token] = info?.top_tokens ?? [];
-  if (expertLabel(response, node) !== undefined) return expertName(response, node);
+  // A graph from a file has only the full names.
+  if (expertLabel(response, node) !== undefined) return expertName(response, node).replace(", fires on ", " on ");
   if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
   return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token).replace(/^fires /u, "")}`;
 }
