@@ -27,7 +27,7 @@ test("a box is marked if ablation contradicts its expert, and a supernode with t
     ["a", 0.2],
     ["b", -0.4],
   ]);
-  expect(contradiction(response, [0], measured)).toEqual({ badge: "≠", words: "measured opposite sign" });
+  expect(contradiction(response, [0], measured)).toEqual({ badge: "≠", text: "measured opposite sign" });
   expect(contradiction(response, [1], measured)).toBeNull();
   expect(contradiction(response, [0, 1, 2], measured)?.badge).toBe("1 ≠");
 });

@@ -35,10 +35,10 @@ export function mismatch({ effect }: Pick<CircuitNode, "effect">, change: number
   return `×${formatFixed(factor, factor < 1 ? 2 : 1)}`;
 }
 
-/** Badge of a box, and the same in words; null if ablation contradicts none of its experts. */
+/** Badge of a box, and the same as text; null if ablation contradicts none of its experts. */
 export interface Contradiction {
   readonly badge: string;
-  readonly words: string;
+  readonly text: string;
 }
 
 /**
@@ -57,8 +57,8 @@ export function contradiction(
   });
   const [first] = marks;
   if (first === undefined) return null;
-  if (members.length > 1) return { badge: `${marks.length} ≠`, words: `${marks.length} measured otherwise` };
-  return { badge: first, words: first === "≠" ? "measured opposite sign" : `measured ${first}` };
+  if (members.length > 1) return { badge: `${marks.length} ≠`, text: `${marks.length} measured otherwise` };
+  return { badge: first, text: first === "≠" ? "measured opposite sign" : `measured ${first}` };
 }
 
 /** How much of each layer's predicted change was measured, from the first layer to the last. */

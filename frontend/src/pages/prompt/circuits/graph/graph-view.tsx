@@ -114,7 +114,7 @@ function NodeButton(props: NodeButtonProps) {
       data-node={index}
       aria-label={[
         accessibleName(response, shown),
-        ...(contradicted === null ? [] : [contradicted.words]),
+        ...(contradicted === null ? [] : [contradicted.text]),
         ...(marks.ablated ? ["ablated"] : []),
         ...(marks.pinned ? ["pinned"] : []),
       ].join(", ")}
