@@ -10,8 +10,9 @@ import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount, formatFixed, formatPercent, formatPlural } from "@/lib/text/format";
+import { formatCount, formatPlural } from "@/lib/text/format";
 
+import { chanceText, controlFails } from "./chance";
 import { contrastCsv, contrastJson } from "./contrast-export";
 import { ContrastTable } from "./contrast-table";
 import type { Side } from "./ratio-text";
@@ -36,23 +37,7 @@ interface ResultViewProps {
 /** A kind of the indexed text has a name; an own text has only its letter. */
 const textName = (side: string, { name }: ContrastResult["a"]) => (name === side ? side : `${side} (${name})`);
 
-/** How many experts differ if the documents are assigned at random, and how often the intervals are right. */
-function chanceText({ chance, tested }: ContrastResult): string {
-  if (tested === 0) return "nothing to test";
-  const found =
-    chance.most_found === 0
-      ? "no expert found"
-      : `${formatFixed(chance.mean_found, 1)} experts found on average, ${formatCount(chance.most_found)} at most`;
-  return `${found}; ${formatPercent(chance.covered, 1)} % of the 95 % intervals contain the true ratio of\u00a01`;
-}
-
-/** Share of the found experts that may be found by chance. */
-const FALSE_DISCOVERY_RATE = 0.05;
-
 const CONTROL_FAILS = " Chance may explain more than 5 % of the list. Do not rely on it; use more documents.";
-
-const controlFails = ({ chance, found_a, found_b }: ContrastResult) =>
-  chance.mean_found > FALSE_DISCOVERY_RATE * (found_a + found_b);
 
 interface SummaryProps {
   readonly result: ContrastResult;
