@@ -13,30 +13,32 @@ from tables import HARDWARE, RESULTS, Cell, measured, with_interval, write
 MODEL = "smollm2-135m"
 
 
+RAW = ("learning-curve", "grid", "rates")
+"""Files of evaluations, without the ending."""
+
+
 class Setting(NamedTuple):
     """A run, and the optimizer settings that its evaluation does not contain."""
 
-    raw: str
     run: str
     learning_rate: float
     batch_tokens: int
-    default: str
-    """Run of the same layer, tokens and seed with the default settings."""
 
 
 DEFAULTS = ("c-ours-262144", "mxd-l10-s0-1M", "mxd-l10-s0-10M", "mxd-l22-s0-10M")
+"""Runs with the default settings for their number of tokens."""
 SETTINGS = (
-    Setting("learning-curve", "d-lr0.001-b2048-262144", 1e-3, 2048, DEFAULTS[0]),
-    Setting("learning-curve", "d-lr0.003-b2048-262144", 3e-3, 2048, DEFAULTS[0]),
-    Setting("learning-curve", "c-ours-262144", 3e-3, 512, DEFAULTS[0]),
-    Setting("learning-curve", "l10-b2048-s0", 3e-3, 2048, DEFAULTS[1]),
-    Setting("grid", "mxd-l10-s0-1M", 3e-3, 512, DEFAULTS[1]),
-    Setting("grid", "mxd-l10-s0-10M", 1.5e-3, 2048, DEFAULTS[2]),
-    Setting("rates", "mxd-l10-rate3-10M", 3e-3, 2048, DEFAULTS[2]),
-    Setting("rates", "mxd-l10-steps512-10M", 1.5e-3, 512, DEFAULTS[2]),
-    Setting("rates", "mxd-l10-rate3-steps512-10M", 3e-3, 512, DEFAULTS[2]),
-    Setting("grid", "mxd-l22-s0-10M", 1.5e-3, 2048, DEFAULTS[3]),
-    Setting("rates", "mxd-l22-rate3-steps512-10M", 3e-3, 512, DEFAULTS[3]),
+    Setting("d-lr0.001-b2048-262144", 1e-3, 2048),
+    Setting("d-lr0.003-b2048-262144", 3e-3, 2048),
+    Setting("c-ours-262144", 3e-3, 512),
+    Setting("l10-b2048-s0", 3e-3, 2048),
+    Setting("mxd-l10-s0-1M", 3e-3, 512),
+    Setting("mxd-l10-s0-10M", 1.5e-3, 2048),
+    Setting("mxd-l10-rate3-10M", 3e-3, 2048),
+    Setting("mxd-l10-steps512-10M", 1.5e-3, 512),
+    Setting("mxd-l10-rate3-steps512-10M", 3e-3, 512),
+    Setting("mxd-l22-s0-10M", 1.5e-3, 2048),
+    Setting("mxd-l22-rate3-steps512-10M", 3e-3, 512),
 )
 MEASURES: dict[str, Callable[[dict[str, Any]], Cell]] = {
     "normalised MSE": lambda run: run["normalized_mse"],
@@ -50,7 +52,7 @@ LOSSES = ("loss increase, nats", "against the default")
 
 def main() -> None:
     """Write the table."""
-    raw = ", ".join(f"results/raw/{MODEL}/{name}.json" for name in sorted({setting.raw for setting in SETTINGS}))
+    raw = ", ".join(f"results/raw/{MODEL}/{name}.json" for name in RAW)
     facts = {
         "measured": "MxDs of the default form by number of tokens, learning rate and tokens per step",
         "tokens": "8,192 held-out tokens in 64 sequences",
@@ -65,12 +67,19 @@ def main() -> None:
 
 def table() -> Iterable[list[Cell]]:
     """One row per run. Differences are paired by sequence."""
-    runs = {name: run for raw in {setting.raw for setting in SETTINGS} for name, run in evaluations(raw).items()}
-    for setting in SETTINGS:
-        run = runs[setting.run]
-        place = [run["layer"], run["trained_tokens"] / MILLION, setting.learning_rate, setting.batch_tokens]
+    runs = {run["run"]: run for name in RAW for run in evaluations(name)}
+    defaults = {scale(runs[name]): runs[name] for name in DEFAULTS}
+    for name, *optimizer in SETTINGS:
+        run = runs[name]
+        layer, tokens = scale(run)
         measures = (measure(run) for measure in MEASURES.values())
-        yield [*place, measured(run["loss_increase"]), difference(run, runs[setting.default]), *measures]
+        losses = (measured(run["loss_increase"]), difference(run, defaults[layer, tokens]))
+        yield [layer, tokens / MILLION, *optimizer, *losses, *measures]
+
+
+def scale(run: dict[str, Any]) -> tuple[int, int]:
+    """Layer and number of training tokens. Runs are compared only if both are equal."""
+    return run["layer"], run["trained_tokens"]
 
 
 def difference(run: dict[str, Any], other: dict[str, Any]) -> Cell:
@@ -80,10 +89,10 @@ def difference(run: dict[str, Any], other: dict[str, Any]) -> Cell:
     return with_interval(np.mean, mean_losses([run]) - mean_losses([other]))
 
 
-def evaluations(name: str) -> dict[str, dict[str, Any]]:
-    """Evaluations of a raw file by run name."""
-    raw = json.loads((RESULTS / "raw" / MODEL / f"{name}.json").read_text("utf-8"))
-    return {run["run"]: run for run in raw["runs"]}
+def evaluations(name: str) -> list[dict[str, Any]]:
+    """Evaluations of a raw file."""
+    runs: list[dict[str, Any]] = json.loads((RESULTS / "raw" / MODEL / f"{name}.json").read_text("utf-8"))["runs"]
+    return runs
 
 
 if __name__ == "__main__":

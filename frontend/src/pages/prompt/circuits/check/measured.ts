@@ -57,7 +57,7 @@ export function contradiction(
   });
   const [first] = marks;
   if (first === undefined) return null;
-  if (members.length > 1) return { badge: `${marks.length} ≠`, text: `${marks.length} measured otherwise` };
+  if (members.length > 1) return { badge: `${marks.length} ≠`, text: `${marks.length} contradicted by ablation` };
   return { badge: first, text: first === "≠" ? "measured opposite sign" : `measured ${first}` };
 }
 

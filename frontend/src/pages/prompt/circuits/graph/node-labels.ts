@@ -79,14 +79,14 @@ export function edgeEnd(response: CircuitResponse, node: CircuitNode, index: num
   return { key: `${layers} ${node.position}`, name: `MLPs, ${layers}, at ${tokenText(graph, node.position)}` };
 }
 
-/** Short, so that the box has room: `560 → “girl”` for a promoted token, `560 on “little”` for one it fires on. */
+/**
+ * Short, so that the box has room: `560 → “girl”` for a promoted token, `560 on “little”` for one it fires on. A graph
+ * from a file has such names as labels.
+ */
 function shortExpertName(response: CircuitResponse, node: CircuitNode): string {
-  const info = nodeExpertInfo(response, node);
-  const [token] = info?.top_tokens ?? [];
-  // A graph from a file has only the full names.
-  if (expertLabel(response, node) !== undefined) return expertName(response, node).replace(", fires on ", " on ");
-  if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
-  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token).replace(/^fires /u, "")}`;
+  return expertName(response, node)
+    .replace(/^(\d+), promotes (?=“)/u, "$1 → ")
+    .replace(/^(\d+), fires (?=on “)/u, "$1 ");
 }
 
 /** In its box in the graph. */
