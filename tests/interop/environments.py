@@ -19,8 +19,16 @@ from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.database.open import sqlite_url
 
 CACHE = ENVIRONMENTS
+ORACLES = Path(__file__).parent / "oracles"
 NEURONPEDIA = "https://github.com/hijohnnylin/neuronpedia"
 NEURONPEDIA_COMMIT = "ebb8426fc550ad5d1f76d52c271a624af3c08a57"
+NEURONPEDIA_PATHS = ("utils/neuronpedia-utils", "apps/webapp/app/api/graph")
+CLT_TRAINING = "https://github.com/EleutherAI/clt-training"
+CLT_TRAINING_COMMITS = {
+    "mxd": "b2f9cb4a0164ab0d5dc4fb6853a65b6a98038d68",
+    "molt": "6acba2b93cd0b360e663e4c1987e17bffd1767c9",
+}
+"""Branch -> pinned commit."""
 
 
 class Oracles:
@@ -28,8 +36,7 @@ class Oracles:
 
     def ask(self, name: str, script: str, *arguments: object) -> Any:
         """Run ``oracles/SCRIPT.py`` in the environment ``name``. Returns what it prints as JSON on its last line."""
-        path = Path(__file__).parent / "oracles" / f"{script}.py"
-        return json.loads(self.run(name, path, *arguments).splitlines()[-1])
+        return json.loads(self.run(name, ORACLES / f"{script}.py", *arguments).splitlines()[-1])
 
     def run(self, name: str, script: Path, *arguments: object, cwd: Path = ROOT, **variables: str) -> str:
         """Run a Python script in an environment. Returns what it prints."""
@@ -44,20 +51,25 @@ class Oracles:
 
 def neuronpedia() -> Path:
     """Return a checkout of Neuronpedia, which is not a package, at the pinned commit."""
-    folder = CACHE / "neuronpedia"
+    source = os.environ.get("INTEROP_NEURONPEDIA", NEURONPEDIA)
+    return _checkout("neuronpedia", source, NEURONPEDIA_COMMIT, NEURONPEDIA_PATHS)
+
+
+def clt_training(branch: str) -> Path:
+    """Return a checkout of a branch of clt-training, which is not a package, at the pinned commit."""
+    source = os.environ.get("INTEROP_CLT_TRAINING", CLT_TRAINING)
+    return _checkout(f"clt-training-{branch}", source, CLT_TRAINING_COMMITS[branch], ("sparsify",))
+
+
+def _checkout(name: str, source: str, commit: str, paths: tuple[str, ...]) -> Path:
+    folder = CACHE / name
     with _lock(folder):
-        _clone(folder)
+        if not (folder / ".complete").is_file():
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run(["git", "clone", "-q", "--no-checkout", source, str(folder)], check=True)
+            subprocess.run(["git", "-C", str(folder), "checkout", "-q", commit, "--", *paths], check=True)
+            (folder / ".complete").touch()
     return folder
-
-
-def _clone(folder: Path) -> None:
-    if not (folder / ".complete").is_file():
-        shutil.rmtree(folder, ignore_errors=True)
-        source = os.environ.get("INTEROP_NEURONPEDIA", NEURONPEDIA)
-        subprocess.run(["git", "clone", "-q", "--no-checkout", source, str(folder)], check=True)
-        paths = ["utils/neuronpedia-utils", "apps/webapp/app/api/graph"]
-        subprocess.run(["git", "-C", str(folder), "checkout", "-q", NEURONPEDIA_COMMIT, "--", *paths], check=True)
-        (folder / ".complete").touch()
 
 
 def demo_copy() -> Path:

@@ -69,7 +69,7 @@ def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
 def _output_dimensions(
     mxd: MxD, expert: int
 ) -> tuple[tuple[OutputDimension, ...], tuple[OutputDimension, ...], float | None]:
-    if mxd.scaling_NO.shape[1] != mxd.config.output_width:
+    if not mxd.mixes_outputs:
         return (), (), None
     scaling_O = mxd.scaling_NO[expert]
     typical_O = mxd.scaling_NO.square().mean(dim=0).sqrt().clamp_min(1e-12)

@@ -17,7 +17,7 @@ TrainableMethod = Literal[
     "jumprelu-mxd",
     "molt",
 ]
-ExperimentalMethod = Literal["low-rank-mxd", "tensor-ring-mxd", "peer"]
+ExperimentalMethod = Literal["low-rank-mxd", "tensor-ring-mxd", "hidden-mxd", "peer"]
 ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
 Method = Literal[TrainableMethod, ExperimentalMethod, ImportedMethod]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]

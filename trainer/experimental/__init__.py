@@ -25,6 +25,11 @@ EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
         rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
         module="mxd.trainer.experimental.tensor_ring",
     ),
+    "hidden-mxd": MethodTraits(
+        "an MxD that mixes hidden units (EleutherAI's clt-training)",
+        mixing="centred",
+        module="mxd.trainer.experimental.hidden",
+    ),
     "peer": MethodTraits(
         "a mixture of single neurons selected by product keys (PEER, arXiv 2407.04153)",
         has_top_k=False,

@@ -32,14 +32,16 @@ class LowRankMxD(MxD):
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)
+        self.decoder = nn.Linear(config.hidden_width, self.mixing_width, bias=False)
+        self.up = nn.Linear(self.mixing_width, config.output_width, bias=False)
+        nn.init.zeros_(self.up.weight)
+
+    @property
+    def mixing_width(self) -> int:
+        """Width of the bottleneck."""
         traits = method_traits(self.method).rank
         assert traits is not None
-        width = traits.bottleneck(config.num_experts, self.required_rank())
-        self.decoder = nn.Linear(config.hidden_width, width, bias=False)
-        weight_MN = nn.Linear(config.num_experts, width).weight.detach()
-        self.scaling_NO = nn.Parameter(weight_MN.T.contiguous())
-        self.up = nn.Linear(width, config.output_width, bias=False)
-        nn.init.zeros_(self.up.weight)
+        return traits.bottleneck(self.config.num_experts, self.required_rank())
 
     def combine(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
         """Apply the mixing to the bottleneck, [T, M]."""

@@ -13,7 +13,7 @@ The paper's form has an almost perfect solution without routing: experts that ar
 nearly constant, and D the original MLP's. Centred mixing, which is ours, excludes it: m is the mean of a C over the
 training tokens, so a layer with constant routing outputs only b_out.
 
-Shapes: T tokens, I input width, H hidden width, O output width, N experts, K active experts.
+Shapes: T tokens, I input width, H hidden width, O output width, M mixing width (here O), N experts, K active experts.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MxD(SparseLayer):
     method: ClassVar[Method] = "mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
     mixing_centre_M: Tensor
-    """Centre of a C over the training tokens, [O]; only with centred mixing."""
+    """Centre of a C over the training tokens, [M]; only with centred mixing."""
     batch_mean: Callable[[Tensor], Tensor] | None = None
     """Mean over the tokens of a training step, with gradient. None outside training."""
 
@@ -57,19 +57,24 @@ class MxD(SparseLayer):
         super().__init__(config)
         self.encoder = nn.Linear(config.input_width, config.hidden_width)
         self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
-        # Initialised as torch's Linear from N experts to O outputs, stored with one row c_n per expert.
+        # Initialised as torch's Linear from N experts to M entries, stored with one row c_n per expert.
         self.scaling_NO = nn.Parameter(
-            nn.Linear(config.num_experts, config.output_width).weight.detach().T.contiguous()
+            nn.Linear(config.num_experts, self.mixing_width).weight.detach().T.contiguous()
         )
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
         if config.mixing == "centred":
-            self.register_buffer("mixing_centre_M", torch.zeros(self.scaling_NO.shape[1]))
+            self.register_buffer("mixing_centre_M", torch.zeros(self.mixing_width))
         self.activation = ACTIVATIONS[config.activation]
 
     @abstractmethod
     def encode(self, x_TI: Tensor) -> Tensor:
         """Hidden vector z that all experts read, [T, H]."""
+
+    @property
+    def mixing_width(self) -> int:
+        """Width M of a C; the output width, unless a subclass mixes elsewhere."""
+        return self.config.output_width
 
     @property
     def table(self) -> Tensor:

@@ -13,6 +13,8 @@ MIXINGS: Mapping[Mixing, str] = {
     "centred": "a C minus its median over the training tokens, which excludes a constant mixing",
 }
 """Mixing of an MxD, for the card."""
+WITH_CONSTANT = "a C plus a learned constant, which may replace the routing, so check the routing share"
+"""Mixing of a hidden-mxd that is not centred."""
 
 
 def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures: Mapping[str, str]) -> str:
@@ -49,6 +51,16 @@ def _place(config: TrainConfig) -> str:
     return f"The MLP of layer {config.layer}"
 
 
+def _mixture_facts(layer: LayerConfig) -> dict[str, str]:
+    """Facts about an MxD; none for other methods."""
+    if not layer.method.endswith("mxd"):
+        return {}
+    hidden = {"hidden width H": f"{layer.hidden_width:,}"}
+    if layer.method == "hidden-mxd":
+        return {"mixing": WITH_CONSTANT if layer.mixing == "paper" else MIXINGS["centred"], **hidden}
+    return {"mixing": MIXINGS[layer.mixing], **hidden, "activation": f"{layer.activation} ({layer.encoder})"}
+
+
 def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
     facts = {
         "language model": config.language_model,
@@ -57,9 +69,7 @@ def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
         "experts N": f"{layer.num_experts:,}",
         "active K": f"{layer.k:,}" if layer.min_k is None else f"{layer.min_k:,} to {layer.k:,}",
         "gate": layer.gate.describe(),
-        **({"mixing": MIXINGS[layer.mixing]} if config.method.endswith("mxd") else {}),
-        "hidden width H": f"{layer.hidden_width:,}",
-        "activation": f"{layer.activation} ({layer.encoder})",
+        **_mixture_facts(layer),
         "training tokens": f"{config.tokens:,}" if config.tokens else "not stated",
         "dataset": config.text.dataset,
         "context length": f"{config.text.context_length} tokens",

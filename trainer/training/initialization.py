@@ -69,7 +69,7 @@ def _initialize_from_examples(
     layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations
 ) -> None:
     table_NO = layer.table
-    if table_NO.shape[1] != layer.config.output_width or not isinstance(table_NO, nn.Parameter):
+    if not layer.mixes_outputs or not isinstance(table_NO, nn.Parameter):
         raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
     x_TI, y_TO = sample.inputs_for(layer), sample.output_TO
     if isinstance(layer, MxD):

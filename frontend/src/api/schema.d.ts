@@ -3694,7 +3694,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /**
@@ -4126,7 +4126,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -5572,7 +5572,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /**
              * Min K
              * @description Smallest K of Matryoshka training; null if trained with one K.

@@ -10,7 +10,7 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -69,6 +69,36 @@ def save_sparsify(folder: Path, skip: bool = False, width: int = WIDTH, **settin
     config |= {"multi_topk": False, "skip_connection": skip, "transcode": True, "d_in": width}
     (folder / "cfg.json").write_text(json.dumps(config | settings))
     return answer(tensors, K)
+
+
+def save_clt_training(folder: Path, branch: Literal["mxd", "molt"], shift: float = 0.0, **settings: Any) -> Answer:
+    """Write a hookpoint folder in the format of a branch of clt-training: an MxD that mixes hidden units."""
+    hidden = 3 * WIDTH
+    mixing_bias, output_bias = ("b_mxd_dec", "b_dec") if branch == "mxd" else ("b_dec", "b_mxd_dec")
+    tensors = {
+        "encoder.weight": numbers(EXPERTS, WIDTH, seed=20),
+        "encoder.bias": numbers(EXPERTS, seed=21),
+        "W_mxd_in": numbers(hidden, WIDTH, seed=22),
+        "b_mxd_enc": numbers(hidden, seed=23),
+        "W_dec": numbers(EXPERTS, hidden, seed=24),
+        "W_mxd_out": numbers(WIDTH, hidden, seed=25),
+        mixing_bias: numbers(hidden, seed=26),
+        output_bias: numbers(WIDTH, seed=27),
+    }
+    extras = {"post_enc": torch.full((EXPERTS,), shift)} if branch == "molt" else {}
+    config: dict[str, Any] = {"activation": "topk", "num_latents": EXPERTS, "k": K, "transcode": True, "d_in": WIDTH}
+    config |= {"mxd": True, "mxd_encoder_activation": "none"} if branch == "mxd" else {"mxd_h": 3, "molt_n": 0}
+    folder.mkdir(parents=True)
+    save_file(tensors | extras, folder / "sae.safetensors")
+    (folder / "cfg.json").write_text(json.dumps(config | settings))
+
+    def write(x_TI: Tensor) -> Tensor:
+        top = F.relu(x_TI @ tensors["encoder.weight"].T + tensors["encoder.bias"]).topk(K, dim=1)
+        mixed_TH = torch.einsum("tk,tkh->th", top.values, tensors["W_dec"][top.indices]) + tensors[mixing_bias]
+        hidden_TH = x_TI @ tensors["W_mxd_in"].T + tensors["b_mxd_enc"]
+        return (mixed_TH * hidden_TH) @ tensors["W_mxd_out"].T + tensors[output_bias]
+
+    return write
 
 
 def save_saelens(folder: Path, architecture: str = "transcoder", **settings: Any) -> Answer:

@@ -20,7 +20,7 @@ EXPERT = 3
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     made = small_world(tmp_path_factory.mktemp("maps"))
-    for method in ("mxd", "low-rank-mxd", "transcoder"):
+    for method in ("mxd", "low-rank-mxd", "hidden-mxd", "transcoder"):
         train_layer(made.config(method, method=method), made.data, made.database, made.language_model)
     return made
 
@@ -72,5 +72,8 @@ def test_other_methods(world: World) -> None:
     low = expert_map(world.language_model, Run.load("low-rank-mxd", world.data), EXPERT)
     assert len(low.directions) == 3
     assert (low.largest_scalings, low.smallest_scalings, low.small_scaling_share) == ((), (), None)
+    hidden = expert_map(world.language_model, Run.load("hidden-mxd", world.data), EXPERT)
+    assert hidden.stable_rank >= 1
+    assert hidden.small_scaling_share is None
     with pytest.raises(UserError, match="transcoder are vectors"):
         expert_map(world.language_model, Run.load("transcoder", world.data), EXPERT)

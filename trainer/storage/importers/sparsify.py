@@ -4,6 +4,14 @@
     W_dec [N, O], b_dec [O]                    directions and output bias
     W_skip [O, I]                              for skip transcoders
 
+Its fork clt-training adds an MxD that mixes hidden units, in two branches with the same tensor names:
+
+    W_mxd_in [H, I], b_mxd_enc [H]             encoder
+    W_dec [N, H], W_mxd_out [O, H]             C and the decoder D
+    b_mxd_dec [H], b_dec [O]                   branch ``mxd``: constant mixing and output bias
+    b_dec [H], b_mxd_dec [O]                   branch ``molt``: the same, swapped
+    post_enc [N]                               branch ``molt``: shift of active gates, which must be zero
+
 The hookpoint is the name of the module that the layer replaces.
 """
 
@@ -11,13 +19,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from torch import Tensor
+
+from mxd.trainer.config import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.importers.base import ImportedLayer, SourceSettings, SourceTensors
 from mxd.trainer.storage.importers.hook_names import layer_of_module
 
 CONFIG, WEIGHTS = "cfg.json", "sae.safetensors"
-OTHER_INPUTS = ("embed_skip", "gram_lookup", "signed")
-"""Settings that need other inputs or negative activations, which are not supported."""
+UNSUPPORTED = ("embed_skip", "gram_lookup", "signed", "normalize_io", "post_encoder_scale", "molt_n", "n_targets")
+"""Settings of other inputs, negative activations, scales, MOLT and several outputs."""
+UNUSED = ("W_mxd_in", "W_mxd_out", "b_mxd_enc", "b_mxd_dec")
+"""Tensors that clt-training's branch ``molt`` also writes for a transcoder."""
 
 
 def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> ImportedLayer:
@@ -31,25 +44,19 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
         raise UserError(f"{where} is an autoencoder. Only transcoders can be imported.")
     if settings.text("activation", "topk") != "topk":
         raise UserError(f"Unsupported activation: {settings.text('activation')} in {where}. Supported: topk.")
-    for name in OTHER_INPUTS:
-        if settings.flag(name):
+    for name in UNSUPPORTED:
+        if settings.values.get(name):
             raise UserError(f"Unsupported setting: {name} in {where}.")
     layer = layer_of_module(part)
     if layer is None and part:
         raise UserError(f"Unsupported hookpoint: {part}. It must be an MLP such as layers.3.mlp.")
     tensors = SourceTensors.read(weights)
-    converted = {
-        "gate.weight": tensors.pop("encoder.weight"),
-        "gate.bias": tensors.pop("encoder.bias"),
-        "direction_NO": tensors.pop("W_dec"),
-        "output_bias": tensors.pop("b_dec"),
-    }
-    skip = tensors.pop_optional("W_skip")
-    if skip is not None:
-        converted["skip.weight"] = skip
+    is_mixture = settings.flag("mxd") or settings.tokens("mxd_h") > 0
+    method, converted = (_mixture if is_mixture else _transcoder)(settings, tensors)
+    _check_shift(tensors)
     tensors.check_empty()
     return ImportedLayer(
-        method="transcoder" if skip is None else "skip-transcoder",
+        method=method,
         k=settings.whole("k", 32),
         tensors=converted,
         reads="mlp-input",
@@ -57,3 +64,38 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
         weights=weights,
         start_tokens=("eos_token",),  # its chunk_and_tokenize puts it before each document
     )
+
+
+def _transcoder(_settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
+    converted = _gate(tensors) | {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
+    tensors.ignore(*UNUSED)
+    skip = tensors.pop_optional("W_skip")
+    return ("transcoder", converted) if skip is None else ("skip-transcoder", converted | {"skip.weight": skip})
+
+
+def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
+    activation = settings.text("mxd_encoder_activation", "none")
+    if activation != "none":
+        raise UserError(f"Unsupported mxd_encoder_activation: {activation} in {settings.where}. Supported: none.")
+    if settings.flag("skip_connection"):
+        raise UserError(f"Unsupported setting: skip_connection of an MxD in {settings.where}.")
+    output_bias, mixing_bias = ("b_dec", "b_mxd_dec") if settings.flag("mxd") else ("b_mxd_dec", "b_dec")
+    return "hidden-mxd", _gate(tensors) | {
+        "encoder.weight": tensors.pop("W_mxd_in"),
+        "encoder.bias": tensors.pop("b_mxd_enc"),
+        "scaling_NO": tensors.pop("W_dec"),
+        "mixing_bias_H": tensors.pop(mixing_bias),
+        "decoder.weight": tensors.pop("W_mxd_out"),
+        "output_bias": tensors.pop(output_bias),
+    }
+
+
+def _gate(tensors: SourceTensors) -> dict[str, Tensor]:
+    return {"gate.weight": tensors.pop("encoder.weight"), "gate.bias": tensors.pop("encoder.bias")}
+
+
+def _check_shift(tensors: SourceTensors) -> None:
+    """Raise UserError if the gates of active experts are shifted."""
+    shift = tensors.pop_optional("post_enc")
+    if shift is not None and bool(shift.any()):
+        raise UserError(f"Unsupported tensor: post_enc in {tensors.where} is not zero.")

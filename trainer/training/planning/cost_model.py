@@ -69,7 +69,7 @@ class LayerSizes:
     @classmethod
     def from_config(cls, config: LayerConfig) -> LayerSizes:
         """Sizes of a layer."""
-        readers: Literal[1, 2] = 2 if config.encoder == "glu" else 1
+        readers: Literal[1, 2] = 2 if config.encoder == "glu" and config.method != "hidden-mxd" else 1
         widths = config.input_width, config.hidden_width, config.output_width
         traits = method_traits(config.method).rank
         inner = None if traits is None or config.rank is None else traits.bottleneck(config.num_experts, config.rank)
@@ -93,8 +93,10 @@ class LayerSizes:
 
     @property
     def table_width(self) -> int:
-        """Width of an expert's row in the table: O, R with a bottleneck, 0 for a MOLT."""
-        return 0 if self.method == "molt" else self.rank or self.output_width
+        """Width of an expert's row in the table: O, R with a bottleneck, H if hidden units are mixed, 0 for a MOLT."""
+        if self.method == "molt":
+            return 0
+        return self.hidden_width if self.method == "hidden-mxd" else self.rank or self.output_width
 
     @property
     def _input_weights(self) -> int:
@@ -107,6 +109,8 @@ class LayerSizes:
     @property
     def _later_weights(self) -> int:
         """Dense weights that multiply hidden vectors."""
+        if self.method == "hidden-mxd":
+            return self.hidden_width * self.output_width
         up = self.rank * self.output_width if self.rank else 0
         return up + (self.hidden_width * self.table_width if self.encodes else 0)
 

@@ -12,6 +12,7 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "jumprelu-mxd": "JumpReLU-MxD",
   "low-rank-mxd": "Low-rank MxD",
   "tensor-ring-mxd": "Tensor-ring MxD",
+  "hidden-mxd": "Hidden-side MxD",
   molt: "MOLT",
   peer: "PEER",
   "jumprelu-transcoder": "JumpReLU transcoder",
@@ -96,6 +97,16 @@ export const inUnits = (text: string, run: OfMethod) =>
 /** Whether the method has a hidden activation vector like an MLP's; transcoders and autoencoders do not. */
 export function hasHiddenLayer(run: OfMethod): boolean {
   return !/transcoder|autoencoder/.test(run.method);
+}
+
+/** Activation function of the encoder; null for a layer without one. */
+export const encoderActivation = (run: Pick<RunSummary, "method" | "activation">) =>
+  run.method.endsWith("mxd") && run.method !== "hidden-mxd" ? run.activation : null;
+
+/** What an MxD multiplies by the shared dense path. */
+export function mixingName({ method, mixing }: Pick<RunSummary, "method" | "mixing">): string | null {
+  if (mixing !== "paper") return mixing;
+  return method === "hidden-mxd" ? "with a learned constant part" : "the paper’s exact form";
 }
 
 /** Format of an imported run and the last part of its source. */

@@ -1,7 +1,16 @@
 /** Main properties of a run. */
 
 import type { RunSummary } from "@/api/types";
-import { activeK, gateName, hasHiddenLayer, methodName, shortOrigin, shortSource } from "@/components/runs/run-labels";
+import {
+  activeK,
+  encoderActivation,
+  gateName,
+  hasHiddenLayer,
+  methodName,
+  mixingName,
+  shortOrigin,
+  shortSource,
+} from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { formatCompact, formatCount } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -19,16 +28,15 @@ function FactName({ name }: { readonly name: string }) {
 }
 
 export function RunFacts({ run }: { readonly run: RunSummary }) {
+  const mixing = mixingName(run);
   const facts: readonly (readonly [string, string, string?])[] = [
     ["Language model", run.language_model_name, run.language_model],
-    ["Method", hasHiddenLayer(run) ? `${methodName(run.method)}, ${run.activation}` : methodName(run.method)],
+    ["Method", [methodName(run.method), encoderActivation(run)].filter((part) => part !== null).join(", ")],
     ["Layer", String(run.layer)],
     ["Experts N", formatCount(run.num_experts)],
     ["Active K", activeK(run)],
     ["Gate", gateName(run.gate)],
-    ...(run.mixing === null
-      ? []
-      : [["Mixing", run.mixing === "paper" ? "the paper’s exact form" : "centred"] as const]),
+    ...(mixing === null ? [] : [["Mixing", mixing] as const]),
     ...(hasHiddenLayer(run) ? [["Hidden width H", formatCount(run.hidden_width)] as const] : []),
     ["Parameters", formatCompact(run.parameters)],
     ["Dataset", shortSource(run.text), run.text],

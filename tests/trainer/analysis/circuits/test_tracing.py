@@ -156,7 +156,13 @@ def test_a_single_run_and_a_chosen_target(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("method", "options"),
-    [("transcoder", {}), ("skip-transcoder", {}), ("relu-mxd", {"k": 33}), ("low-rank-mxd", {"rank": 5})],
+    [
+        ("transcoder", {}),
+        ("skip-transcoder", {}),
+        ("relu-mxd", {"k": 33}),
+        ("low-rank-mxd", {"rank": 5}),
+        ("hidden-mxd", {}),
+    ],
 )
 def test_other_methods_sum_to_the_logit(world: World, method: str, options: dict[str, int]) -> None:
     run, shape = run_of(world, "other", 1), world.language_model.mlp_shape(1)

@@ -25,6 +25,7 @@ WITH_TOP_K: tuple[Method, ...] = (
     "autoencoder",
     "low-rank-mxd",
     "tensor-ring-mxd",
+    "hidden-mxd",
     "molt",
 )
 

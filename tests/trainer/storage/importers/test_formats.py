@@ -27,6 +27,7 @@ from tests.helpers.formats.outside import (
     numbers,
     save_checkpoint,
     save_circuit_tracer,
+    save_clt_training,
     save_saelens,
     save_sparsify,
 )
@@ -45,6 +46,8 @@ FORMATS: dict[str, tuple[str, Save]] = {
     ),
     "sparsify": ("layers.1.mlp", lambda path, _: save_sparsify(path)),
     "sparsify skip": ("h.1.mlp", lambda path, _: save_sparsify(path, skip=True)),
+    "sparsify clt-training mxd": ("layers.1.mlp", lambda path, _: save_clt_training(path, "mxd")),
+    "sparsify clt-training molt": ("layers.1.mlp", lambda path, _: save_clt_training(path, "molt")),
     "saelens": ("one", lambda path, _: save_saelens(path)),
     "saelens skip": ("one", lambda path, _: save_saelens(path, "skip_transcoder")),
     "saelens jumprelu": ("one", lambda path, _: save_saelens(path, "jumprelu_transcoder")),

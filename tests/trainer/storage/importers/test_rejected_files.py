@@ -18,7 +18,13 @@ from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import run_names
 from mxd.trainer.training.training_run import check_resumable
-from tests.helpers.formats.outside import save_checkpoint, save_circuit_tracer, save_saelens, save_sparsify
+from tests.helpers.formats.outside import (
+    save_checkpoint,
+    save_circuit_tracer,
+    save_clt_training,
+    save_saelens,
+    save_sparsify,
+)
 from tests.helpers.language_models import saved_language_model
 
 Capture = pytest.CaptureFixture[str]
@@ -113,6 +119,10 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: save_sparsify(path / "layers.1.mlp", transcode=False), "autoencoder"),
     (lambda path: save_sparsify(path / "layers.1.mlp", activation="groupmax"), "activation: groupmax"),
     (lambda path: save_sparsify(path / "layers.1.mlp", embed_skip=True), "embed_skip"),
+    (lambda path: save_sparsify(path / "layers.1.mlp", molt_n=4), "Unsupported setting: molt_n"),
+    (lambda path: save_clt_training(path / "layers.1.mlp", "mxd", mxd_encoder_activation="relu"), "activation: relu"),
+    (lambda path: save_clt_training(path / "layers.1.mlp", "molt", skip_connection=True), "skip_connection of an MxD"),
+    (lambda path: save_clt_training(path / "layers.1.mlp", "molt", shift=0.1), "post_enc in sae.safetensors is not"),
     (lambda path: save_sparsify(path / "layers.1.mlp", k=0), "positive integer 'k'"),
     (lambda path: save_sparsify(path / "layers.1.attn"), "hookpoint: layers.1.attn"),
     (lambda path: save_sparsify(path / "layers.7.mlp"), "There is no layer 7"),

@@ -24,7 +24,7 @@ def test_parameter_count_of_a_layer(encoder: str, readers: int) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-@pytest.mark.parametrize("method", (*get_args(TrainableMethod), "peer"))
+@pytest.mark.parametrize("method", (*get_args(TrainableMethod), "peer", "hidden-mxd"))
 def test_parameter_count_of_every_method(method: Method, encoder: Encoder) -> None:
     autoencoder = method == "autoencoder"
     config = LayerConfig(
@@ -37,6 +37,7 @@ def test_parameter_count_of_every_method(method: Method, encoder: Encoder) -> No
         activation="silu",
         encoder=encoder,
         rank=3 if method_traits(method).rank else None,
+        mixing=method_traits(method).mixing,
     )
     assert LayerSizes.from_config(config).parameters == build_layer(config).num_parameters
 

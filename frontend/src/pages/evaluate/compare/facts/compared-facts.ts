@@ -1,7 +1,15 @@
 /** Properties of two runs, with the differences marked. */
 
 import type { RunDetail } from "@/api/types";
-import { activeK, gateName, hasHiddenLayer, methodName, shortSource, statusName } from "@/components/runs/run-labels";
+import {
+  activeK,
+  encoderActivation,
+  gateName,
+  hasHiddenLayer,
+  methodName,
+  shortSource,
+  statusName,
+} from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 import { isClose } from "./verdict";
@@ -44,7 +52,7 @@ const FACTS: readonly FactKind[] = [
   },
   { name: "Layer", value: ({ run }) => run.layer },
   { name: "Method", value: ({ run }) => methodName(run.method) },
-  { name: "Activation function", value: ({ run }) => (hasHiddenLayer(run) ? run.activation : null) },
+  { name: "Activation function", value: ({ run }) => encoderActivation(run) },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
   { name: "Active K", value: ({ run }) => activeK(run) },
   { name: "Gate", value: ({ run }) => gateName(run.gate) },
