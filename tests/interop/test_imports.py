@@ -12,6 +12,7 @@ import torch
 from fastapi.testclient import TestClient
 from safetensors.torch import load_file
 
+from benchmarks.peers.environments import ROOT
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.settings import Settings
@@ -19,7 +20,7 @@ from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
 from tests.interop.browsing import browse
 from tests.interop.conftest import PACKAGES, TOLERANCE, Table
-from tests.interop.environments import CLT_TRAINING_COMMITS, ORACLES, ROOT, Oracles, clt_training
+from tests.interop.environments import CLT_TRAINING_COMMITS, ORACLES, Oracles, clt_training
 
 LAYER = 1
 

@@ -58,9 +58,7 @@ class MxD(SparseLayer):
         self.encoder = nn.Linear(config.input_width, config.hidden_width)
         self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
         # Initialised as torch's Linear from N experts to M entries, stored with one row c_n per expert.
-        self.scaling_NO = nn.Parameter(
-            nn.Linear(config.num_experts, self.mixing_width).weight.detach().T.contiguous()
-        )
+        self.scaling_NO = nn.Parameter(nn.Linear(config.num_experts, self.mixing_width).weight.detach().T.contiguous())
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
         if config.mixing == "centred":

@@ -46,9 +46,7 @@ def test_matches_explicit_matrices(mixing: Mixing) -> None:
 def test_a_centred_layer_at_its_centre_outputs_only_the_bias() -> None:
     layer, x_TI = layer_of("centred"), torch.randn(7, 12)
     centre_TH = layer.mixing_centre_M.expand(7, -1)
-    torch.testing.assert_close(
-        layer.decode_mixed(layer.dense_output(x_TI), centre_TH), layer.output_bias.expand(7, -1)
-    )
+    torch.testing.assert_close(layer.decode_mixed(layer.dense_output(x_TI), centre_TH), layer.output_bias.expand(7, -1))
 
 
 @pytest.mark.parametrize("mixing", ["paper", "centred"])
