@@ -1,4 +1,4 @@
-"""Compute the table of learning rates and step sizes: python results/rate_tables.py"""
+"""Compute the tables of learning rates, step sizes and layer sizes: python results/rate_tables.py"""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from grid_tables import MILLION, mean_losses
 from tables import HARDWARE, RESULTS, Cell, measured, with_interval, write
 
 MODEL = "smollm2-135m"
-
-
 RAW = ("learning-curve", "grid", "rates")
 """Files of evaluations, without the ending."""
 
@@ -48,10 +46,24 @@ MEASURES: dict[str, Callable[[dict[str, Any]], Cell]] = {
     "stable rank": lambda run: run["health"]["expert_ranks"]["stable_rank"],
 }
 LOSSES = ("loss increase, nats", "against the default")
+WIDTHS = {"small-llama": "small Llama, d = 256", "smollm2-135m": "SmolLM2-135M, d = 576"}
+"""Folder of results/raw/ -> language model and width, from the narrowest."""
+DEFAULT_RATE = 3e-3
+"""Default learning rate of the runs of ``sizes``."""
 
 
 def main() -> None:
-    """Write the table."""
+    """Write both tables."""
+    facts = {
+        "measured": "MxDs of the default form by width of the language model, number of experts and learning rate",
+        "tokens": "524,288 training tokens; 8,192 held-out tokens in 64 sequences",
+        "seeds": 1,
+        "hardware": HARDWARE,
+        "date": "2026-11-27",
+        "source": "computed by results/rate_tables.py from results/raw/*/sizes.json",
+        "columns": ["language model", "experts N", "learning rate", *LOSSES, *MEASURES],
+    }
+    write(RESULTS / "training-options" / "sizes.json", {**facts, "rows": list(sizes())})
     raw = ", ".join(f"results/raw/{MODEL}/{name}.json" for name in RAW)
     facts = {
         "measured": "MxDs of the default form by number of tokens, learning rate and tokens per step",
@@ -77,6 +89,15 @@ def table() -> Iterable[list[Cell]]:
         yield [layer, tokens / MILLION, *optimizer, *losses, *measures]
 
 
+def sizes() -> Iterable[list[Cell]]:
+    """One row per language model, number of experts and learning rate. Differences are paired by sequence."""
+    for model, name in WIDTHS.items():
+        runs = {(run["num_experts"], run["learning_rate"]): run for run in evaluations("sizes", model)}
+        for (experts, rate), run in sorted(runs.items()):
+            losses = (measured(run["loss_increase"]), difference(run, runs[experts, DEFAULT_RATE]))
+            yield [name, experts, rate, *losses, *(measure(run) for measure in MEASURES.values())]
+
+
 def scale(run: dict[str, Any]) -> tuple[int, int]:
     """Layer and number of training tokens. Runs are compared only if both are equal."""
     return run["layer"], run["trained_tokens"]
@@ -89,9 +110,9 @@ def difference(run: dict[str, Any], other: dict[str, Any]) -> Cell:
     return with_interval(np.mean, mean_losses([run]) - mean_losses([other]))
 
 
-def evaluations(name: str) -> list[dict[str, Any]]:
+def evaluations(name: str, model: str = MODEL) -> list[dict[str, Any]]:
     """Evaluations of a raw file."""
-    runs: list[dict[str, Any]] = json.loads((RESULTS / "raw" / MODEL / f"{name}.json").read_text("utf-8"))["runs"]
+    runs: list[dict[str, Any]] = json.loads((RESULTS / "raw" / model / f"{name}.json").read_text("utf-8"))["runs"]
     return runs
 
 

@@ -30,6 +30,13 @@ _ROUTING: tuple[tuple[str, str, Unit, str], ...] = (
         "share",
         "the same with the constant mixing that fits the MLP best: what the shared dense path does without routing",
     ),
+    (
+        "decoder_share",
+        "Decoder share",
+        "share",
+        "loss increase with the shared dense path frozen at its median, so that each expert adds a fixed direction, as "
+        "a share of that of mean-ablating the MLP",
+    ),
     ("l0", "L0", "count", "mean number of active experts per token"),
 )
 _PREDICTIONS: tuple[tuple[str, str, Unit, str], ...] = (

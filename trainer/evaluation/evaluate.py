@@ -132,6 +132,7 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         shared_expert=SharedExpertAblation(**asdict(shared), loss_increase_without=without, loss_increase_only=only),
         health=health,
         strict_routing_share=strict.value if (strict := intervals.get("strict_routing_share")) else None,
+        decoder_share=share.value if (share := intervals.get("decoder_share")) else None,
         warnings=find_warnings(
             run.config.method,
             health,
@@ -184,6 +185,8 @@ def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: 
     }
     if "constant" in increases:
         intervals["strict_routing_share"] = bootstrap.ratio(increases["constant"], mean_S)
+    if "constant_dense" in increases:
+        intervals["decoder_share"] = bootstrap.ratio(increases["constant_dense"], mean_S)
     return intervals
 
 

@@ -55,6 +55,7 @@ class LayerInterventions:
         device = sparse_layer.table.device
         self._typical_mixing_M = statistics.typical_mixing_M.to(device)
         self._best_constant = statistics.best_constant
+        self._typical_dense_M = statistics.typical_dense_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
         self._cached: tuple[Tensor, Tensor, Routing] | None = None
 
@@ -63,6 +64,8 @@ class LayerInterventions:
         functions: dict[str, OutputFunction] = {"replaced": self.replaced, "frozen": self.frozen}
         if self._best_constant is not None:
             functions["constant"] = self.constant
+        if len(self._typical_dense_M):
+            functions["constant_dense"] = self.constant_dense
         if shared.always_on:
             functions |= {"without_shared": self.without_shared, "only_shared": self.only_shared}
         return functions
@@ -80,6 +83,12 @@ class LayerInterventions:
         """Output of the layer with the constant mixing that fits the MLP best."""
         assert self._best_constant is not None
         return self._best_constant.output(self.sparse_layer, self._dense_and_routing(x_TI, output_TO)[0])
+
+    def constant_dense(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
+        """Output of the layer with its dense output frozen at its median: each expert adds a fixed direction."""
+        _, routing = self._dense_and_routing(x_TI, output_TO)
+        mixing_TM = self.sparse_layer.mixing(routing)
+        return self.sparse_layer.decode_mixed(self._typical_dense_M.expand(len(mixing_TM), -1), mixing_TM)
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with its shared experts ablated."""

@@ -65,7 +65,7 @@ class SequenceErrors:
 
 
 MEDIAN_TOKENS, MEDIAN_STEPS = 8192, 20
-"""Number of tokens for the spatial median of the mixing, and of Weiszfeld iterations."""
+"""Number of tokens for the spatial medians of mixing and dense output, and of Weiszfeld iterations."""
 
 
 @dataclass
@@ -82,6 +82,8 @@ class LayerStatistics:
     """Spatial median of the mixing vector, which no small group of tokens decides."""
     best_constant: ConstantMixing | None
     """Constant mixing that fits the MLP best; None for methods whose mixing is not per output."""
+    typical_dense_M: Tensor
+    """Spatial median of the dense output; empty for methods without one."""
     mixing_variance_M: Tensor
     """Variance of the mixing vector."""
     active_N: Tensor
@@ -133,6 +135,7 @@ class _Sums:
         self.mass_N = torch.zeros(count, dtype=torch.float64)
         self.norm_N = torch.zeros(count, dtype=torch.float64)
         self.first_mixings: list[Tensor] = []
+        self.first_dense: list[Tensor] = []
         self.constant_fit = ConstantMixingFit(sparse_layer) if sparse_layer.mixes_outputs else None
 
     def add(self, captured: MlpActivations, length: int) -> None:
@@ -143,6 +146,7 @@ class _Sums:
         mixing_TM = self.sparse_layer.mixing(result.routing).double()
         if self.tokens < MEDIAN_TOKENS:
             self.first_mixings.append(mixing_TM.cpu())
+            self.first_dense.append(result.dense_TM.cpu())
         if self.constant_fit is not None:
             self.constant_fit.add(result.dense_TM, captured.output_TO)
         self.tokens += len(input_TI)
@@ -164,13 +168,22 @@ class _Sums:
             errors=self.errors,
             output_O=(self.output_O / self.tokens).float(),
             mixing_M=mean_M.float(),
-            typical_mixing_M=spatial_median(torch.cat(self.first_mixings), mean_M, steps=MEDIAN_STEPS).float(),
+            typical_mixing_M=_median(self.first_mixings),
             best_constant=None if self.constant_fit is None else self.constant_fit.best(),
+            typical_dense_M=_median(self.first_dense),
             mixing_variance_M=variance_M.float(),
             active_N=self.active_N,
             mass_N=self.mass_N,
             norm_N=self.norm_N,
         )
+
+
+def _median(batches: list[Tensor]) -> Tensor:
+    """Spatial median over the tokens of some batches, [M]."""
+    values_TM = torch.cat(batches)
+    if not values_TM.shape[1]:
+        return values_TM.new_zeros(0)
+    return spatial_median(values_TM, values_TM.mean(dim=0), steps=MEDIAN_STEPS).float()
 
 
 CONTINUATION_LENGTHS = (1, 2, 4, 8, 16, 32)

@@ -85,7 +85,7 @@ class Evaluation:
     the routing does nothing."""
     intervals: dict[str, Interval]
     """Intervals of kl, agreement, normalized_mse, paper_error, variance_explained, l0, routing_share, ce_frozen and,
-    if measured, strict_routing_share."""
+    if measured, strict_routing_share and decoder_share."""
     continuations: dict[str, float]
     """Share of greedy continuations with the same first n tokens as the original's, by n."""
     shared_expert: SharedExpertAblation
@@ -94,6 +94,10 @@ class Evaluation:
     strict_routing_share: float | None = None
     """As the routing share, with the constant mixing that fits the MLP best instead of the median. None if the method
     has no mixing per output, or the evaluation is older than this measure."""
+    decoder_share: float | None = None
+    """Loss increase of freezing the dense output, z D of an MxD, at its spatial median, divided by that of
+    mean-ablating the MLP. Each expert then adds a fixed direction. None if the method has no dense output, or the
+    evaluation is older than this measure."""
     jacobian: JacobianAgreement | None = None
     """Agreement of the Jacobians of layer and MLP; None if it was not measured."""
 

@@ -31,7 +31,7 @@ def load_evaluation(
 def _is_older(result: dict[str, Any], config: EvaluateConfig) -> bool:
     """Return whether a result of one run was stored before the newest measures existed."""
     lacks_jacobian = config.jacobian_tokens > 0 and result.get("jacobian") is None
-    return "routing_share" in result and ("strict_routing_share" not in result or lacks_jacobian)
+    return "routing_share" in result and ("decoder_share" not in result or lacks_jacobian)
 
 
 def _same_evaluation(subject: str, fingerprint: str) -> Any:

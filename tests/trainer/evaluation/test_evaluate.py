@@ -155,6 +155,32 @@ def test_a_zero_scaling_reduces_the_rank(trained: World) -> None:
     assert health.expert_ranks.min_scaling == health.expert_ranks.min_singular_value == 0
 
 
+def test_the_decoder_share_of_fixed_directions_is_their_own_loss(trained: World) -> None:
+    run = Run.load("mxd", trained.data)
+    layer = run.layer
+    with torch.no_grad():  # the dense output is the same for every token
+        layer.get_parameter("encoder.weight").zero_()
+        layer.get_parameter("encoder.bias").fill_(1.0)
+        if layer.config.encoder == "glu":
+            layer.get_parameter("encoder_gate.weight").zero_()
+            layer.get_parameter("encoder_gate.bias").fill_(1.0)
+    result = evaluate_run(trained, "mxd", layer)
+    assert result.decoder_share is not None
+    own = result.loss_increase.value / (result.ce_mean_ablated - result.ce_original)
+    assert result.decoder_share == pytest.approx(own, rel=1e-3)
+    whole = evaluate_run(trained, "mxd")
+    assert whole.decoder_share is not None
+    assert whole.intervals["decoder_share"].value == whole.decoder_share
+    own = whole.loss_increase.value / (whole.ce_mean_ablated - whole.ce_original)
+    assert whole.decoder_share != pytest.approx(own, rel=1e-3)
+
+
+def test_a_layer_without_a_dense_output_has_no_decoder_share(trained: World) -> None:
+    result = evaluate_run(trained, "autoencoder")
+    assert result.decoder_share is None
+    assert "decoder_share" not in result.intervals
+
+
 def test_near_duplicates_are_found(trained: World) -> None:
     run = Run.load("mxd", trained.data)
     before = evaluate_run(trained, "mxd", run.layer).health.near_duplicates.share
@@ -187,7 +213,7 @@ def test_a_result_without_the_newest_measure_is_not_reused(trained: World) -> No
     write_evaluation(trained.database, measured, "mxd", config, digest, weights)
     with Session(trained.database) as session:
         record = session.scalars(select(EvaluationRecord).where(EvaluationRecord.fingerprint == digest)).one()
-        result = {name: value for name, value in record.result.items() if name != "strict_routing_share"}
+        result = {name: value for name, value in record.result.items() if name != "decoder_share"}
         record.result = result
         session.commit()
     assert load_evaluation(trained.database, "mxd", digest, config, weights) is None
