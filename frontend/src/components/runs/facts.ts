@@ -31,6 +31,7 @@ const TERMS: Readonly<Record<string, TermId>> = {
   "Loss recovered vs mean ablation": "loss_recovered",
   "Routing share": "routing_share",
   "Strict routing share": "strict_routing_share",
+  "Decoder share": "decoder_share",
   L0: "l0",
   "KL divergence": "kl",
   "Top-1 agreement": "top1_agreement",

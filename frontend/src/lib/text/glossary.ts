@@ -249,6 +249,10 @@ export const GLOSSARY = {
     name: "Strict routing share",
     text: "As the routing share, with the constant mixing that fits the MLP best instead of the median. Below 100 %, the rest is what the shared dense path does without routing. Above 100 %, the frozen layer predicts worse than the MLP’s mean output. The share then does not measure what a dense path, such as a skip path, adds.",
   },
+  decoder_share: {
+    name: "Decoder share",
+    text: "Loss increase when the dense path that all experts share is frozen at its median over tokens, divided by that of mean-ablating the whole layer. Each expert then adds a fixed direction, as a transcoder feature does. If the loss hardly increases, the experts act as vectors, not as matrices.",
+  },
   dead_share: {
     name: "Inactive and dead experts",
     text: "Share of experts that are active on none of the tokens of a sample. An expert counts as dead only if the sample is large: on few tokens, rare experts are not seen either.",
