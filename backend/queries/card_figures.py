@@ -7,6 +7,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.runs import last_step, metrics_after
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
+from mxd.trainer.training.layer_trainer import DEAD_AFTER_TOKENS
 
 
 def card_figures(session: Session, name: str) -> dict[str, str]:
@@ -24,7 +25,9 @@ def _training(session: Session, run: RunRecord) -> dict[str, str]:
     last = metrics[-1]
     return {
         "normalised MSE after training (1: predicting zero)": f"{last.normalized_mse:.4f}",
-        "experts active on none of the last 262,144 training tokens": f"{last.dead_share:.1%}",
+        f"experts active on none of the last {min(DEAD_AFTER_TOKENS, last.tokens):,} training tokens": (
+            f"{last.dead_share:.1%}"
+        ),
     }
 
 
@@ -43,9 +46,11 @@ def _evaluation(session: Session, run: RunRecord) -> dict[str, str]:
     result = record.result
     where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
     delta, explained = result["loss_increase"], result["variance_explained"]
+    strict = result.get("strict_routing_share")
     return {
         f"loss increase {where}": f"{delta['value']:.4f} nats (95%: {delta['low']:.4f} to {delta['high']:.4f})",
         f"routing share {where}": f"{result['routing_share']:.3f}",
+        **({} if strict is None else {f"strict routing share {where}": f"{strict:.3f}"}),
         **({} if explained is None else {f"variance explained {where}": f"{explained:.1%}"}),
         f"normalised MSE {where} (1: predicting zero)": f"{result['normalized_mse']:.4f}",
         f"mean active experts {where}": f"{result['l0']:.1f}",

@@ -18,6 +18,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report.page import report
+from mxd.backend.queries.card_figures import card_figures
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings
@@ -187,6 +188,19 @@ def test_a_frontier_averages_seeds_and_needs_an_evaluation(seen: TestClient) -> 
         False: ["batch"],
     }
     assert frontier("bare") is None
+
+
+def test_the_card_states_tokens_and_both_shares(measured: Path) -> None:
+    database = open_database(sqlite_url(measured))
+    with reading(database) as session:
+        figures, unmeasured = card_figures(session, "first"), card_figures(session, "bare")
+        result = session.scalars(select(EvaluationRecord).where(EvaluationRecord.subject == "first")).one().result
+    database.dispose()
+    where = "on 320 tokens of the training data"
+    assert figures[f"routing share {where}"] == f"{result['routing_share']:.3f}"
+    assert figures[f"strict routing share {where}"] == f"{result['strict_routing_share']:.3f}"
+    assert "experts active on none of the last 1,536 training tokens" in figures
+    assert not any("routing share" in name for name in unmeasured)
 
 
 def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path, tmp_path: Path) -> None:

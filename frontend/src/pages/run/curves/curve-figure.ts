@@ -20,7 +20,7 @@ export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
     segment: "Dead share",
     scale: "linear",
     digits: 4,
-    note: "share of experts active on none of the last 262,144 training tokens",
+    note: "share of experts active on none of the last 262,144 training tokens, or of all so far",
   },
   l0: { title: "Active experts", segment: "L0", scale: "linear", digits: 2, note: "mean per token" },
   stable_rank: {
