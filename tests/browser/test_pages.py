@@ -8,7 +8,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Locator, Page, ViewportSize, expect
+from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
@@ -112,3 +112,26 @@ def test_page_is_accessible_in_every_look(open_page: OpenPage, name: str) -> Non
     page.goto(PLACES[name].address)
     check_looks(page, PLACES[name].shown)
     expect(page).to_have_title(re.compile("MxD Explorer$"))
+
+
+def test_every_page_warns_if_the_routing_does_little(page: Page) -> None:
+    def with_share(share: float) -> Callable[[Route], None]:
+        def answer(route: Route) -> None:
+            runs = route.fetch().json()
+            for run in runs["runs"]:
+                run |= {"routing_share": 0.9, "strict_routing_share": share, "routing_share_tokens": 8192}
+            route.fulfill(json=runs)
+
+        return answer
+
+    warning = page.get_by_role("note").filter(has_text="does not depend on which experts are active")
+    page.route("**/api/runs", with_share(0.31))
+    for name, place in PLACES.items():
+        page.goto(place.address)
+        expect(warning, f"on {name}").to_contain_text("Routing share 0.31")
+        expect(warning).to_contain_text("on 8,192 tokens")
+    page.unroute("**/api/runs")
+    page.route("**/api/runs", with_share(0.5))
+    page.goto("/experts")
+    expect(PLACES["experts"].shown(page)).to_be_visible()
+    expect(warning).to_have_count(0)
