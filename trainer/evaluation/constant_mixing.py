@@ -3,6 +3,9 @@
 A median mixing is a weak control for a layer with centred mixing, whose median is nearly zero: frozen there, even a
 layer that could do without routing outputs a constant. The best constant mixing has no such blind spot.
 
+Some layers mix outputs, so that each entry is fitted by itself. Others mix an inner vector z, so that each output of
+y = (c * z) U depends on all entries of c; they are fitted together.
+
 Shapes: T tokens, O output width, M entries of the mixing vector.
 """
 
@@ -18,21 +21,33 @@ from mxd.trainer.layers.metrics import SMALLEST_NORM
 
 SMALLEST_VARIANCE = 1e-12
 """Variance of a dense output below which it counts as constant, so that only the bias is fitted."""
+_ZERO = torch.zeros((), dtype=torch.float64)
+MAX_JOINT_WIDTH = 4096
+"""Largest number of entries that are fitted together. The fit keeps a matrix of M x M numbers."""
+RIDGE = 1e-9
+"""Weight that keeps the joint fit unique, relative to the mean of the matrix's diagonal."""
 
 
 @dataclass(frozen=True)
 class ConstantMixing:
     """Mixing and bias that replace the routing of every token."""
 
-    mixing_O: Tensor
+    mixing_M: Tensor
     bias_O: Tensor
     """Added to the layer's own bias."""
 
     def output(self, layer: SparseLayer, dense_TM: Tensor) -> Tensor:
         """Output of the layer with this mixing for every token, [T, O]."""
-        mixing_O, bias_O = (values.to(dense_TM) for values in (self.mixing_O, self.bias_O))
-        unmixed_TO, per_unit_TO = _parts(layer, dense_TM)
-        return unmixed_TO + per_unit_TO * mixing_O + bias_O
+        mixing_M, bias_O = (values.to(dense_TM) for values in (self.mixing_M, self.bias_O))
+        return layer.decode_mixed(dense_TM, mixing_M.expand(len(dense_TM), -1)) + bias_O
+
+
+def constant_mixing_fit(layer: SparseLayer) -> ConstantMixingFit | JointMixingFit | None:
+    """The fit for a layer; None if its mixing is not element-wise, or too wide."""
+    if layer.mixes_outputs:
+        return ConstantMixingFit(layer)
+    mapped_OM = layer.mixed_map
+    return None if mapped_OM is None or mapped_OM.shape[1] > MAX_JOINT_WIDTH else JointMixingFit(layer, mapped_OM)
 
 
 @dataclass
@@ -47,7 +62,7 @@ class ConstantMixingFit:
 
     def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
         """Add a batch of tokens."""
-        weights_T1 = 1 / target_TO.double().square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+        weights_T1 = _weights(target_TO)
         unmixed_TO, b_TO = (part.double() for part in _parts(self.layer, dense_TM))
         r_TO = target_TO.double() - unmixed_TO
         terms = (torch.ones_like(b_TO), b_TO, r_TO, b_TO.square(), b_TO * r_TO)
@@ -61,6 +76,53 @@ class ConstantMixingFit:
         is_constant_O = variance_O <= SMALLEST_VARIANCE * squares_O
         mixing_O = torch.where(is_constant_O, 0.0, covariance_O / variance_O.clamp_min(torch.finfo(b_O.dtype).tiny))
         return ConstantMixing(mixing_O.float(), (r_O - mixing_O * b_O).float())
+
+
+@dataclass
+class JointMixingFit:
+    """Weighted least squares for all outputs together, with the same weights."""
+
+    layer: SparseLayer
+    mapped_OM: Tensor
+    """U, the map from the mixed inner vector to the outputs."""
+    weight: float = 0.0
+    """Sum of the weights."""
+    inner_M: Tensor = _ZERO
+    rest_O: Tensor = _ZERO
+    """Weighted sums of z, and of the target without the layer's own bias and constant mixing."""
+    products_MM: Tensor = _ZERO
+    projected_M: Tensor = _ZERO
+    """Weighted sums of z z^T, and of z times the rest's products with the rows of U."""
+
+    def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
+        """Add a batch of tokens."""
+        weights_T1 = _weights(target_TO)
+        unmixed_TO = self.layer.decode_mixed(dense_TM, torch.zeros_like(dense_TM))
+        rest_TO, inner_TM = target_TO.double() - unmixed_TO.double(), dense_TM.double()
+        weighted_TM = weights_T1 * inner_TM
+        self.weight += float(weights_T1.sum())
+        self.inner_M = self.inner_M + weighted_TM.sum(dim=0).cpu()
+        self.rest_O = self.rest_O + (weights_T1 * rest_TO).sum(dim=0).cpu()
+        self.products_MM = self.products_MM + (weighted_TM.T @ inner_TM).cpu()
+        self.projected_M = self.projected_M + (weighted_TM * (rest_TO @ self._map(rest_TO))).sum(dim=0).cpu()
+
+    def best(self) -> ConstantMixing:
+        """Constant mixing and bias with the smallest normalised MSE over the added tokens."""
+        map_OM, inner_M, rest_O = self._map(self.inner_M), self.inner_M / self.weight, self.rest_O / self.weight
+        covariance_MM = self.products_MM / self.weight - torch.outer(inner_M, inner_M)
+        matrix_MM = covariance_MM * (map_OM.T @ map_OM)
+        target_M = self.projected_M / self.weight - inner_M * (rest_O @ map_OM)
+        ridge = RIDGE * matrix_MM.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
+        mixing_M = torch.linalg.solve(matrix_MM + ridge * torch.eye(len(matrix_MM), dtype=torch.float64), target_M)
+        return ConstantMixing(mixing_M.float(), (rest_O - map_OM @ (mixing_M * inner_M)).float())
+
+    def _map(self, like: Tensor) -> Tensor:
+        return self.mapped_OM.detach().to(like)
+
+
+def _weights(target_TO: Tensor) -> Tensor:
+    """Weight of each token, 1 / ‖y‖², [T, 1]."""
+    return 1 / target_TO.double().square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
 
 
 def _parts(layer: SparseLayer, dense_TM: Tensor) -> tuple[Tensor, Tensor]:

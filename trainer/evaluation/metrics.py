@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
-from mxd.trainer.evaluation.constant_mixing import ConstantMixing, ConstantMixingFit
+from mxd.trainer.evaluation.constant_mixing import ConstantMixing, constant_mixing_fit
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -81,7 +81,7 @@ class LayerStatistics:
     typical_mixing_M: Tensor
     """Spatial median of the mixing vector, which no small group of tokens decides."""
     best_constant: ConstantMixing | None
-    """Constant mixing that fits the MLP best; None for methods whose mixing is not per output."""
+    """Constant mixing that fits the MLP best; None for methods whose mixing is not element-wise."""
     typical_dense_M: Tensor
     """Spatial median of the dense output; empty for methods without one."""
     mixing_variance_M: Tensor
@@ -136,7 +136,7 @@ class _Sums:
         self.norm_N = torch.zeros(count, dtype=torch.float64)
         self.first_mixings: list[Tensor] = []
         self.first_dense: list[Tensor] = []
-        self.constant_fit = ConstantMixingFit(sparse_layer) if sparse_layer.mixes_outputs else None
+        self.constant_fit = constant_mixing_fit(sparse_layer)
 
     def add(self, captured: MlpActivations, length: int) -> None:
         """Add a batch of sequences of ``length`` tokens."""

@@ -92,8 +92,8 @@ class Evaluation:
     health: Health
     warnings: tuple[EvaluationWarning, ...]
     strict_routing_share: float | None = None
-    """As the routing share, with the constant mixing that fits the MLP best instead of the median. None if the method
-    has no mixing per output, or the evaluation is older than this measure."""
+    """As the routing share, with the constant mixing that fits the MLP best instead of the median. None if the
+    method has no element-wise mixing, or a very wide one, or if the evaluation is older than this measure."""
     decoder_share: float | None = None
     """Loss increase of freezing the dense output, z D of an MxD, at its spatial median, divided by that of
     mean-ablating the MLP. Each expert then adds a fixed direction. None if the method has no dense output, or the

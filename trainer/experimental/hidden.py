@@ -64,6 +64,11 @@ class HiddenMxD(MxD):
         norms = [self.decoder(dense_TM * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
+    @property
+    def mixed_map(self) -> Tensor:
+        """D."""
+        return self.decoder.weight
+
     def expert_matrix(self, expert: int) -> Tensor:
         """E diag(c_n) D, [I, O]; the expert's output is x W_n plus a constant."""
         scaled_HI = self.scaling_NO[expert].unsqueeze(1) * self.encoder.weight

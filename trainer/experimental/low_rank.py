@@ -60,6 +60,11 @@ class LowRankMxD(MxD):
         norms = [self.up(self.combine(dense_TM, self.scaling_NO[ids_T])).norm(dim=1) for ids_T in routing.indices_TK.T]
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
+    @property
+    def mixed_map(self) -> Tensor | None:
+        """W."""
+        return self.up.weight
+
     def expert_matrix(self, expert: int) -> Tensor:
         """V diag(u_n) W, [H, O]."""
         rows_HM = self.decoder.weight.T

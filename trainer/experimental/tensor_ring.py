@@ -37,6 +37,11 @@ class TensorRingMxD(LowRankMxD):
             self.scaling_NO.zero_()
             self.scaling_NO[:, diagonal_R] = 1 + torch.randn(config.num_experts, self.side)
 
+    @property
+    def mixed_map(self) -> None:
+        """None, because the mixing is a product of matrices."""
+        return None
+
     def combine(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
         """A Z, [T, M]."""
         shape = -1, self.side, self.side

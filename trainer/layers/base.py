@@ -151,6 +151,12 @@ class SparseLayer(nn.Module, ABC):
     def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
         """Output [T, O] for a mixing. For the mixing of a routing it equals ``decode``."""
 
+    @property
+    def mixed_map(self) -> Tensor | None:
+        """Map [O, M] from the dense output times the mixing to the output, if the layer mixes an inner vector; None if
+        it mixes outputs, or if the mixing is not element-wise."""
+        return None
+
     @abstractmethod
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """Contribution of the routed experts to the output, [T, O]; linear in the gate activations, without bias."""

@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.evaluation.constant_mixing import ConstantMixing, ConstantMixingFit
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.evaluation import constant_mixing as module
+from mxd.trainer.evaluation.constant_mixing import ConstantMixing, constant_mixing_fit
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.registry import build_layer
 
-METHODS: tuple[Method, ...] = ("mxd", "transcoder", "skip-transcoder")
+OF_OUTPUTS: tuple[Method, ...] = ("mxd", "transcoder", "skip-transcoder")
+OF_AN_INNER_VECTOR: tuple[Method, ...] = ("hidden-mxd", "low-rank-mxd", "molt")
 
 
 def layer_of(method: Method, seed: int = 0) -> SparseLayer:
@@ -27,7 +30,8 @@ def layer_of(method: Method, seed: int = 0) -> SparseLayer:
             k=3,
             activation="silu",
             encoder="glu",
-            mixing="centred" if method == "mxd" else "paper",
+            mixing=method_traits(method).mixing,
+            rank=3 if method_traits(method).rank else None,
         )
     )
     with torch.no_grad():
@@ -37,13 +41,14 @@ def layer_of(method: Method, seed: int = 0) -> SparseLayer:
 
 
 def fitted(layer: SparseLayer, dense_TM: Tensor, target_TO: Tensor) -> ConstantMixing:
-    fit = ConstantMixingFit(layer)
+    fit = constant_mixing_fit(layer)
+    assert fit is not None
     for dense, target in zip(dense_TM.split(50), target_TO.split(50), strict=True):
         fit.add(dense, target)
     return fit.best()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", OF_OUTPUTS + OF_AN_INNER_VECTOR)
 @pytest.mark.parametrize("seed", range(3))
 @torch.no_grad()
 def test_no_other_constant_has_a_lower_error(method: Method, seed: int) -> None:
@@ -52,7 +57,8 @@ def test_no_other_constant_has_a_lower_error(method: Method, seed: int) -> None:
     best = fitted(layer, dense_TM, target_TO)
     error = normalized_mse(best.output(layer, dense_TM), target_TO)
     for _ in range(20):
-        other = ConstantMixing(best.mixing_O + 0.1 * torch.randn(6), best.bias_O + 0.1 * torch.randn(6))
+        change_M, change_O = 0.1 * torch.randn_like(best.mixing_M), 0.1 * torch.randn(6)
+        other = ConstantMixing(best.mixing_M + change_M, best.bias_O + change_O)
         assert error <= normalized_mse(other.output(layer, dense_TM), target_TO)
 
 
@@ -67,6 +73,24 @@ def test_it_finds_a_dense_path_that_the_median_mixing_hides() -> None:
     assert normalized_mse(best.output(layer, dense_TM), target_TO) < 1e-8
     hidden_TO = layer.decode_mixed(dense_TM, torch.zeros(400, 6))
     assert normalized_mse(hidden_TO, target_TO) > 0.1
+
+
+@pytest.mark.parametrize("method", OF_AN_INNER_VECTOR)
+@torch.no_grad()
+def test_it_finds_the_constant_mixing_of_an_inner_vector(method: Method) -> None:
+    layer = layer_of(method)
+    dense_TM = layer.dense_output(torch.randn(400, 6))
+    target_TO = layer.decode_mixed(dense_TM, torch.randn(dense_TM.shape[1]).expand_as(dense_TM)) + 2.0
+    output_TO = fitted(layer, dense_TM, target_TO).output(layer, dense_TM)
+    assert normalized_mse(output_TO, target_TO) < 1e-6
+    assert normalized_mse(layer.decode_mixed(dense_TM, torch.zeros_like(dense_TM)), target_TO) > 0.1
+
+
+def test_a_mixing_that_is_not_element_wise_or_too_wide_is_not_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert constant_mixing_fit(layer_of("tensor-ring-mxd")) is None
+    monkeypatch.setattr(module, "MAX_JOINT_WIDTH", 8)
+    assert constant_mixing_fit(layer_of("hidden-mxd")) is None
+    assert constant_mixing_fit(layer_of("mxd")) is not None
 
 
 @torch.no_grad()

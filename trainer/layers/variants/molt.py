@@ -68,6 +68,11 @@ class Molt(SparseLayer):
     def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.contribution(dense_TM, routing) + self.output_bias
 
+    @property
+    def mixed_map(self) -> Tensor:
+        """The U_t of all transforms."""
+        return self.writer.weight
+
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """‖a_t x V_t U_t‖, [T, K]."""
         columns = zip(dense_TM.split(self.ranks, dim=1), self.writer.weight.split(self.ranks, dim=1), strict=True)
