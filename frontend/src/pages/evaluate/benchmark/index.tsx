@@ -14,6 +14,7 @@ import { FigureView } from "@/components/plots/figure/figure-view";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCount, formatPlural } from "@/lib/text/format";
 
 import { benchmarkHeight, differenceFigure, scoreFigure } from "./benchmark-figure";
 import { BenchmarkNotes, sampleSizes } from "./benchmark-notes";
@@ -62,7 +63,7 @@ function Differences({ summary }: { readonly summary: BenchmarkSummary }) {
     <section className="pane settings">
       <FigureView
         figure={figure}
-        note={`ROC-AUC of ${first} minus the other’s, paired by data set, with 95 % intervals; right of 0: ${first} is better`}
+        note={`ROC-AUC of ${first} minus the other’s, paired by data set (${formatCount(summary.datasets.length)}), with 95 % intervals; right of 0: ${first} is better`}
         height={benchmarkHeight(summary.subjects.length - 1, summary)}
       />
       <p className="ink2">Bold: the interval excludes zero.</p>
@@ -77,7 +78,7 @@ function Scores({ summary }: { readonly summary: BenchmarkSummary }) {
     <section className="pane settings">
       <FigureView
         figure={figure}
-        note="with 95 % intervals over data sets, which are wide because data sets differ in difficulty"
+        note={`with 95 % intervals over ${formatPlural(summary.datasets.length, "data set")}, which differ in difficulty`}
         height={benchmarkHeight(summary.subjects.length, summary)}
       />
       <ScoreTable summary={summary} />

@@ -28,7 +28,7 @@ export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
     segment: "Rank",
     scale: "linear",
     digits: 2,
-    note: "of a few experts’ matrices, measured at checkpoints",
+    note: "mean of up to 8 experts’ matrices, measured at checkpoints",
   },
   tokens_per_second: {
     title: "Throughput",
