@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from grid_tables import REPLACEMENTS
+from neighbour_tables import REPLACEMENTS
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, with_interval, write
 
 RAW = "amplified.csv.gz"
-MODELS = {"smollm2-135m": "SmolLM2-135M", "small-llama": "small Llama"}
+RUN = re.compile(r"(?P<kind>.+)-l(?P<layer>\d+)-s\d+-(?P<tokens>\d+)M")
+MODELS = {"small-llama": "small Llama"}
 """Folder of results/raw/ -> name of the language model."""
 BASELINES = {"random expert": "kl_random_expert", "random direction": "kl_random_direction"}
 COLUMNS = [
     "model",
     "layer",
+    "million tokens",
     "replacement",
     "runs",
     "experts",
@@ -35,7 +38,7 @@ def main() -> None:
     facts = {
         "measured": "KL divergence of the next token when an expert is amplified by its 99th percentile, at its own "
         "examples; medians over experts with intervals over experts",
-        "tokens": "131,072 indexed tokens; 10M training tokens",
+        "tokens": "131,072 indexed tokens",
         "seeds": "of the weights, pooled",
         "hardware": HARDWARE,
         "date": "2026-11-27",
@@ -50,13 +53,14 @@ def table(model: str) -> Iterable[list[Cell]]:
     """One row per layer and replacement of a language model."""
     with gzip.open(RESULTS / "raw" / model / RAW, "rt", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    groups: dict[tuple[str, str], Rows] = defaultdict(list)
+    groups: dict[tuple[int, int, str], Rows] = defaultdict(list)
     for row in rows:
-        kind, layer = row["run"].split("-")[:2]
-        groups[layer.removeprefix("l"), kind].append(row)
-    for (layer, kind), group in sorted(groups.items(), key=lambda item: (int(item[0][0]), item[0][1])):
+        name = RUN.fullmatch(row["run"])
+        assert name is not None
+        groups[int(name["layer"]), int(name["tokens"]), name["kind"]].append(row)
+    for (layer, tokens, kind), group in sorted(groups.items()):
         runs = len({row["run"] for row in group})
-        yield [MODELS[model], int(layer), REPLACEMENTS[kind], runs, len(group), *measures(group)]
+        yield [MODELS[model], layer, tokens, REPLACEMENTS[kind], runs, len(group), *measures(group)]
 
 
 def measures(group: Rows) -> Iterable[Cell]:

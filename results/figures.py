@@ -173,8 +173,8 @@ def learning_curve(panels: NDArray[Any]) -> None:
     panels.flat[2].legend(fontsize=7)
 
 
-GRIDS = {"smollm2-135m": "SmolLM2", "small-gpt2": "GPT-2", "small-llama": "Llama"}
-TOKENS = {1: -0.27, 3: -0.09, 10: 0.09, 30: 0.27}
+GRIDS = {"smollm2-135m": "SmolLM2", "small-gpt2": "GPT-2", "small-llama": "small\nLlama", "tiny-llama": "tiny\nLlama"}
+TOKENS = {1: -0.27, 3: -0.09, 4: -0.04, 10: 0.09, 16: 0.16, 30: 0.27}
 """Millions of training tokens -> distance from the middle of a layer's column."""
 
 
@@ -187,7 +187,7 @@ def spread(cell: Any) -> tuple[float, float, float]:
     return cell["interval"][0], cell["value"], cell["interval"][1]
 
 
-def over_grids(axes: Axes, column: str) -> None:
+def over_grids(axes: Axes, column: str, left_out: str = "") -> None:
     """A column of the grids' tables: one place per layer, from few to many tokens, a colour per replacement."""
     layers: dict[str, int] = {}
     names = list(REPLACEMENTS.values())
@@ -197,7 +197,7 @@ def over_grids(axes: Axes, column: str) -> None:
         for row in table["rows"]:
             place = layers.setdefault(f"{model}\nlayer {row[0]}", len(layers))
             cell = row[table["columns"].index(column)]
-            if cell is None:
+            if cell is None or row[2] == left_out:
                 continue
             low, middle, high = spread(cell)
             drawn.add(names.index(row[2]))
@@ -219,7 +219,7 @@ def shares(panels: NDArray[Any]) -> None:
 
 def against_transcoders(axes: Axes) -> None:
     """Differences in loss increase from transcoders of equal parameters, of three language models."""
-    over_grids(axes, "against the transcoder")
+    over_grids(axes, "against the transcoder", left_out=REPLACEMENTS["uncentred"])
     axes.axhline(0, color=GREY, lw=0.5)
     axes.set(ylabel="loss increase minus the transcoder's, nats")
 

@@ -15,12 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, with_interval, write
 
-GRIDS = {"smollm2-135m": "2026-11-27", "small-gpt2": "2026-11-26", "small-llama": "2026-11-27"}
+GRIDS = {
+    "smollm2-135m": "2026-11-27",
+    "small-gpt2": "2026-11-26",
+    "small-llama": "2026-11-27",
+    "tiny-llama": "2026-11-27",
+}
 """Folder of results/raw/ -> date of its measurements."""
 TRANSCODER = "tc"
 REPLACEMENTS = {
     "mxd": "MxD, centred (default)",
     "paper": "MxD, the paper's form and start",
+    "uncentred": "MxD, not centred (the former default)",
     TRANSCODER: "transcoder",
 }
 """Beginning of a run's name -> what it replaces the MLP with."""
@@ -31,8 +37,10 @@ COLUMNS = [
     "seeds",
     "loss increase, nats",
     "against the transcoder",
+    "loss / strict share",
     "routing share",
     "strict routing share",
+    "decoder share",
     "normalised MSE",
     "dead, %",
     "stable rank",
@@ -41,6 +49,7 @@ MILLION = 2**20
 MEASURES: tuple[Callable[[dict[str, Any]], Any], ...] = (
     lambda run: run.get("routing_share"),
     lambda run: run.get("strict_routing_share"),
+    lambda run: run.get("decoder_share"),
     lambda run: run["normalized_mse"],
     lambda run: 100 * run["dead_share"],
     lambda run: (run["health"].get("expert_ranks") or {}).get("stable_rank"),
@@ -56,14 +65,19 @@ def main() -> None:
         facts = {
             "measured": "one layer in place of its MLP; values are means over seeds with intervals over sequences, "
             "or ranges over seeds; differences are paired",
-            "tokens": "8,192 held-out tokens in 64 sequences",
+            "tokens": held_out(raw["runs"][0]),
             "seeds": "of the weights, on one order of the text",
             "hardware": HARDWARE,
             "date": date,
             "source": f"computed by results/grid_tables.py from results/raw/{grid}/grid.json",
-            "columns": COLUMNS,
         }
-        write(RESULTS / grid / "grid.json", {**facts, "rows": list(table(raw["runs"]))})
+        columns, rows = measured_columns(list(table(raw["runs"])))
+        write(RESULTS / grid / "grid.json", {**facts, "columns": columns, "rows": rows})
+
+
+def held_out(run: dict[str, Any]) -> str:
+    """The text on which a run was evaluated."""
+    return f"{run['tokens']:,} held-out tokens in {run['sequences']} sequences"
 
 
 def table(runs: Runs) -> Iterable[list[Cell]]:
@@ -77,13 +91,27 @@ def table(runs: Runs) -> Iterable[list[Cell]]:
         difference = with_interval(np.mean, losses - mean_losses(transcoders)) if transcoders else None
         measures = (across([measure(run) for run in group]) for measure in MEASURES)
         loss = with_interval(np.mean, losses)
-        yield [layer, tokens, REPLACEMENTS[kind], len(group), loss, difference, *measures]
+        yield [layer, tokens, REPLACEMENTS[kind], len(group), loss, difference, loss_per_share(group), *measures]
+
+
+def measured_columns(rows: list[list[Cell]]) -> tuple[list[str], list[list[Cell]]]:
+    """The columns that were measured in at least one row, and the rows with these."""
+    kept = [number for number in range(len(COLUMNS)) if any(row[number] is not None for row in rows)]
+    return [COLUMNS[number] for number in kept], [[row[number] for number in kept] for row in rows]
 
 
 def mean_losses(runs: Runs) -> NDArray[np.float64]:
     """Loss increase of each sequence, the mean over seeds."""
     losses: NDArray[np.float64] = np.mean([run["loss_increase_by_sequence"] for run in runs], axis=0)
     return losses
+
+
+def loss_per_share(runs: Runs) -> float | None:
+    """Loss increase divided by the strict routing share, each the mean over seeds; null if that was not measured."""
+    shares = [run.get("strict_routing_share") for run in runs]
+    if None in shares:
+        return None
+    return float(np.mean([run["loss_increase"]["value"] for run in runs]) / np.mean(shares))
 
 
 def across(values: list[Any]) -> Cell:

@@ -1,16 +1,18 @@
-"""Compute the table of eight replacements of one MLP: python results/neighbour_tables.py"""
+"""Compute the tables of eight ways to replace an MLP: python results/neighbour_tables.py"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from grid_tables import MEASURES, across, mean_losses
+from grid_tables import MEASURES, across, loss_per_share, mean_losses
 from tables import HARDWARE, RESULTS, Cell, measured, with_interval, write
 
-RAW = "raw/smollm2-135m/neighbours.json"
+MODELS = {"smollm2-135m": "SmolLM2-135M", "small-llama": "small Llama"}
+"""Folder of results/raw/ -> name of the language model."""
+RAW = "neighbours.json"
 REPLACEMENTS = {
     "mxd": "MxD, centred (default)",
     "paper": "MxD, the paper's form and start",
@@ -24,60 +26,82 @@ REPLACEMENTS = {
 """Beginning of a run's name -> what it replaces the MLP with."""
 REFERENCE = "tc"
 JACOBIANS = {
-    "Jacobian, random directions": "random",
+    "random directions": "random",
     "control": "random_control",
-    "Jacobian, data directions": "data",
+    "data directions": "data",
     "control, data": "data_control",
 }
 """Column -> kind of direction."""
-COLUMNS = ["replacement", "N", "seeds", "loss increase, nats", "against the transcoder", "routing share"]
-Run = dict[str, Any]
+COLUMNS = [
+    "model, layer",
+    "replacement",
+    "N",
+    "seeds",
+    "loss increase, nats",
+    "against the transcoder",
+    "loss / strict share",
+    "routing share",
+    "strict routing share",
+    "decoder share",
+    "normalised MSE",
+    "dead, %",
+    "stable rank",
+]
+Runs = list[dict[str, Any]]
+Groups = dict[str, Runs]
 
 
 def main() -> None:
     """Write both tables."""
-    groups = read_groups()
     facts = {
-        "measured": "one layer in place of the MLP of layer 10; values are means over seeds with intervals over "
-        "sequences, or ranges over seeds; differences are paired",
+        "measured": "one layer in place of its MLP; values are means over seeds with intervals over sequences, or "
+        "ranges over seeds; differences are paired",
         "tokens": "1,048,576 training tokens; 8,192 held-out tokens in 64 sequences",
         "seeds": "of the weights, on one order of the text",
         "hardware": HARDWARE,
         "date": "2026-11-27",
-        "source": f"computed by results/neighbour_tables.py from results/{RAW}",
+        "source": f"computed by results/neighbour_tables.py from results/raw/*/{RAW}",
     }
     folder = RESULTS / "hidden-side"
-    columns = [*COLUMNS, "normalised MSE", "dead, %", "stable rank"]
-    write(folder / "methods.json", {**facts, "columns": columns, "rows": list(methods(groups))})
-    agreement = {"tokens": "256 held-out tokens, 8 directions of each kind per token", "seeds": 1}
-    columns = ["replacement", *JACOBIANS]
-    write(folder / "jacobians.json", {**facts, **agreement, "columns": columns, "rows": list(jacobians(groups))})
+    rows = [row for place, groups in places() for row in methods(place, groups)]
+    write(folder / "methods.json", {**facts, "columns": COLUMNS, "rows": rows})
+    agreement = {
+        "measured": "mean cosine of the Jacobian-vector products of a layer and the MLP, with intervals over sequences",
+        "tokens": "256 held-out tokens, 8 directions of each kind per token",
+        "seeds": 1,
+    }
+    rows = [row for _, groups in places() for row in jacobians(groups)]
+    write(folder / "jacobians.json", {**facts, **agreement, "columns": ["replacement", *JACOBIANS], "rows": rows})
 
 
-def read_groups() -> dict[str, list[Run]]:
-    """The evaluated runs of each replacement, by seed."""
-    runs = json.loads((RESULTS / RAW).read_text("utf-8"))["runs"]
-    return {kind: [run for run in runs if run["run"].startswith(f"{kind}-l")] for kind in REPLACEMENTS}
+def places() -> Iterator[tuple[str, Groups]]:
+    """Each language model and layer, with its runs by replacement."""
+    for folder, model in MODELS.items():
+        runs = json.loads((RESULTS / "raw" / folder / RAW).read_text("utf-8"))["runs"]
+        for layer in sorted({run["layer"] for run in runs}):
+            names = {kind: f"{kind}-l{layer}-" for kind in REPLACEMENTS}
+            groups = {kind: [run for run in runs if run["run"].startswith(name)] for kind, name in names.items()}
+            yield f"{model}, {layer}", {kind: group for kind, group in groups.items() if group}
 
 
-def methods(groups: dict[str, list[Run]]) -> Iterable[list[Cell]]:
+def methods(place: str, groups: Groups) -> Iterable[list[Cell]]:
     """One row per replacement."""
-    references = groups[REFERENCE]
     for kind, runs in groups.items():
         seeds = {run["seed"] for run in runs}
         losses = mean_losses(runs)
-        paired = mean_losses([run for run in references if run["seed"] in seeds])
+        paired = mean_losses([run for run in groups[REFERENCE] if run["seed"] in seeds])
         difference = None if kind == REFERENCE else with_interval(np.mean, losses - paired)
-        share, _, *others = (across([measure(run) for run in runs]) for measure in MEASURES)
-        cells = (runs[0]["num_experts"], len(runs), with_interval(np.mean, losses), difference, share)
-        yield [REPLACEMENTS[kind], *cells, *others]
+        loss = with_interval(np.mean, losses)
+        measures = (across([measure(run) for run in runs]) for measure in MEASURES)
+        cells = (runs[0]["num_experts"], len(runs), loss, difference, loss_per_share(runs))
+        yield [place, REPLACEMENTS[kind], *cells, *measures]
 
 
-def jacobians(groups: dict[str, list[Run]]) -> Iterable[list[Cell]]:
-    """One row per replacement: mean cosine with the MLP's Jacobian-vector products, and its control."""
+def jacobians(groups: Groups) -> Iterable[list[Cell]]:
+    """One row per replacement with a measured agreement."""
     for kind, runs in groups.items():
-        (agreement,) = [run["jacobian"] for run in runs if run["jacobian"] is not None]
-        yield [REPLACEMENTS[kind], *(measured(agreement[name]) for name in JACOBIANS.values())]
+        for agreement in (run["jacobian"] for run in runs if run["jacobian"] is not None):
+            yield [REPLACEMENTS[kind], *(measured(agreement[name]) for name in JACOBIANS.values())]
 
 
 if __name__ == "__main__":

@@ -46,22 +46,30 @@ MEASURES: dict[str, Callable[[dict[str, Any]], Cell]] = {
     "stable rank": lambda run: run["health"]["expert_ranks"]["stable_rank"],
 }
 LOSSES = ("loss increase, nats", "against the default")
-WIDTHS = {"small-llama": "small Llama, d = 256", "smollm2-135m": "SmolLM2-135M, d = 576"}
+WIDTHS = {"tiny-llama": "tiny Llama, d = 64", "small-llama": "small Llama, d = 256"}
 """Folder of results/raw/ -> language model and width, from the narrowest."""
+RATES = (7.5e-4, 1.5e-3, 3e-3, 6e-3, 1.2e-2)
 DEFAULT_RATE = 3e-3
-"""Default learning rate of the runs of ``sizes``."""
+"""Learning rates of the runs of ``sizes``, and the default for their number of tokens."""
 
 
 def main() -> None:
     """Write both tables."""
     facts = {
         "measured": "MxDs of the default form by width of the language model, number of experts and learning rate",
-        "tokens": "524,288 training tokens; 8,192 held-out tokens in 64 sequences",
+        "tokens": "524,288 training tokens; 8,192 held-out tokens in 64 sequences, tiny Llama 16,384 in 128",
         "seeds": 1,
         "hardware": HARDWARE,
         "date": "2026-11-27",
         "source": "computed by results/rate_tables.py from results/raw/*/sizes.json",
-        "columns": ["language model", "experts N", "learning rate", *LOSSES, *MEASURES],
+        "columns": [
+            "language model",
+            "experts N",
+            *(f"normalised MSE, {rate}" for rate in RATES),
+            f"loss increase at {DEFAULT_RATE}",
+            "rate of the lowest loss",
+            "loss there minus the default's",
+        ],
     }
     write(RESULTS / "training-options" / "sizes.json", {**facts, "rows": list(sizes())})
     raw = ", ".join(f"results/raw/{MODEL}/{name}.json" for name in RAW)
@@ -90,12 +98,15 @@ def table() -> Iterable[list[Cell]]:
 
 
 def sizes() -> Iterable[list[Cell]]:
-    """One row per language model, number of experts and learning rate. Differences are paired by sequence."""
+    """One row per language model and number of experts: errors at each rate, and the rate with the lowest loss."""
     for model, name in WIDTHS.items():
         runs = {(run["num_experts"], run["learning_rate"]): run for run in evaluations("sizes", model)}
-        for (experts, rate), run in sorted(runs.items()):
-            losses = (measured(run["loss_increase"]), difference(run, runs[experts, DEFAULT_RATE]))
-            yield [name, experts, rate, *losses, *(measure(run) for measure in MEASURES.values())]
+        for experts in sorted({number for number, _ in runs}):
+            of_rate = {rate: runs[experts, rate] for rate in RATES}
+            best = min(RATES, key=lambda rate: of_rate[rate]["loss_increase"]["value"])
+            errors = (of_rate[rate]["normalized_mse"] for rate in RATES)
+            default = of_rate[DEFAULT_RATE]
+            yield [name, experts, *errors, measured(default["loss_increase"]), best, difference(of_rate[best], default)]
 
 
 def scale(run: dict[str, Any]) -> tuple[int, int]:

@@ -20,6 +20,7 @@ RESAMPLES = 2000
 KINDS = {"neurons": "best neuron of the MLP", "random-gate": "random gate"}
 KINDS_OF_UNITS = {
     "smollm2-l10-transcoder": "transcoder features",
+    "smollm2-l10-skip-transcoder": "skip transcoder features",
     "neurons": "neurons of the MLP",
     "random gate": "random gate",
 }
@@ -296,7 +297,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "measured": "ROC-AUC of sparse probes on sae-probes' data sets; intervals over data sets",
         "tokens": "300 texts per data set, 200 training and 99 test; last token of at most 64",
         "seeds": 3,
-        "date": "2026-11-25",
+        "date": "2026-11-27",
         "columns": ["model", "units per probe", "MxD experts", *KINDS_OF_UNITS.values()],
         "rows": benchmark_scores,
     },
@@ -304,7 +305,7 @@ TABLES: dict[str, dict[str, Any]] = {
         "measured": "ROC-AUC of the MxD minus that of others, paired by data set; intervals over data sets",
         "tokens": "300 texts per data set, 200 training and 99 test; last token of at most 64",
         "seeds": 3,
-        "date": "2026-11-25",
+        "date": "2026-11-27",
         "columns": ["model", "units per probe", "MxD minus", "difference", "data sets on which the MxD is higher"],
         "rows": benchmark_differences,
     },

@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
-TRUST = ROOT / "docs" / "trust.md"
-"""Also has a table with JSON."""
+TRUST, FINDINGS = ROOT / "docs" / "trust.md", ROOT / "docs" / "findings.md"
+"""They also have a table with JSON."""
 CLAIMS = [page for page in PAGES if page.name != "index.md"]
 LONGEST_PAGE = 80
 TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
@@ -24,7 +24,7 @@ STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold)\.\*\*", re.MULTIL
 
 def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
     """Every marked table: its page, its JSON, and its cells with the header first and the rule left out."""
-    for page in (*PAGES, TRUST):
+    for page in (*PAGES, TRUST, FINDINGS):
         for match in TABLE.finditer(page.read_text("utf-8")):
             lines = match["lines"].splitlines()
             cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
@@ -82,12 +82,16 @@ def test_every_json_table_is_shown_and_names_its_source() -> None:
         assert {"measured", "tokens", "seeds", "hardware", "date", "source"} <= set(json.loads(path.read_text("utf-8")))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, FINDINGS], ids=lambda page: page.stem)
 def test_page_is_short_and_its_links_exist(page: Path) -> None:
     text = page.read_text("utf-8")
     assert len(text.splitlines()) <= LONGEST_PAGE
     targets = [match["target"] for match in LINK.finditer(text)]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def test_the_findings_have_four_figures() -> None:
+    assert FINDINGS.read_text("utf-8").count("\n![") == 4
 
 
 def test_index_lists_every_claim_with_its_status() -> None:
