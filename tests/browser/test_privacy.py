@@ -92,7 +92,8 @@ def test_stopping_saves_no_run(page: Page) -> None:
     page.goto(address(RUN, "steps=200"))
     page.get_by_role("textbox", name="Passages", exact=True).fill(PASSAGES)
     page.get_by_role("button", name=re.compile("^Fine-tune")).click()
-    expect(page.get_by_role("status").filter(has_text="Step 1 of 200")).to_be_visible()
+    # Any step: a fast machine has passed the first one before it is looked for.
+    expect(page.get_by_role("status").filter(has_text=re.compile(r"Step \d+ of 200"))).to_be_visible()
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Cancelled. Nothing was saved.")).to_be_visible()
     expect(page.get_by_role("button", name=re.compile("^Fine-tune"))).to_be_enabled()
