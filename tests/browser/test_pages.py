@@ -126,9 +126,9 @@ def test_every_page_warns_if_the_routing_does_little(page: Page) -> None:
 
     warning = page.get_by_role("note").filter(has_text="does not depend on which experts are active")
     page.route("**/api/runs", with_share(0.31))
-    for name, place in PLACES.items():
-        page.goto(place.address)
-        expect(warning, f"on {name}").to_contain_text("Routing share 0.31")
+    for address in sorted({place.address.split("?")[0] for place in PLACES.values()}):  # without a prompt to compute
+        page.goto(address)
+        expect(warning, f"on {address}").to_contain_text("Routing share 0.31")
         expect(warning).to_contain_text("on 8,192 tokens")
     page.unroute("**/api/runs")
     page.route("**/api/runs", with_share(0.5))
