@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from neighbour_tables import REPLACEMENTS
+from grid_tables import REPLACEMENTS
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, with_interval, write
 

@@ -28,6 +28,11 @@ REPLACEMENTS = {
     "paper": "MxD, the paper's form and start",
     "uncentred": "MxD, not centred (the former default)",
     TRANSCODER: "transcoder",
+    "skip": "skip transcoder",
+    "hidden-paper": "hidden-side MxD, clt-training's form",
+    "hidden": "hidden-side MxD, centred",
+    "btk": "BatchTopK MxD",
+    "molt": "MOLT",
 }
 """Beginning of a run's name -> what it replaces the MLP with."""
 COLUMNS = [

@@ -7,24 +7,13 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from grid_tables import MEASURES, across, loss_per_share, mean_losses
+from grid_tables import COLUMNS as GRID_COLUMNS
+from grid_tables import MEASURES, REPLACEMENTS, TRANSCODER, across, loss_per_share, mean_losses
 from tables import HARDWARE, RESULTS, Cell, measured, with_interval, write
 
 MODELS = {"smollm2-135m": "SmolLM2-135M", "small-llama": "small Llama"}
 """Folder of results/raw/ -> name of the language model."""
 RAW = "neighbours.json"
-REPLACEMENTS = {
-    "mxd": "MxD, centred (default)",
-    "paper": "MxD, the paper's form and start",
-    "hidden-paper": "hidden-side MxD, clt-training's form",
-    "hidden": "hidden-side MxD, centred",
-    "btk": "BatchTopK MxD",
-    "molt": "MOLT",
-    "tc": "transcoder",
-    "skip": "skip transcoder",
-}
-"""Beginning of a run's name -> what it replaces the MLP with."""
-REFERENCE = "tc"
 JACOBIANS = {
     "random directions": "random",
     "control": "random_control",
@@ -32,21 +21,7 @@ JACOBIANS = {
     "control, data": "data_control",
 }
 """Column -> kind of direction."""
-COLUMNS = [
-    "model, layer",
-    "replacement",
-    "N",
-    "seeds",
-    "loss increase, nats",
-    "against the transcoder",
-    "loss / strict share",
-    "routing share",
-    "strict routing share",
-    "decoder share",
-    "normalised MSE",
-    "dead, %",
-    "stable rank",
-]
+COLUMNS = ["model, layer", "replacement", "N", "seeds", *GRID_COLUMNS[GRID_COLUMNS.index("seeds") + 1 :]]
 Runs = list[dict[str, Any]]
 Groups = dict[str, Runs]
 
@@ -89,8 +64,8 @@ def methods(place: str, groups: Groups) -> Iterable[list[Cell]]:
     for kind, runs in groups.items():
         seeds = {run["seed"] for run in runs}
         losses = mean_losses(runs)
-        paired = mean_losses([run for run in groups[REFERENCE] if run["seed"] in seeds])
-        difference = None if kind == REFERENCE else with_interval(np.mean, losses - paired)
+        paired = mean_losses([run for run in groups[TRANSCODER] if run["seed"] in seeds])
+        difference = None if kind == TRANSCODER else with_interval(np.mean, losses - paired)
         loss = with_interval(np.mean, losses)
         measures = (across([measure(run) for run in runs]) for measure in MEASURES)
         cells = (runs[0]["num_experts"], len(runs), loss, difference, loss_per_share(runs))

@@ -53,7 +53,7 @@ class MethodTraits:
     initializes_from_examples: bool = False
     """True if experts are initialised from example tokens by default."""
     mixing: Mixing = "paper"
-    """Default mixing. Centred: the mean of a C is subtracted, so that no constant mixing can replace the MLP."""
+    """Default mixing. Centred: the median of a C is subtracted, so that no constant mixing can replace the MLP."""
     has_linear_experts: bool = True
     """True if each expert's output is its gate activation times a linear map of its input, as circuits require."""
     rank: RankTraits | None = None

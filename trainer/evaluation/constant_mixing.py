@@ -3,7 +3,7 @@
 A median mixing is a weak control for a layer with centred mixing, whose median is nearly zero: frozen there, even a
 layer that could do without routing outputs a constant. The best constant mixing has no such blind spot.
 
-Some layers mix outputs, so that each entry is fitted by itself. Others mix an inner vector z, so that each output of
+Some layers mix outputs, so that each entry is fitted by itself. Others mix a hidden vector z, so that each output of
 y = (c * z) U depends on all entries of c; they are fitted together.
 
 Shapes: T tokens, O output width, M entries of the mixing vector.
@@ -46,8 +46,12 @@ def constant_mixing_fit(layer: SparseLayer) -> ConstantMixingFit | JointMixingFi
     """The fit for a layer; None if its mixing is not element-wise, or too wide."""
     if layer.mixes_outputs:
         return ConstantMixingFit(layer)
-    mapped_OM = layer.mixed_map
-    return None if mapped_OM is None or mapped_OM.shape[1] > MAX_JOINT_WIDTH else JointMixingFit(layer, mapped_OM)
+    projection_OM = layer.output_projection
+    return (
+        None
+        if projection_OM is None or projection_OM.shape[1] > MAX_JOINT_WIDTH
+        else JointMixingFit(layer, projection_OM)
+    )
 
 
 @dataclass
@@ -83,11 +87,11 @@ class JointMixingFit:
     """Weighted least squares for all outputs together, with the same weights."""
 
     layer: SparseLayer
-    mapped_OM: Tensor
-    """U, the map from the mixed inner vector to the outputs."""
+    projection_OM: Tensor
+    """U, the map from the mixed hidden vector to the outputs."""
     weight: float = 0.0
     """Sum of the weights."""
-    inner_M: Tensor = _ZERO
+    hidden_M: Tensor = _ZERO
     rest_O: Tensor = _ZERO
     """Weighted sums of z, and of the target without the layer's own bias and constant mixing."""
     products_MM: Tensor = _ZERO
@@ -98,26 +102,26 @@ class JointMixingFit:
         """Add a batch of tokens."""
         weights_T1 = _weights(target_TO)
         unmixed_TO = self.layer.decode_mixed(dense_TM, torch.zeros_like(dense_TM))
-        rest_TO, inner_TM = target_TO.double() - unmixed_TO.double(), dense_TM.double()
-        weighted_TM = weights_T1 * inner_TM
+        rest_TO, hidden_TM = target_TO.double() - unmixed_TO.double(), dense_TM.double()
+        weighted_TM = weights_T1 * hidden_TM
         self.weight += float(weights_T1.sum())
-        self.inner_M = self.inner_M + weighted_TM.sum(dim=0).cpu()
+        self.hidden_M = self.hidden_M + weighted_TM.sum(dim=0).cpu()
         self.rest_O = self.rest_O + (weights_T1 * rest_TO).sum(dim=0).cpu()
-        self.products_MM = self.products_MM + (weighted_TM.T @ inner_TM).cpu()
+        self.products_MM = self.products_MM + (weighted_TM.T @ hidden_TM).cpu()
         self.projected_M = self.projected_M + (weighted_TM * (rest_TO @ self._map(rest_TO))).sum(dim=0).cpu()
 
     def best(self) -> ConstantMixing:
         """Constant mixing and bias with the smallest normalised MSE over the added tokens."""
-        map_OM, inner_M, rest_O = self._map(self.inner_M), self.inner_M / self.weight, self.rest_O / self.weight
-        covariance_MM = self.products_MM / self.weight - torch.outer(inner_M, inner_M)
+        map_OM, hidden_M, rest_O = self._map(self.hidden_M), self.hidden_M / self.weight, self.rest_O / self.weight
+        covariance_MM = self.products_MM / self.weight - torch.outer(hidden_M, hidden_M)
         matrix_MM = covariance_MM * (map_OM.T @ map_OM)
-        target_M = self.projected_M / self.weight - inner_M * (rest_O @ map_OM)
+        target_M = self.projected_M / self.weight - hidden_M * (rest_O @ map_OM)
         ridge = RIDGE * matrix_MM.diagonal().mean().clamp_min(torch.finfo(torch.float64).tiny)
         mixing_M = torch.linalg.solve(matrix_MM + ridge * torch.eye(len(matrix_MM), dtype=torch.float64), target_M)
-        return ConstantMixing(mixing_M.float(), (rest_O - map_OM @ (mixing_M * inner_M)).float())
+        return ConstantMixing(mixing_M.float(), (rest_O - map_OM @ (mixing_M * hidden_M)).float())
 
     def _map(self, like: Tensor) -> Tensor:
-        return self.mapped_OM.detach().to(like)
+        return self.projection_OM.detach().to(like)
 
 
 def _weights(target_TO: Tensor) -> Tensor:

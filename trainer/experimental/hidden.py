@@ -65,7 +65,7 @@ class HiddenMxD(MxD):
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
     @property
-    def mixed_map(self) -> Tensor:
+    def output_projection(self) -> Tensor:
         """D."""
         return self.decoder.weight
 

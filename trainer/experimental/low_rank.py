@@ -61,7 +61,7 @@ class LowRankMxD(MxD):
         return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
 
     @property
-    def mixed_map(self) -> Tensor | None:
+    def output_projection(self) -> Tensor | None:
         """W."""
         return self.up.weight
 

@@ -38,7 +38,7 @@ class TensorRingMxD(LowRankMxD):
             self.scaling_NO[:, diagonal_R] = 1 + torch.randn(config.num_experts, self.side)
 
     @property
-    def mixed_map(self) -> None:
+    def output_projection(self) -> None:
         """None, because the mixing is a product of matrices."""
         return None
 

@@ -152,9 +152,9 @@ class SparseLayer(nn.Module, ABC):
         """Output [T, O] for a mixing. For the mixing of a routing it equals ``decode``."""
 
     @property
-    def mixed_map(self) -> Tensor | None:
-        """Map [O, M] from the dense output times the mixing to the output, if the layer mixes an inner vector; None if
-        it mixes outputs, or if the mixing is not element-wise."""
+    def output_projection(self) -> Tensor | None:
+        """Matrix [O, M] that maps the mixed hidden vector to the output; None if the layer mixes outputs, or if its
+        mixing is not element-wise."""
         return None
 
     @abstractmethod

@@ -10,8 +10,8 @@ Expert n is the linear map W_n = D diag(c_n) from z to the output, and y = sum_n
 the rank of D as long as no entry of c_n is zero (Lemma 1).
 
 The paper's form has an almost perfect solution without routing: experts that are active everywhere, so that a C is
-nearly constant, and D the original MLP's. Centred mixing, which is ours, excludes it: m is the mean of a C over the
-training tokens, so a layer with constant routing outputs only b_out.
+nearly constant, and D the original MLP's. Centred mixing, which is ours, excludes it: m is the spatial median of a C
+over the training tokens, so a layer with constant routing outputs only b_out.
 
 Shapes: T tokens, I input width, H hidden width, O output width, M mixing width (here O), N experts, K active experts.
 """

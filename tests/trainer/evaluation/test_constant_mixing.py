@@ -15,7 +15,7 @@ from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.registry import build_layer
 
 OF_OUTPUTS: tuple[Method, ...] = ("mxd", "transcoder", "skip-transcoder")
-OF_AN_INNER_VECTOR: tuple[Method, ...] = ("hidden-mxd", "low-rank-mxd", "molt")
+OF_A_HIDDEN_VECTOR: tuple[Method, ...] = ("hidden-mxd", "low-rank-mxd", "molt")
 
 
 def layer_of(method: Method, seed: int = 0) -> SparseLayer:
@@ -48,7 +48,7 @@ def fitted(layer: SparseLayer, dense_TM: Tensor, target_TO: Tensor) -> ConstantM
     return fit.best()
 
 
-@pytest.mark.parametrize("method", OF_OUTPUTS + OF_AN_INNER_VECTOR)
+@pytest.mark.parametrize("method", OF_OUTPUTS + OF_A_HIDDEN_VECTOR)
 @pytest.mark.parametrize("seed", range(3))
 @torch.no_grad()
 def test_no_other_constant_has_a_lower_error(method: Method, seed: int) -> None:
@@ -75,9 +75,9 @@ def test_it_finds_a_dense_path_that_the_median_mixing_hides() -> None:
     assert normalized_mse(hidden_TO, target_TO) > 0.1
 
 
-@pytest.mark.parametrize("method", OF_AN_INNER_VECTOR)
+@pytest.mark.parametrize("method", OF_A_HIDDEN_VECTOR)
 @torch.no_grad()
-def test_it_finds_the_constant_mixing_of_an_inner_vector(method: Method) -> None:
+def test_it_finds_the_constant_mixing_of_a_hidden_vector(method: Method) -> None:
     layer = layer_of(method)
     dense_TM = layer.dense_output(torch.randn(400, 6))
     target_TO = layer.decode_mixed(dense_TM, torch.randn(dense_TM.shape[1]).expand_as(dense_TM)) + 2.0

@@ -69,7 +69,7 @@ class Molt(SparseLayer):
         return self.contribution(dense_TM, routing) + self.output_bias
 
     @property
-    def mixed_map(self) -> Tensor:
+    def output_projection(self) -> Tensor:
         """The U_t of all transforms."""
         return self.writer.weight
 

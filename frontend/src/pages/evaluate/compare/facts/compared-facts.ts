@@ -83,7 +83,7 @@ const FACTS: readonly FactKind[] = [
     text: ({ run }) => (run.last_metric === null ? NONE : formatFixed(run.last_metric.normalized_mse, 4)),
   },
   {
-    name: "Dead, last 262,144 training tokens or all, %",
+    name: "Dead, last 262,144 or all training tokens, %",
     value: ({ run }) => run.last_metric?.dead_share ?? null,
     text: ({ run }) => (run.last_metric === null ? NONE : formatPercent(run.last_metric.dead_share, 1)),
   },
