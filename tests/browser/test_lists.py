@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import Site
 from tests.browser.sample import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, UNLABELLED
@@ -82,6 +82,28 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     assert "splits numbers" in rows[0].values()
     found = json.loads(downloaded(page, "JSON"))
     assert "splits numbers" in json.dumps(found)
+
+
+def test_undo_keeps_a_note_that_was_typed_just_before(page: Page, site: Site) -> None:
+    body = {"name": "Noted and removed", "experts": [BRACKET, CLOSING_TAG]}
+    lists = f"/api/runs/{site.run}/lists"
+    number = page.request.post(lists, data=body).json()["id"]
+    page.goto(f"/lists/{number}?run={site.run}")
+    note = page.get_by_role("textbox", name=f"Note on expert {BRACKET}")
+    expect(note).to_have_value("")
+    delayed: list[Route] = []
+    page.route(f"**{lists}/{number}", lambda route: delayed.append(route))  # the list is not read again in time
+    note.fill("splits numbers")
+    with page.expect_response(lambda answer: answer.request.method == "PUT" and answer.ok):
+        note.press("Enter")
+    page.get_by_role("button", name=f"Remove {BRACKET} from the list").click()
+    for route in delayed:
+        route.continue_()
+    page.unroute(f"**{lists}/{number}")
+    page.get_by_role("button", name="Undo").click()
+    expect(page.get_by_role("button", name="Undo")).to_have_count(0)
+    page.reload()
+    expect(note).to_have_value("splits numbers")
 
 
 def test_experts_of_the_tray_are_saved_as_a_list_and_labelled(page: Page, site: Site) -> None:

@@ -113,14 +113,27 @@ export interface EntryNote {
 }
 
 export function useSetEntryNote(run: string, list: number) {
-  return useListMutation(run, ({ expert, note }: EntryNote) =>
-    unwrap(
-      client.PUT(`${LIST}/experts/{expert}/note`, {
-        params: { path: { run, list_id: list, expert } },
-        body: { note },
-      }),
-    ),
-  );
+  const queries = useQueryClient();
+  const { queryKey } = listQuery(run, list);
+  return useMutation({
+    mutationFn: ({ expert, note }: EntryNote) =>
+      unwrap(
+        client.PUT(`${LIST}/experts/{expert}/note`, {
+          params: { path: { run, list_id: list, expert } },
+          body: { note },
+        }),
+      ),
+    // The entry has the note at once: removing the expert and Undo would otherwise lose it.
+    onMutate: async ({ expert, note }) => {
+      await queries.cancelQueries({ queryKey });
+      queries.setQueryData(queryKey, (data) => {
+        if (data === undefined) return data;
+        const entries = data.entries.map((entry) => (entry.row.expert === expert ? { ...entry, note } : entry));
+        return { ...data, entries };
+      });
+    },
+    onSettled: () => refresh(queries, run),
+  });
 }
 
 export interface Restoration extends EntryNote {
