@@ -69,7 +69,7 @@ class ExpertSimilarity:
         rows_ED = rows_ED - rows_ED.mean(dim=0)
         components = min(PCA_COMPONENTS, *rows_ED.shape)
         with torch.random.fork_rng(devices=[]):  # its random start decides about signs, so the plane is reproducible
-            torch.manual_seed(0)
+            torch.default_generator.manual_seed(0)
             scores_EW, values_W, _ = torch.pca_lowrank(rows_ED, components, center=False, niter=PCA_ITERATIONS)
         points_EW = scores_EW * values_W
         explained = values_W[:2].square().sum() / rows_ED.square().sum().clamp_min(torch.finfo(torch.float32).tiny)

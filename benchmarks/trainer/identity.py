@@ -165,7 +165,7 @@ def _random(tokenizer: PreTrainedTokenizerBase, folder: Path) -> dict[str, _Worl
     }
     found = {}
     for name, config in configs.items():
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
             for parameter in module.parameters():

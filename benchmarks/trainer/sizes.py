@@ -61,7 +61,7 @@ class Sizes:
             bos_token_id=tokenizer.eos_token_id,
             eos_token_id=tokenizer.eos_token_id,
         )
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             module = GPT2LMHeadModel(config)
         return LanguageModel(module.to(device, dtype), tokenizer, "random")  # type: ignore[arg-type]
@@ -91,7 +91,7 @@ class Sizes:
             activation="gelu_tanh",
             encoder="mlp",
         )
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             layer = build_layer(config)
             assert isinstance(layer, MxD)

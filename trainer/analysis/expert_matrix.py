@@ -51,12 +51,12 @@ def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMa
 
 def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
     """Shares, [R], and right singular vectors, [R, O], of the leading directions, and the stable rank."""
-    matrix_HO = mxd.expert_matrix(expert).float()
+    matrix_HO = mxd.expert_matrix(expert).float().cpu()  # as small_matrix; the sketch uses the CPU's generator
     if min(matrix_HO.shape) <= MAX_EXACT_WIDTH:
-        values_R, vectors_RO = torch.linalg.svd(small_matrix(mxd, expert).float(), full_matrices=False)[1:]
+        values_R, vectors_RO = torch.linalg.svd(small_matrix(mxd, expert), full_matrices=False)[1:]
     else:
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
             _, values_R, vectors_OR = torch.svd_lowrank(matrix_HO, SKETCH, ITERATIONS)
         vectors_RO = vectors_OR.T
     squares_R = values_R.square()

@@ -45,8 +45,11 @@ def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
 
 
 def small_matrix(layer: MxD, expert: int) -> Tensor:
-    """Smaller matrix with the singular values of W_n: its QR factor R if W_n is tall."""
-    matrix_HO = layer.expert_matrix(expert)
+    """Smaller matrix with the singular values of W_n: its QR factor R if W_n is tall. Float32 on the CPU.
+
+    GPUs are no faster for one matrix, and MPS has no decompositions and no float64.
+    """
+    matrix_HO = layer.expert_matrix(expert).float().cpu()
     if matrix_HO.shape[0] <= matrix_HO.shape[1]:
         return matrix_HO
     square_OO: Tensor = torch.linalg.qr(matrix_HO, mode="r").R

@@ -71,7 +71,8 @@ def _initialize_from_examples(
     table_NO = layer.table
     if not layer.mixes_outputs or not isinstance(table_NO, nn.Parameter):
         raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
-    x_TI, y_TO = sample.inputs_for(layer), sample.output_TO
+    # The layer may be on another device than the sample: sharded layers start in main memory.
+    x_TI, y_TO = sample.inputs_for(layer).to(table_NO), sample.output_TO.to(table_NO)
     if isinstance(layer, MxD):
         copy_encoder(layer, language_model, config.layer)
         _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
@@ -86,7 +87,7 @@ def _initialize_from_examples(
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
-        mixing_TM = layer.mixing(layer.route(x_TI[:SCALE_TOKENS].to(table_NO)))
+        mixing_TM = layer.mixing(layer.route(x_TI[:SCALE_TOKENS]))
         layer.mixing_centre_M.copy_(spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=CENTRE_STEPS))
     _fit_scale(layer, x_TI[:SCALE_TOKENS], y_TO[:SCALE_TOKENS])
 
@@ -109,13 +110,13 @@ def _sample_tokens(count: int, tokens: int, config: TrainConfig) -> Tensor:
 
 def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     """Hold the hidden unit that matters least to the original MLP constant, and let D read only it, so z D is 1."""
-    hidden_TH = layer.encode(x_TI.to(layer.encoder.weight))
+    hidden_TH = layer.encode(x_TI)
     least = int((hidden_TH.std(dim=0) * decoder_OH.to(hidden_TH).norm(dim=0)).argmin())
     for linear in (layer.encoder, layer.encoder_gate) if isinstance(layer, GluMxD) else (layer.encoder,):
         linear.weight[least] = 0
         linear.bias[least] = 1
     layer.decoder.weight.zero_()
-    layer.decoder.weight[:, least] = 1 / layer.encode(x_TI[:1].to(layer.encoder.weight))[0, least]
+    layer.decoder.weight[:, least] = 1 / layer.encode(x_TI[:1])[0, least]
 
 
 def _weights(target_TO: Tensor) -> Tensor:
@@ -129,9 +130,9 @@ def _weights(target_TO: Tensor) -> Tensor:
 
 def _fit_scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> None:
     """Scale the experts' contributions, and set the output bias, to the lowest normalised MSE."""
-    bias_O, x_TI = layer.get_parameter("output_bias"), x_TI.to(layer.table)
+    bias_O = layer.get_parameter("output_bias")
     added_TO = layer.decode(layer.dense_output(x_TI), layer.route(x_TI)) - bias_O
-    weight_T1 = _weights(target_TO.to(added_TO))
+    weight_T1 = _weights(target_TO)
     mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
     added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O
     scale = (weight_T1 * added_TO * rest_TO).sum() / (weight_T1 * added_TO.square()).sum().clamp_min(SMALLEST_NORM)

@@ -129,13 +129,18 @@ class LayerTrainer:
         if config.min_k is not None and not group.is_single:
             raise UserError("--min-k needs a single process. Leave it out, or run without torchrun.")
         layer_config = build_layer_config(config, language_model.architecture)
-        with torch.random.fork_rng():
-            torch.manual_seed(config.seed)
+        with torch.random.fork_rng(devices=[]):  # by default it creates a context on every GPU of the machine
+            torch.default_generator.manual_seed(config.seed)  # weights are sampled on the CPU for every device
             layer = build_layer(layer_config)
-        initialize(layer, config, language_model, sample)
-        if experts == "sharded" and not group.is_single:
+        device = language_model.device_of(config.layer)
+        if experts == "sharded" and not group.is_single:  # all experts together may not fit on the device
+            initialize(layer, config, language_model, sample)
             layer.shard(Shards(group.rank, group.world_size, layer.config.num_experts))
-        return cls.from_layer(layer.to(language_model.device_of(config.layer)), config, total_steps, group)
+            layer = layer.to(device)
+        else:
+            layer = layer.to(device)
+            initialize(layer, config, language_model, sample)
+        return cls.from_layer(layer, config, total_steps, group)
 
     @classmethod
     def from_layer(

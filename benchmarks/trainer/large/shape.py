@@ -96,7 +96,7 @@ def on_disk(folder: str, tokenizer: Path, dtype: torch.dtype, device: str) -> La
 def _random(folder: str, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         module: PreTrainedModel = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=dtype)
     return module
