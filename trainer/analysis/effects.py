@@ -1,0 +1,334 @@
+"""Forward passes with sparse layers beside or instead of MLPs, and gradients of a target at the MLPs' outputs.
+
+The gradient is live: attention, norms, MLPs and gates are all differentiated. To first order, adding a vector d to an
+MLP's output at token t changes the target by the dot product of d and the gradient there. So one backward pass predicts
+the effect of every expert of every layer at once (attribution patching; Syed et al., Attribution Patching Outperforms
+Automated Circuit Discovery, 2023):
+
+    ablating an active expert n:            -(a_n c_n * zD) . gradient
+    adding one unit of any expert n:          (u_n c_n * zD) . gradient
+
+Shapes: B rows, T tokens, I input width, O output width, M width of the dense output, W residual width, K active,
+S positions whose next token is read, V vocabulary, P = B * T tokens of all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mxd.trainer.config.analysis import Errors
+from mxd.trainer.config.targets import (
+    ContinuationTarget,
+    DifferenceTarget,
+    ExpertTarget,
+    SetTarget,
+    Target,
+    TokenTarget,
+)
+from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.run import Run
+
+Change = Callable[[int, Tensor, Routing], Tensor | None]
+"""Maps a layer, its dense output [P, M] and its routing to what is subtracted from its output, [P, O]."""
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """A target for a given prompt: where it is read, and which tokens it means."""
+
+    target: Target
+    ids: tuple[int, ...]
+    """Token ids of the prompt, then of the continuation."""
+    prompt_tokens: int
+    layers: Mapping[str, int]
+    """Layer of each run."""
+
+    @property
+    def fed_ids(self) -> tuple[int, ...]:
+        """Ids that the language model reads: all but the last token of the continuation."""
+        return self.ids[: max(self.prompt_tokens, len(self.ids) - 1)]
+
+    def with_token(self, forward: Forward) -> Reading:
+        """The reading with the most probable token of an unchanged pass filled in, if none is given."""
+        if isinstance(self.target, TokenTarget) and self.target.token is None:
+            return replace(self, target=TokenTarget(token=int(forward.logits_BSV[0, 0].argmax())))
+        return self
+
+    def value(self, forward: Forward) -> Tensor:
+        """Value of the target in each row, [B]; differentiable in a pass with gradients."""
+        if forward.embedding_BTW is None:
+            return self._value(forward)
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._value(forward)
+
+    def _value(self, forward: Forward) -> Tensor:
+        match self.target:
+            case TokenTarget(token=token):
+                logits_BV = forward.logits_BSV[:, 0]
+                assert token is not None
+                return logits_BV[:, token] - logits_BV.mean(-1)
+            case DifferenceTarget(token=token, other=other):
+                return forward.logits_BSV[:, 0, token] - forward.logits_BSV[:, 0, other]
+            case SetTarget(tokens=tokens):
+                return forward.logits_BSV[:, 0].log_softmax(-1)[:, sorted(set(tokens))].logsumexp(-1)
+            case ContinuationTarget():
+                ids_S = torch.tensor(self.ids[self.prompt_tokens :], device=forward.logits_BSV.device)
+                log_p_BSV = forward.logits_BSV.log_softmax(-1)
+                return log_p_BSV.gather(2, ids_S.expand(len(log_p_BSV), -1).unsqueeze(2)).sum((1, 2))
+            case ExpertTarget(run=run, expert=expert):
+                return forward.activation(self.layers[run], self.prompt_tokens - 1, expert)
+
+
+@dataclass(frozen=True, eq=False)
+class Forward:
+    """Tensors of a forward pass. With gradients, they are part of one graph."""
+
+    sparse_layers: Mapping[int, SparseLayer]
+    inputs_BTI: Mapping[int, Tensor]
+    """Input of each layer's MLP."""
+    outputs_BTO: Mapping[int, Tensor]
+    """What each layer's MLP, or its replacement, adds to the residual stream."""
+    embedding_BTW: Tensor | None
+    """Input of the first block, a leaf; None in a pass without gradients."""
+    logits_BSV: Tensor
+    """Logits after the last prompt token and each token of the continuation, in float32."""
+
+    def activation(self, layer: int, position: int, expert: int) -> Tensor:
+        """Gate activation of an expert on one token in each row, [B].
+
+        Its gradient is that of the expert's score. So an inactive expert has one too.
+        """
+        sparse_layer = self.sparse_layers[layer]
+        x_BI = self.inputs_BTI[layer][:, position].float()
+        routing = sparse_layer.route(x_BI)
+        activation_B = (routing.coefficients_TK * (routing.indices_TK == expert)).sum(-1).detach()
+        score_B = x_BI @ sparse_layer.gate.rows(torch.tensor([expert])).to(x_BI)[0]
+        return activation_B + (score_B - score_B.detach())
+
+
+@dataclass(frozen=True, eq=False)
+class SiteGradient:
+    """Gradient of a target at one layer, for one prompt."""
+
+    input_TI: Tensor
+    """Input of the MLP, which the sparse layer reads, in float32."""
+    gradient_TO: Tensor
+    """Gradient of the target with respect to the MLP's output at each token, in float32."""
+
+
+@dataclass(frozen=True, eq=False)
+class OutputGradients:
+    """Gradients of a target at the MLPs of several layers."""
+
+    value: float
+    """Value of the target."""
+    reading: Reading
+    """The target, with the most probable token filled in."""
+    sites: Mapping[int, SiteGradient]
+    """By layer."""
+
+
+def output_gradients(
+    language_model: LanguageModel,
+    sparse_layers: Mapping[int, SparseLayer],
+    ids: Sequence[int],
+    target: Target,
+    runs: Sequence[Run] = (),
+) -> OutputGradients:
+    """Gradient of a target at the MLP output of each layer, for one prompt in the unchanged language model.
+
+    The gradient's dot product with a change of the MLP's output predicts the change of the target. For an MxD
+    ``(gradient_TO * layer.dense_output(input_TI)) @ layer.table.T`` holds, for each token and each expert, the
+    derivative with respect to the gate activation.
+
+    Args:
+        sparse_layers: by layer index, on their MLPs' devices (``layers_of`` loads those of runs).
+        ids: token ids of the prompt, with its start token.
+        target: the target. The tokens of a continuation are appended to ``ids``.
+        runs: runs that an ``ExpertTarget`` may name.
+
+    Raises:
+        UserError: a token or expert does not exist.
+    """
+    reading = read_target(language_model, ids, target, runs)
+    forward = differentiable_forward(language_model, sparse_layers, reading, sparse_layers)
+    reading = reading.with_token(forward)
+    value_B = reading.value(forward)
+    gradients = gradients_of(value_B, [forward.outputs_BTO[layer] for layer in sparse_layers])
+    sites = {
+        layer: SiteGradient(forward.inputs_BTI[layer][0].detach().float(), gradient_BTO[0])
+        for layer, gradient_BTO in zip(sparse_layers, gradients, strict=True)
+    }
+    return OutputGradients(float(value_B.detach()[0]), reading, sites)
+
+
+def layers_of(language_model: LanguageModel, runs: Sequence[Run]) -> dict[int, SparseLayer]:
+    """Sparse layers of some runs by layer index, on their MLPs' devices and without gradients for their parameters."""
+    return {
+        run.config.layer: run.layer.to(language_model.device_of(run.config.layer)).requires_grad_(False).eval()
+        for run in sorted(runs, key=lambda run: run.config.layer)
+    }
+
+
+def read_target(language_model: LanguageModel, ids: Sequence[int], target: Target, runs: Sequence[Run] = ()) -> Reading:
+    """Prepare a target for a prompt.
+
+    Raises:
+        TooLongError: the continuation exceeds the language model's context length.
+        UserError: a token or expert does not exist, or the continuation has no token.
+    """
+    vocabulary = language_model.config.vocab_size
+    for token in _tokens(target):
+        if token >= vocabulary:
+            raise UserError(
+                f"Unknown target token {token}. {language_model.source} has token ids 0 to {vocabulary - 1}."
+            )
+    layers = {run.name: run.config.layer for run in runs}
+    if isinstance(target, ExpertTarget):
+        if target.run not in layers:
+            raise UserError(f"Unknown run of the target: {target.run!r}. Choose one of: {', '.join(layers)}.")
+        count = next(run.layer.config.num_experts for run in runs if run.name == target.run)
+        if target.expert >= count:
+            raise UserError(f"Unknown target expert {target.expert}. {target.run} has experts 0 to {count - 1}.")
+    continuation: list[int] = []
+    if isinstance(target, ContinuationTarget):
+        continuation = language_model.tokenizer(target.text, add_special_tokens=False, verbose=False)["input_ids"]
+        if not continuation:
+            raise UserError(f"The continuation {target.text!r} has no token. Give at least one word.")
+        if len(ids) + len(continuation) > language_model.max_tokens:
+            raise TooLongError(
+                f"The prompt and its continuation are too long: {len(ids) + len(continuation):,} tokens. "
+                f"{language_model.source} accepts {language_model.max_tokens:,}. Shorten one of them."
+            )
+    return Reading(target, (*ids, *continuation), len(ids), layers)
+
+
+def _tokens(target: Target) -> tuple[int, ...]:
+    match target:
+        case TokenTarget(token=token):
+            return () if token is None else (token,)
+        case DifferenceTarget(token=token, other=other):
+            return token, other
+        case SetTarget(tokens=tokens):
+            return tokens
+        case _:
+            return ()
+
+
+def differentiable_forward(
+    language_model: LanguageModel,
+    sparse_layers: Mapping[int, SparseLayer],
+    reading: Reading,
+    layers: Iterable[int],
+    errors: Errors = "kept",
+    change: Change | None = None,
+    rows: int = 1,
+) -> Forward:
+    """Forward pass with gradients for the MLP outputs of ``layers`` and for the embedding.
+
+    Args:
+        sparse_layers: layers whose inputs are recorded. With ``errors`` dropped, they replace their MLPs.
+        change: what to subtract from each sparse layer's output.
+        rows: number of copies of the text.
+    """
+    embeddings: list[Tensor] = []
+
+    def leaf(_block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        handle.remove()  # the unembedding runs the blocks once more
+        embeddings.append((inputs[0] if inputs else named["hidden_states"]).detach().clone().requires_grad_())
+        embedding_BTW = embeddings[0].clone()  # some blocks change their input in place
+        return ((embedding_BTW, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": embedding_BTW})
+
+    handle = language_model.architecture.blocks[0].register_forward_pre_hook(leaf, with_kwargs=True)
+    with ExitStack() as stack:
+        stack.callback(handle.remove)
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        forward = _forward(language_model, sparse_layers, reading, set(layers), errors, change, rows)
+        return replace(forward, embedding_BTW=embeddings[0])
+
+
+@torch.no_grad()
+def changed_forward(
+    language_model: LanguageModel,
+    sparse_layers: Mapping[int, SparseLayer],
+    reading: Reading,
+    errors: Errors,
+    change: Change,
+    rows: int,
+) -> Forward:
+    """Forward pass without gradients, as ``differentiable_forward``."""
+    return _forward(language_model, sparse_layers, reading, set(), errors, change, rows)
+
+
+def gradients_of(value_B: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Gradient of each row's value with respect to tensors of its pass, in float32; 0 where it does not depend."""
+    gradients: tuple[Tensor | None, ...] = torch.autograd.grad(
+        value_B, tensors, torch.ones_like(value_B), retain_graph=True, allow_unused=True
+    )
+    return [
+        torch.zeros_like(tensor, dtype=torch.float32) if gradient is None else gradient.float()
+        for tensor, gradient in zip(tensors, gradients, strict=True)
+    ]
+
+
+def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor) -> tuple[Tensor, Routing]:
+    """Dot product of every active expert's contribution with a gradient of the output, [T, K], and the routing."""
+    with torch.no_grad():
+        routing, dense_TM = sparse_layer.route(x_TI), sparse_layer.dense_output(x_TI)
+    with torch.inference_mode(False), torch.enable_grad():
+        coefficients_TK = routing.coefficients_TK.clone().requires_grad_()
+        experts_TO = sparse_layer.contribution(dense_TM.clone(), Routing(coefficients_TK, routing.indices_TK.clone()))
+        # The contribution is linear in the coefficients, so this derivative is exact.
+        (slope_TK,) = torch.autograd.grad(experts_TO, coefficients_TK, gradient_TO)
+    return slope_TK * routing.coefficients_TK, routing
+
+
+def _forward(
+    language_model: LanguageModel,
+    sparse_layers: Mapping[int, SparseLayer],
+    reading: Reading,
+    layers: Set[int],
+    errors: Errors,
+    change: Change | None,
+    rows: int,
+) -> Forward:
+    inputs: dict[int, Tensor] = {}
+    outputs: dict[int, Tensor] = {}
+
+    def mlp_output(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        output_BTO = mlp() if layer not in sparse_layers else _output(layer, x_BTI, mlp)
+        outputs[layer] = output_BTO
+        return output_BTO.clone() if torch.is_grad_enabled() else output_BTO  # some blocks add to it in place
+
+    def _output(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        sparse_layer, inputs[layer] = sparse_layers[layer], x_BTI
+        if errors == "kept" and change is None:
+            return mlp()
+        x_PI = x_BTI.reshape(-1, x_BTI.shape[-1]).float()
+        dense_PM, routing = sparse_layer.dense_output(x_PI), sparse_layer.route(x_PI)
+        removed_PO = None if change is None else change(layer, dense_PM, routing)
+        if errors == "dropped":
+            output_BTO = sparse_layer.decode(dense_PM, routing).reshape(*x_BTI.shape[:-1], -1)
+        else:
+            output_BTO = mlp()
+        if removed_PO is not None:
+            output_BTO = output_BTO.float() - removed_PO.reshape(output_BTO.shape)
+        return output_BTO.to(x_BTI.dtype)
+
+    ids_BT = torch.tensor([reading.fed_ids]).expand(rows, -1)
+    with language_model.replace_mlps({layer: partial(mlp_output, layer) for layer in {*sparse_layers, *layers}}):
+        residual_BTW = language_model.residual(ids_BT)
+    read_BSW = residual_BTW[:, reading.prompt_tokens - 1 :]
+    logits_RV = language_model.unembed(read_BSW.reshape(-1, read_BSW.shape[-1]))
+    return Forward(sparse_layers, inputs, outputs, None, logits_RV.reshape(*read_BSW.shape[:2], -1))
