@@ -30,6 +30,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.cache_utils import Cache, DynamicLayer
 
+from mxd.trainer.language_model.model import cache_argument
 from scripts.text_filters import Limits, usable
 
 PROMPTS = Path(__file__).parent / "prompts" / "writing.json"
@@ -141,7 +142,7 @@ def continued(
     rows, finished = list(range(len(ids))), set[int]()
     cache = Cache(layer_class_to_replicate=RoomyLayer)
     for _ in range(sampling.longest):
-        logits = model(ids, past_key_values=cache, use_cache=True, logits_to_keep=1).logits[:, -1]
+        logits = model(ids, use_cache=True, logits_to_keep=1, **{cache_argument(model): cache}).logits[:, -1]
         drawn = next_tokens(logits, sampling, generator)
         for row, token in zip(rows, drawn.tolist(), strict=True):
             if token in stop:

@@ -11,6 +11,8 @@ KEEP_LABELS = (
     "replace the damaged file with it and index the runs again."
 )
 """Advice for a damaged SQLite file."""
+TESTED_VERSIONS = "Run 'mxd doctor', which lists the packages that are not of a tested version."
+"""Advice for a library that lacks what this program uses."""
 
 
 class UserError(ValueError):

@@ -17,9 +17,11 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mxd.backend.settings import Settings, is_loopback
+from mxd.trainer.utils.overrides import check_overrides
 
 OTHER_DESCRIPTORS = 256
 """File descriptors kept for files, the database and the listening socket."""
@@ -122,6 +124,7 @@ class _HeadTooLargeError(Exception):
     """Stops the parser."""
 
 
+@check_overrides
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits on sizes, times and the number of connections."""
 
@@ -141,6 +144,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------ connection
 
+    @override
     def connection_made(self, transport: BaseTransport) -> None:
         """Admit the connection, or refuse it with status 503."""
         assert isinstance(transport, Transport)
@@ -153,6 +157,7 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-connections", "Too many connections are open.")
 
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         if self._is_admitted:
@@ -164,6 +169,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------ arrival of requests
 
+    @override
     def data_received(self, data: bytes) -> None:
         """Parse what has arrived, and check its size and time."""
         self._undelivered += len(data)
@@ -174,16 +180,19 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._expected is not self._timed:
             self._time_arrival()
 
+    @override
     def on_message_begin(self) -> None:
         """A request begins."""
         self._expected = _Expected.HEAD
         super().on_message_begin()
 
+    @override
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep a header; trailers after the body are dropped."""
         if self._expected is _Expected.HEAD:
             super().on_header(name, value)
 
+    @override
     def on_headers_complete(self) -> None:
         """Check the size of a head that arrived at once."""
         self._undelivered = 0
@@ -193,17 +202,20 @@ class LimitedProtocol(HttpToolsProtocol):
         self._expected = _Expected.BODY
         super().on_headers_complete()
 
+    @override
     def on_body(self, body: bytes) -> None:
         """Keep a part of the body."""
         self._undelivered = 0
         super().on_body(body)
 
+    @override
     def on_message_complete(self) -> None:
         """The request has arrived."""
         self._expected = _Expected.NOTHING
         self._undelivered = 0
         super().on_message_complete()
 
+    @override
     def send_400_response(self, msg: str) -> None:
         """Answer a request that is invalid or too large, and close the connection."""
         if self._is_too_large:
@@ -232,12 +244,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     # ------------------------------------------------------------ responses
 
+    @override
     def pause_writing(self) -> None:
         """Start the time in which the client must read."""
         super().pause_writing()
         if self._reading is None:
             self._reading = self.loop.call_later(self._limits.send_seconds, self.transport.abort)
 
+    @override
     def resume_writing(self) -> None:
         """The client has read everything."""
         if self._reading is not None:

@@ -90,8 +90,8 @@ def measure(source: str) -> None:
     def decode() -> None:
         cache, ids = None, ids_1T[:, :1]
         for _ in range(DECODE_TOKENS):
-            output = language_model.module(input_ids=ids, past_key_values=cache, use_cache=True)
-            cache, ids = output.past_key_values, output.logits[:, -1].argmax(-1, keepdim=True)
+            logits, cache = language_model.next_logits(ids, cache)
+            ids = logits.argmax(-1, keepdim=True)
 
     with torch.no_grad():
         forward_ms = _median_ms(lambda: language_model.logits(ids_1T))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from transformers.cache_utils import Cache
 
 from mxd.trainer.config import Edit
 from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
@@ -93,11 +94,26 @@ class GrowingText:
         self._generated: list[str] = []
 
     def before_forward(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Record what a forward pass of the model reads."""
-        ids_BT, cache = kwargs.get("input_ids", args[0] if args else None), kwargs.get("past_key_values")
+        """Record what a forward pass of the model reads.
+
+        Raises:
+            UserError: the pass has neither token ids nor embeddings, or continues a text of unknown length.
+        """
+        ids_BT, embeddings_BTW = kwargs.get("input_ids", args[0] if args else None), kwargs.get("inputs_embeds")
         if ids_BT is None:
-            ids_BT = kwargs["inputs_embeds"].new_full(kwargs["inputs_embeds"].shape[:2], -1, dtype=torch.long)
+            if embeddings_BTW is None:
+                raise UserError("Conditions that depend on the position need input_ids or inputs_embeds in every pass.")
+            ids_BT = embeddings_BTW.new_full(embeddings_BTW.shape[:2], -1, dtype=torch.long)
+        # By its class, because transformers 5.24 renamed the argument.
+        cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         past = int(cache.get_seq_length()) if cache is not None else 0
+        mask = kwargs.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] > past + ids_BT.shape[1]:
+            raise UserError(
+                "Conditions that depend on the position need the length of the text so far, but the attention mask "
+                f"has {mask.shape[1]} tokens, the cache {past} and the input {ids_BT.shape[1]}. Pass the cache as a "
+                "transformers Cache, or call the model with use_cache=False and the whole text."
+            )
         is_generated = ids_BT.shape[1] == 1 and past > 0 if cache is not None else self._repeats(ids_BT)
         self._start, self._length = past, past + ids_BT.shape[1]
         self._ids_BT = ids_BT

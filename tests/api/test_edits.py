@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import DynamicCache
 
 import mxd
 from mxd.api.edits import parse_edits
 from mxd.api.results import resolve_medians
 from mxd.trainer.config import Edit
+from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.prompts import prompt_ids
 from tests.api.conftest import User
 from tests.helpers.runs import World, run_of, small_world
@@ -76,9 +78,20 @@ def test_a_prompt_may_be_cached_in_parts(world: World, layer: mxd.Layer) -> None
     model = world.language_model.module
     with torch.no_grad(), layer.steer(model, ["3:add:8@prompt"]):
         together = model(ids_1T).logits[0, -1]
-        first = model(ids_1T[:, :5], use_cache=True)
-        parts = model(ids_1T[:, 5:], past_key_values=first.past_key_values).logits[0, -1]
+        cache = DynamicCache()
+        model(ids_1T[:, :5], use_cache=True, **{cache_argument(model): cache})
+        parts = model(ids_1T[:, 5:], **{cache_argument(model): cache}).logits[0, -1]
     torch.testing.assert_close(parts, together, atol=1e-4, rtol=0)
+
+
+def test_a_pass_that_continues_a_text_of_unknown_length_is_an_error(world: World, layer: mxd.Layer) -> None:
+    ids_1T, model = torch.tensor([prompt_ids(world.language_model, PROMPT)]), world.language_model.module
+    with layer.steer(model, ["3:add:8@first:3"]):
+        model(ids_1T)
+        with pytest.raises(mxd.UserError, match=rf"mask has {ids_1T.shape[1]} tokens, the cache 0 and the input 1\."):
+            model(ids_1T[:, -1:], attention_mask=torch.ones_like(ids_1T))
+        with pytest.raises(mxd.UserError, match="need input_ids or inputs_embeds"):
+            model(attention_mask=torch.ones_like(ids_1T))
 
 
 def test_invalid_edits_are_one_line_errors(world: World, layer: mxd.Layer) -> None:

@@ -214,10 +214,9 @@ def continuation_agreement(
 @torch.no_grad()
 def _greedy_continuation(language_model: LanguageModel, prompts_PL: Tensor, tokens: int) -> Tensor:
     """Greedy continuation of each prompt, [P, tokens], not stopped by special tokens."""
-    module = language_model.module
     cache, ids_PL, continuation = None, prompts_PL, []
     for _ in range(tokens):
-        output = module(input_ids=ids_PL, past_key_values=cache, use_cache=True)
-        cache, ids_PL = output.past_key_values, output.logits[:, -1].argmax(-1, keepdim=True)
+        logits_PV, cache = language_model.next_logits(ids_PL, cache)
+        ids_PL = logits_PV.argmax(-1, keepdim=True)
         continuation.append(ids_PL)
     return torch.cat(continuation, dim=1)

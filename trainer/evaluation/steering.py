@@ -124,10 +124,7 @@ def generate_texts(
     new_RT, cache = ids_RT, None
     for step in range(sampling.max_tokens):
         with language_model.replace_mlps({layer: mlp}):
-            output = language_model.module(
-                input_ids=new_RT.to(language_model.device), past_key_values=cache, use_cache=True
-            )
-        cache, logits_RV = output.past_key_values, output.logits[:, -1].float()
+            logits_RV, cache = language_model.next_logits(new_RT, cache)
         noise = {seed: gumbel_noise(seed, step, logits_RV.shape[1]) for seed in set(seeds)}
         noise_RV = torch.stack([noise[seed] for seed in seeds])
         chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)

@@ -24,7 +24,7 @@ from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
 from mxd.trainer.inference.kv_cache import GrowableCache
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.sampling import SamplingRequest, TokenComparison, sample_and_compare
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, cache_argument
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
 
 
@@ -286,9 +286,9 @@ class RowBatch:
                 input_ids=torch.tensor([text.ids[-new:] for text in texts], device=device),
                 attention_mask=_attention_mask(lengths, cached, new, device),
                 position_ids=torch.tensor(lengths, device=device).unsqueeze(1) + torch.arange(new, device=device),
-                past_key_values=cache,
                 use_cache=True,
                 logits_to_keep=1,
+                **{cache_argument(self.language_model.module): cache},
             )
         logits_BV: Tensor = output.logits[:, -1].float()
         log_p_BV = logits_BV.log_softmax(dim=-1)

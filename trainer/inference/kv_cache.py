@@ -16,6 +16,9 @@ from torch import Tensor
 from torch.nn import functional as F
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
+from typing_extensions import override
+
+from mxd.trainer.utils.overrides import check_overrides
 
 SPARE_TOKENS = 64
 """Tokens that a buffer is enlarged by at a time."""
@@ -23,6 +26,7 @@ SPARE_TOKENS = 64
 KeysAndValues = tuple[Tensor, Tensor]
 
 
+@check_overrides
 class GrowableLayer(DynamicLayer):
     """Keys and values of one block, in buffers with spare capacity: a step writes its tokens and copies no others."""
 
@@ -30,6 +34,7 @@ class GrowableLayer(DynamicLayer):
         super().__init__(*args, **kwargs)  # type: ignore[no-untyped-call]
         self._buffers: KeysAndValues | None = None
 
+    @override
     def update(self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any) -> KeysAndValues:
         """Append the newest tokens; return the keys and values of all tokens."""
         if not self.is_initialized:

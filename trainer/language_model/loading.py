@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.sources import local_folder
 from mxd.trainer.language_model.untrusted.config_check import (
     check_config_values,
@@ -123,8 +123,10 @@ def _config(name: str, local: bool) -> PreTrainedConfig:
     check_config_values(values)
     config: Any = AutoConfig.from_pretrained(name, trust_remote_code=False, local_files_only=local)
     # A config may name a kernel repository of the Hub here, which transformers would download and run.
-    config._attn_implementation = None
-    config._experts_implementation = None
+    for name in ("_attn_implementation", "_experts_implementation"):
+        if not hasattr(config, name):
+            raise UserError(f"A config of the installed transformers has no {name}. {TESTED_VERSIONS}")
+        setattr(config, name, None)
     return config  # type: ignore[no-any-return]
 
 

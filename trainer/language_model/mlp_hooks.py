@@ -18,7 +18,11 @@ Mlp = Callable[[], Tensor]
 """Returns the output of the original MLP."""
 
 MlpFunction = Callable[[Tensor, Mlp], Tensor]
-"""Maps the MLP's input [B, T, I] and the original MLP to an output [B, T, O]."""
+"""Maps the MLP's input [B, T, I] and the original MLP to an output [B, T, O].
+
+The function may keep all three: they are copies, because some blocks change such tensors in place. Falcon adds
+attention to its MLP's output, so what was captured would change with it.
+"""
 
 
 def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, stack: ExitStack) -> None:
@@ -52,7 +56,7 @@ class _OneModule:
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, lambda: self.original(x))
+        return self.function(x.clone(), lambda: self.original(x)).clone()
 
 
 class _FirstModule:
@@ -69,7 +73,7 @@ class _FirstModule:
         self._shape = tuple(hidden.shape[:-1])
 
     def forward(self, x: Tensor) -> Tensor:
-        self.input_BTI = x.reshape(*self._shape, x.shape[-1])
+        self.input_BTI = x.reshape(*self._shape, x.shape[-1]).clone()
         return self.original(x)
 
 
@@ -86,7 +90,7 @@ class _LastModule:
         assert input_BTI is not None
         output = self.function(input_BTI, lambda: self.original(hidden).reshape(*input_BTI.shape[:-1], -1))
         self.first.input_BTI = None  # so that no activation outlives the forward pass
-        return output.reshape(*hidden.shape[:-1], -1)
+        return output.reshape(*hidden.shape[:-1], -1).clone()
 
 
 def replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:

@@ -8,6 +8,7 @@ V vocabulary size.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from transformers.cache_utils import Cache
 
+from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
 from mxd.trainer.language_model.linear_kernels import LinearKernels
 from mxd.trainer.language_model.loading import (
@@ -34,6 +37,9 @@ from mxd.trainer.utils.distributed import AUTO_MAP
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+CACHE_ARGUMENTS = ("cache", "past_key_values")
 
 
 class MlpActivations(NamedTuple):
@@ -132,6 +138,20 @@ class LanguageModel:
             logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
         return logits_BTV.float()
 
+    @torch.no_grad()
+    def next_logits(self, input_ids_BT: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache]:
+        """Logits [B, V] in float32 of the token after the last, and the cache of all tokens so far.
+
+        Args:
+            cache: cache of the tokens before; None at the start of a text.
+        """
+        given = {} if cache is None else {cache_argument(self.module): cache}
+        output = self.module(input_ids=input_ids_BT.to(self.device), use_cache=True, **given)
+        returned = next((value for value in output.values() if isinstance(value, Cache)), None)
+        if returned is None:
+            raise UserError(f"{type(self.module).__name__} returned no key-value cache. {TESTED_VERSIONS}")
+        return output.logits[:, -1].float(), returned
+
     def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:
         """Input and output of a layer's MLP on B x T tokens. Later layers are not computed."""
         return self.capture_layers([layer], input_ids_BT)[layer]
@@ -221,7 +241,7 @@ class LanguageModel:
         captured: list[Tensor] = []
 
         def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            captured.append(output[0] if isinstance(output, tuple) else output)
+            captured.append((output[0] if isinstance(output, tuple) else output).clone())
 
         handle = self.architecture.blocks[-1].register_forward_hook(watch)
         try:
@@ -283,6 +303,22 @@ class LanguageModel:
     def down_projection(self, layer: int) -> nn.Module:
         """Linear module of a layer's MLP that maps its neurons to its output."""
         return self.architecture.matrices(layer)[1]
+
+
+def cache_argument(module: nn.Module) -> str:
+    """Name of the argument of a model's forward pass that takes a key-value cache; transformers 5.24 renamed it.
+
+    Raises:
+        UserError: there is none.
+    """
+    known = inspect.signature(type(module).forward).parameters
+    name = next((name for name in CACHE_ARGUMENTS if name in known), None)
+    if name is None:
+        raise UserError(
+            f"The forward pass of {type(module).__name__} takes no key-value cache: none of its arguments is called "
+            f"{' or '.join(CACHE_ARGUMENTS)}. {TESTED_VERSIONS}"
+        )
+    return name
 
 
 def replacement(sparse_layer: SparseLayer) -> MlpFunction:

@@ -35,8 +35,11 @@ def start_at(blocks: nn.ModuleList, layer: int, hidden_BTW: Tensor) -> Iterator[
         hidden_BTW: input of that block.
     """
     with ExitStack() as stack:
-        for block in blocks[:layer]:
+        for block in blocks[: max(layer - 1, 0)]:
             replace_forward(block, lambda *_args, **_kwargs: hidden_BTW, stack)
+        for block in blocks[max(layer - 1, 0) : layer]:
+            # A copy for every pass, because some blocks change their input in place.
+            replace_forward(block, lambda *_args, **_kwargs: hidden_BTW.clone(), stack)
         yield
 
 

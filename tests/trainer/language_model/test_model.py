@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, cache_argument
 from mxd.trainer.layers.mxd import ACTIVATIONS
 from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model, tiny_language_model
 from tests.helpers.layers import random_layer
@@ -58,6 +58,43 @@ def test_capture_equals_the_mlps_input_and_output(family: str) -> None:
         language_model.logits(IDS_BT)
     assert torch.equal(captured.input_TI, seen[0].reshape(22, 16))
     assert torch.equal(captured.output_TO, seen[1].reshape(22, 16))
+
+
+def test_captures_equal_what_plain_hooks_see_before_a_block_changes_it(family: str) -> None:
+    """Falcon adds attention to its MLP's output in place, and other blocks may do so with its input."""
+    language_model, seen = tiny_language_model(family), dict[int, list[Tensor]]()
+    handles = []
+    for layer in range(3):
+        first, last = (
+            getattr(language_model.architecture.block(layer), name)
+            for name in language_model.architecture.mlp_names(layer)
+        )
+        handles.append(first.register_forward_pre_hook(lambda _m, x, i=layer: seen.update({i: [x[0].clone()]})))
+        handles.append(last.register_forward_hook(lambda _m, _x, y, i=layer: seen[i].append(y.clone())))
+        handles.append(first.register_forward_hook(lambda _m, x, y: (y.clone(), x[0].add_(1))[0]))
+    language_model.logits(IDS_BT)
+    expected = dict(seen)
+    captured = language_model.capture_layers([0, 1, 2], IDS_BT)
+    inputs = language_model.mlp_inputs([0, 1, 2], IDS_BT)
+    for handle in handles:
+        handle.remove()
+    for layer, (x, y) in expected.items():
+        assert torch.equal(captured[layer].input_TI, x.reshape(22, 16)), layer
+        assert torch.equal(captured[layer].output_TO, y.reshape(22, 16)), layer
+        assert torch.equal(inputs[layer], x.reshape(22, 16)), layer
+
+
+def test_next_logits_with_a_cache_equal_those_of_the_whole_text(family: str) -> None:
+    language_model = tiny_language_model(family)
+    _, cache = language_model.next_logits(IDS_BT[:, :6])
+    logits_BV, cache = language_model.next_logits(IDS_BT[:, 6:], cache)
+    assert cache.get_seq_length() == 11
+    torch.testing.assert_close(logits_BV, language_model.logits(IDS_BT)[:, -1], atol=1e-4, rtol=1e-4)
+
+
+def test_a_model_without_a_known_cache_argument_is_an_error() -> None:
+    with pytest.raises(UserError, match=r"Linear takes no key-value cache.*'mxd doctor'"):
+        cache_argument(torch.nn.Linear(2, 2))
 
 
 def test_blocks_behind_the_layer_are_not_computed() -> None:

@@ -165,7 +165,7 @@ def to_dense(coefficients_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
 @contextmanager
 def recorded_inputs(module: nn.Module, record: Callable[[Tensor], None]) -> Iterator[None]:
     """Call ``record`` with every input of a module."""
-    handle = module.register_forward_pre_hook(lambda _module, inputs: record(inputs[0]))
+    handle = module.register_forward_pre_hook(lambda _module, inputs: record(inputs[0].clone()))
     try:
         yield
     finally:

@@ -62,7 +62,7 @@ def find_norms(language_model: LanguageModel, layer: int) -> NeighbouringNorms:
         return given[0][1]
 
     def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        seen.append((module, inputs[0], output))
+        seen.append((module, inputs[0].clone(), output.clone()))  # some blocks change them in place
 
     norms = [module for module in block.modules() if _is_norm(module)]
     handles = [norm.register_forward_hook(watch) for norm in norms]
