@@ -79,26 +79,27 @@ def kernel_points(setting: Setting) -> Iterator[Point]:
 def _operations(ops: object, it: _Inputs) -> Iterator[tuple[str, Callable[[], Tensor], Callable[[], Tensor], int]]:
     """Name, kernel, float64 reference, and fewest bytes that the kernel must move, of each operation."""
     experts, (tokens, k), width = len(it.weight_NI), it.indices_TK.shape, it.x_TI.shape[1]
-    rows, pairs = 4 * tokens * width, 4 * tokens * k
+    rows, pairs_bytes = 4 * tokens * width, 4 * tokens * k
     gathered = 4 * tokens * k * width
     table = it.weight_NI
     yield (
         "mix_rows",
         lambda: ops.mix_rows(it.coefficients_TK, it.indices_TK, table),  # type: ignore[attr-defined]
         lambda: torch_ops.mix_rows(it.coefficients_TK.double(), it.indices_TK, table.double()),
-        gathered + rows + 3 * pairs,
+        gathered + rows + 3 * pairs_bytes,
     )
     yield (
         "row_dots",
         lambda: ops.row_dots(it.x_TI, table, it.indices_TK),  # type: ignore[attr-defined]
         lambda: torch_ops.row_dots(it.x_TI.double(), table.double(), it.indices_TK),
-        gathered + rows + 3 * pairs,
+        gathered + rows + 3 * pairs_bytes,
     )
+    pairs = torch_ops.pairs_by_expert(it.indices_TK, experts)
     yield (
         "sum_by_expert",
-        lambda: ops.sum_by_expert(it.x_TI, it.coefficients_TK, it.indices_TK, experts),  # type: ignore[attr-defined]
-        lambda: torch_ops.sum_by_expert(it.x_TI.double(), it.coefficients_TK.double(), it.indices_TK, experts),
-        gathered + 4 * experts * width + 3 * pairs,
+        lambda: ops.sum_by_expert(it.x_TI, it.coefficients_TK, pairs)[0],  # type: ignore[attr-defined]
+        lambda: torch_ops.sum_by_expert(it.x_TI.double(), it.coefficients_TK.double(), pairs)[0],
+        gathered + 4 * experts * width + 3 * pairs_bytes,
     )
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mxd.trainer.layers.ops import ops_for
+from mxd.trainer.layers.ops.torch_ops import pairs_by_expert
 
 
 class ScorePart(NamedTuple):
@@ -38,17 +39,11 @@ class _Coefficients(torch.autograd.Function):
         x_TI, coefficients_TK, *tensors = ctx.saved_tensors
         ops = ops_for(x_TI)
         scores_TK = torch.where(coefficients_TK > 0, gradient_TK, 0.0)
-        ones_T1 = scores_TK.new_ones(len(scores_TK), 1)
         to_x: Tensor | None = None
         to_parts: list[Tensor | None] = []
         for first in range(0, len(tensors), 3):
             weight_RI, bias_R, rows_TK = tensors[first : first + 3]
-            needs_grad = ctx.needs_input_grad[2 + first : 4 + first]
-            to_parts += [
-                ops.sum_by_expert(x_TI, scores_TK, rows_TK, len(weight_RI)) if needs_grad[0] else None,
-                ops.sum_by_expert(ones_T1, scores_TK, rows_TK, len(bias_R)).squeeze(1) if needs_grad[1] else None,
-                None,
-            ]
+            to_parts += [*ops.sum_by_expert(x_TI, scores_TK, pairs_by_expert(rows_TK, len(bias_R))), None]
             if ctx.needs_input_grad[0]:
                 added_TI = ops.mix_rows(scores_TK, rows_TK, weight_RI)
                 to_x = added_TI if to_x is None else to_x + added_TI

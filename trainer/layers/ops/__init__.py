@@ -1,9 +1,9 @@
 """The two sparse operations of a layer, with hand-written backward passes.
 
 Only K of N experts are active on a token. Scores are the only tensor of size T x N, and they are computed block by
-block. The backward passes sort the (token, expert) pairs by expert, then sum the rows of each expert. So they need no
-atomics and no gradient of size T x N, and the result is deterministic. A score that ReLU set to zero gets zero
-gradient.
+block. The backward passes sort the (token, expert) pairs by expert, once for all of them, then sum the rows of each
+expert. So they need no atomics and no gradient of size T x N, and the result is deterministic. A score that ReLU set to
+zero gets zero gradient.
 
 The implementation depends on the device: ``triton_ops`` on a GPU with Triton, ``torch_ops`` elsewhere.
 
@@ -22,11 +22,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mxd.trainer.layers.ops import torch_ops
+from mxd.trainer.layers.ops.torch_ops import PairsByExpert, pairs_by_expert
 
 
 def ops_for(tensor: Tensor) -> ModuleType:
-    """The fastest implementation for the device of ``tensor``."""
-    return _triton_ops() if tensor.is_cuda and find_spec("triton") is not None else torch_ops
+    """The fastest implementation for the device of ``tensor``. The kernels sum in float32, so not for float64."""
+    has_kernels = tensor.is_cuda and tensor.dtype != torch.float64 and find_spec("triton") is not None
+    return _triton_ops() if has_kernels else torch_ops
 
 
 @cache
@@ -36,11 +38,34 @@ def _triton_ops() -> ModuleType:
     return triton_ops
 
 
+class _SharedPairs:
+    """The pairs of one tensor of expert ids, sorted when the first backward pass needs them.
+
+    Gate and mixing find it on the tensor of ids, so that the gradients of gate, biases and table need one sort.
+    """
+
+    def __init__(self) -> None:
+        self._pairs: PairsByExpert | None = None
+
+    def of(self, indices_TK: Tensor, num_experts: int) -> PairsByExpert:
+        """The pairs of these ids, of ``num_experts`` experts."""
+        if self._pairs is None or len(self._pairs.offsets_N1) != num_experts + 1:
+            self._pairs = pairs_by_expert(indices_TK, num_experts)
+        return self._pairs
+
+
+_SHARED = "shared_pairs"
+"""Attribute of a tensor of expert ids."""
+
+
 class _Mix(torch.autograd.Function):
     """sum_k a_tk C[i_tk]: the mixing C^T a."""
 
     @staticmethod
-    def forward(ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor, shared: _SharedPairs
+    ) -> Tensor:
+        ctx.shared = shared
         ctx.save_for_backward(coefficients_TK, indices_TK, table_NO)
         ctx.save_for_forward(coefficients_TK, indices_TK, table_NO)
         mixed_TO: Tensor = ops_for(table_NO).mix_rows(coefficients_TK, indices_TK, table_NO)
@@ -48,7 +73,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
+    def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, ...]:
         coefficients_TK, indices_TK, table_NO = ctx.saved_tensors
         ops = ops_for(table_NO)
         gradient_TO = gradient_TO.contiguous()
@@ -56,11 +81,11 @@ class _Mix(torch.autograd.Function):
         if ctx.needs_input_grad[0]:
             to_coefficients = ops.row_dots(gradient_TO, table_NO, indices_TK)
         if ctx.needs_input_grad[2]:
-            to_table = ops.sum_by_expert(gradient_TO, coefficients_TK, indices_TK, table_NO.shape[0])
-        return to_coefficients, None, to_table
+            to_table, _ = ops.sum_by_expert(gradient_TO, coefficients_TK, ctx.shared.of(indices_TK, len(table_NO)))
+        return to_coefficients, None, to_table, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent_TK: Tensor, _indices: None, _table: None) -> Tensor:
+    def jvp(ctx: Any, tangent_TK: Tensor, _indices: None, _table: None, _shared: None) -> Tensor:
         """Derivative along a tangent of the gate activations; the weights have none."""
         _, indices_TK, table_NO = ctx.saved_tensors
         mixed_TO: Tensor = ops_for(table_NO).mix_rows(tangent_TK, indices_TK, table_NO)
@@ -71,7 +96,10 @@ class _Gate(torch.autograd.Function):
     """The K largest of relu(x G^T + b), with their expert ids."""
 
     @staticmethod
-    def forward(ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int, shared: _SharedPairs
+    ) -> tuple[Tensor, Tensor]:
+        ctx.shared = shared
         # ReLU keeps the order, so it is applied only to the K largest scores.
         coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
         coefficients_TK = coefficients_TK.relu_().to(x_TI.dtype)
@@ -89,15 +117,13 @@ class _Gate(torch.autograd.Function):
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
             to_x = ops.mix_rows(scores_TK, indices_TK, weight_NI)
-        if ctx.needs_input_grad[1]:
-            to_weight = ops.sum_by_expert(x_TI, scores_TK, indices_TK, weight_NI.shape[0])
-        if ctx.needs_input_grad[2]:
-            ones_T1 = scores_TK.new_ones(len(scores_TK), 1)
-            to_bias = ops.sum_by_expert(ones_T1, scores_TK, indices_TK, weight_NI.shape[0]).squeeze(1)
-        return to_x, to_weight, to_bias, None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            pairs = ctx.shared.of(indices_TK, len(weight_NI))
+            to_weight, to_bias = ops.sum_by_expert(x_TI, scores_TK, pairs)
+        return to_x, to_weight, to_bias, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent_TI: Tensor, _weight: None, _bias: None, _k: None) -> tuple[Tensor, None]:
+    def jvp(ctx: Any, tangent_TI: Tensor, _weight: None, _bias: None, _k: None, _shared: None) -> tuple[Tensor, None]:
         """Derivative along a tangent of the input, for the selected experts; the weights have none."""
         _, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
         changes_TK = ops_for(tangent_TI).row_dots(tangent_TI.contiguous(), weight_NI, indices_TK)
@@ -106,7 +132,8 @@ class _Gate(torch.autograd.Function):
 
 def mix(coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
     """Sum the rows of ``table_NO`` weighted by gate activation: ``sum_k a_tk table[i_tk]``, [T, O]."""
-    mixed: Tensor = _Mix.apply(coefficients_TK, indices_TK, table_NO)  # type: ignore[no-untyped-call]
+    shared = vars(indices_TK).setdefault(_SHARED, _SharedPairs())
+    mixed: Tensor = _Mix.apply(coefficients_TK, indices_TK, table_NO, shared)  # type: ignore[no-untyped-call]
     return mixed
 
 
@@ -115,5 +142,7 @@ def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tenso
 
     A gate activation of 0 means that fewer than K scores were positive; that expert is inactive.
     """
-    chosen: tuple[Tensor, Tensor] = _Gate.apply(x_TI, weight_NI, bias_N, k)  # type: ignore[no-untyped-call]
-    return chosen
+    shared = _SharedPairs()
+    coefficients_TK, indices_TK = _Gate.apply(x_TI, weight_NI, bias_N, k, shared)  # type: ignore[no-untyped-call]
+    vars(indices_TK)[_SHARED] = shared
+    return coefficients_TK, indices_TK

@@ -8,6 +8,8 @@ Shapes: T tokens, I input width, W row width, N experts, K active experts, P = T
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -51,21 +53,37 @@ def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
     return dots_TK
 
 
-def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, indices_TK: Tensor, num_experts: int) -> Tensor:
-    """Weighted sum of the rows of each expert's tokens, [N, W].
+class PairsByExpert(NamedTuple):
+    """The pairs (token, expert) of a batch, sorted by expert and then by token."""
 
-    The pairs are sorted by expert, and each bag of ``embedding_bag`` is one expert: no atomics, deterministic.
-    """
-    pairs_P = indices_TK.reshape(-1)
-    order_P = torch.argsort(pairs_P, stable=True)
+    order_P: Tensor
+    """Place t * K + k of each pair."""
+    tokens_P: Tensor
+    """Token of each pair."""
+    offsets_N1: Tensor
+    """First pair of each expert, and the number of pairs, [N + 1]."""
+
+
+def pairs_by_expert(indices_TK: Tensor, num_experts: int) -> PairsByExpert:
+    """Sort the pairs of a batch by expert. Keys are int32, which halves the passes of a radix sort."""
+    sorted_P, order_P = indices_TK.reshape(-1).int().sort(stable=True)
+    dtype = torch.int32 if len(order_P) < 1 << 31 else torch.int64
     # bincount would synchronise with the GPU to determine its size.
-    counts_N = pairs_P.new_zeros(num_experts).scatter_add_(0, pairs_P, torch.ones_like(pairs_P))
-    offsets_N1 = F.pad(counts_N.cumsum(0), (1, 0))
-    return F.embedding_bag(
-        order_P.div(indices_TK.shape[1], rounding_mode="floor"),
-        rows_TW,
-        offsets_N1,
-        mode="sum",
-        per_sample_weights=weights_TK.reshape(-1)[order_P],
-        include_last_offset=True,
+    bounds_N1 = torch.arange(num_experts + 1, device=sorted_P.device, dtype=torch.int32)
+    offsets_N1 = torch.searchsorted(sorted_P, bounds_N1, out_int32=dtype == torch.int32)
+    return PairsByExpert(order_P, (order_P // indices_TK.shape[1]).to(dtype), offsets_N1)
+
+
+def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> tuple[Tensor, Tensor]:
+    """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N].
+
+    Each bag of ``embedding_bag`` is one expert: no atomics, deterministic.
+    """
+    weights_P = weights_TK.reshape(-1)[pairs.order_P]
+    sums_NW, totals_N1 = (
+        F.embedding_bag(
+            pairs.tokens_P, values, pairs.offsets_N1, mode="sum", per_sample_weights=weights_P, include_last_offset=True
+        )
+        for values in (rows_TW, rows_TW.new_ones(len(rows_TW), 1))
     )
+    return sums_NW, totals_N1.squeeze(1)

@@ -1,73 +1,149 @@
 """The sparse operations as Triton kernels for NVIDIA and AMD GPUs, with the interface of ``torch_ops``.
 
-One program writes each output row and adds in a fixed order, so results are deterministic and need no zeroing. A
-program reads an expert's pairs 32 at a time: an expert that is active on all 4,096 tokens of a batch takes 128
-iterations of one program and delays no other. Sizes need not be multiples of the block sizes; the remainder is masked.
-Nothing synchronises with the GPU. Without a GPU, the kernels run under ``TRITON_INTERPRET=1``.
+One program writes each output row and adds in a fixed order, so results are deterministic and need no zeroing. Tiles
+have few rows and many columns: each thread owns its columns, so threads exchange nothing, and an expert with one token
+wastes little. Sums are in float32, whatever the dtype of the rows. Row offsets are 64-bit. Sizes need not be multiples
+of the tiles; the remainder is masked. Nothing synchronises with the GPU. Without a GPU, the kernels run under
+``TRITON_INTERPRET=1``.
 
-Shapes: T tokens, I input width, W row width, N experts, K active experts, P = T * K pairs.
+Shapes: T tokens, I input width, W row width, N experts, K active experts, P = T * K pairs, B experts per block.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import isqrt
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.nn import functional as F
 
-PAIRS = 32
-"""Number of rows that a program reads at once."""
-COLUMNS = 128
-"""Number of columns that a program writes."""
+from mxd.trainer.layers.ops.torch_ops import PairsByExpert
+
+SCORES_AT_A_TIME = 1 << 29
+"""Number of scores in memory: 1 GB in bfloat16. Each block of tokens reads the weights of all experts."""
+MIN_BLOCKED_EXPERTS = 4096
+"""Number of experts from which the largest scores are found block by block."""
+PAIRS = 8
+"""Number of rows that a program reads at once to add them."""
+DOT_PAIRS, DOT_COLUMNS = 16, 128
+"""Rows and columns of them that a program multiplies at once."""
+COLUMNS_PER_WARP = 128
+"""Columns of a warp that reads 16 bytes of float32 per thread."""
 
 
 @triton.jit
-def _mix_kernel(weights, indices, table, mixed, k, width, COLUMNS: tl.constexpr):
-    token = tl.program_id(0).to(tl.int64)
+def _sum_kernel(
+    rows, weights, ids, offsets, sums, totals, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr
+):  # fmt: skip
+    """Weighted sum of rows[ids[p]] over the pairs p of each segment: K of a token, or by offsets those of an expert."""
+    segment = tl.program_id(0).to(tl.int64)
+    if offsets is None:
+        start = segment * k
+        end = start + k
+    else:
+        start = tl.load(offsets + segment).to(tl.int64)
+        end = tl.load(offsets + segment + 1).to(tl.int64)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = columns < width
-    total = tl.zeros([COLUMNS], dtype=tl.float32)
-    for column in range(k):
-        expert = tl.load(indices + token * k + column)
-        weight = tl.load(weights + token * k + column)
-        total += weight * tl.load(table + expert * width + columns, mask=inside, other=0.0)
-    tl.store(mixed + token * width + columns, total, mask=inside)
-
-
-@triton.jit
-def _dots_kernel(left, table, indices, dots, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr):
-    token = tl.program_id(0).to(tl.int64)
-    columns_k = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
-    inside_k = columns_k < k
-    experts = tl.load(indices + token * k + columns_k, mask=inside_k, other=0)
-    total = tl.zeros([PAIRS], dtype=tl.float32)
-    for first in range(0, width, COLUMNS):
-        columns = first + tl.arange(0, COLUMNS)
-        inside = columns < width
-        row = tl.load(left + token * width + columns, mask=inside, other=0.0)
-        both = inside_k[:, None] & inside[None, :]
-        rows = tl.load(table + experts[:, None] * width + columns[None, :], mask=both, other=0.0)
-        total += tl.sum(rows * row[None, :], axis=1)
-    tl.store(dots + token * k + columns_k, total, mask=inside_k)
-
-
-@triton.jit
-def _sum_kernel(rows, weights, order, offsets, sums, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr):
-    expert = tl.program_id(0).to(tl.int64)
-    columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = columns < width
-    start = tl.load(offsets + expert)
-    end = tl.load(offsets + expert + 1)
     total = tl.zeros([COLUMNS], dtype=tl.float32)
     for first in range(start, end, PAIRS):
         positions = first + tl.arange(0, PAIRS)
         valid = positions < end
-        pairs = tl.load(order + positions, mask=valid, other=0)
-        weight = tl.load(weights + pairs, mask=valid, other=0.0)
+        weight = tl.load(weights + positions, mask=valid, other=0.0).to(tl.float32)
+        row = tl.load(ids + positions, mask=valid, other=0).to(tl.int64)
         both = valid[:, None] & inside[None, :]
-        values = tl.load(rows + (pairs // k)[:, None] * width + columns[None, :], mask=both, other=0.0)
+        values = tl.load(rows + row[:, None] * width + columns[None, :], mask=both, other=0.0).to(tl.float32)
         total += tl.sum(values * weight[:, None], axis=0)
-    tl.store(sums + expert * width + columns, total, mask=inside)
+    tl.store(sums + segment * width + columns, total, mask=inside)
+    if totals is not None:  # noqa: SIM102 - decided when compiled, the inner condition when run
+        if tl.program_id(1) == 0:
+            sum_of_weights = 0.0
+            for first in range(start, end, PAIRS):
+                positions = first + tl.arange(0, PAIRS)
+                weight = tl.load(weights + positions, mask=positions < end, other=0.0).to(tl.float32)
+                sum_of_weights += tl.sum(weight, axis=0)
+            tl.store(totals + segment, sum_of_weights)
+
+
+@triton.jit
+def _dots_kernel(left, table, ids, dots, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr):
+    token = tl.program_id(0).to(tl.int64)
+    columns_k = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
+    inside_k = columns_k < k
+    row = tl.load(ids + token * k + columns_k, mask=inside_k, other=0).to(tl.int64)
+    total = tl.zeros([PAIRS, COLUMNS], dtype=tl.float32)
+    for first in range(0, width, COLUMNS):
+        columns = first + tl.arange(0, COLUMNS)
+        inside = columns < width
+        own = tl.load(left + token * width + columns, mask=inside, other=0.0).to(tl.float32)
+        both = inside_k[:, None] & inside[None, :]
+        values = tl.load(table + row[:, None] * width + columns[None, :], mask=both, other=0.0).to(tl.float32)
+        total += values * own[None, :]
+    tl.store(dots + token * k + columns_k, tl.sum(total, axis=1), mask=inside_k)
+
+
+class KernelForm(NamedTuple):
+    """A kernel as ``triton.compile`` takes it: what is compiled on a GPU at the first call."""
+
+    name: str
+    kernel: Any
+    signature: dict[str, str]
+    """Type of each argument; "constexpr" for those in ``constants``."""
+    constants: Mapping[str, int | None]
+    divisible: tuple[str, ...]
+    """Arguments that are multiples of 16, as Triton finds them at a call."""
+    num_warps: int
+
+
+def kernel_forms(width: int, values: str = "fp32", k: int = 32) -> Iterator[KernelForm]:
+    """All forms in which the kernels are called for rows of a width, for ahead-of-time compilation.
+
+    Args:
+        width: width of the rows.
+        values: Triton's name of the dtype of rows and weights, such as fp32 or bf16.
+        k: number of active experts K.
+    """
+    columns, num_warps = _tile(width)
+    sizes = tuple(name for name, size in (("k", k), ("width", width)) if size % 16 == 0)
+    tile = {"PAIRS": PAIRS, "COLUMNS": columns}
+    pairs = {"rows": f"*{values}", "weights": f"*{values}"}
+    for id_type in ("i64", "i32"):
+        ends = {"k": "i32", "width": "i32", "PAIRS": "constexpr", "COLUMNS": "constexpr"}
+        whole = pairs | {"ids": f"*{id_type}"}
+        yield KernelForm(
+            f"mix_rows[{id_type}]",
+            _sum_kernel,
+            whole | {"offsets": "constexpr", "sums": f"*{values}", "totals": "constexpr"} | ends,
+            {"offsets": None, "totals": None, **tile},
+            ("rows", "weights", "ids", "sums", *sizes),
+            num_warps,
+        )
+        yield KernelForm(
+            f"sum_by_expert[{id_type}]",
+            _sum_kernel,
+            whole | {"offsets": f"*{id_type}", "sums": f"*{values}", "totals": f"*{values}"} | ends,
+            tile,
+            ("rows", "weights", "ids", "offsets", "sums", "totals", *sizes),
+            num_warps,
+        )
+        yield KernelForm(
+            f"row_dots[{id_type}]",
+            _dots_kernel,
+            {"left": f"*{values}", "table": f"*{values}", "ids": f"*{id_type}", "dots": f"*{values}"} | ends,
+            {"PAIRS": DOT_PAIRS, "COLUMNS": DOT_COLUMNS},
+            ("left", "table", "ids", "dots", *sizes),
+            4,
+        )
+
+
+def _tile(width: int) -> tuple[int, int]:
+    """Columns of a program and its warps: the largest of 512, 256 and 128 columns that masks the fewest columns."""
+    columns = min((512, 256, 128), key=lambda size: -width % size)
+    return columns, columns // COLUMNS_PER_WARP
 
 
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -76,48 +152,110 @@ def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> t
     If matrix products are in bfloat16 (``torch.autocast``), they only select the experts. The K scores of the selected
     experts are then recomputed in float32, so rounding affects only near ties.
     """
-    # A fused product and top-k would have to beat the vendor's product, which takes nearly all of the time.
-    scores_TN = torch.addmm(bias_N, x_TI, weight_NI.T)
-    values_TK, indices_TK = scores_TN.topk(k, dim=1)
-    if scores_TN.dtype == x_TI.dtype:
+    tokens = max(1, SCORES_AT_A_TIME // len(weight_NI))
+    blocks = [blocked_topk(torch.addmm(bias_N, x_BI, weight_NI.T), k) for x_BI in x_TI.split(tokens)]
+    values_TK, indices_TK = (torch.cat(parts) for parts in zip(*blocks, strict=True))
+    if values_TK.dtype == x_TI.dtype:
         return values_TK, indices_TK
     exact_TK = row_dots(x_TI, weight_NI, indices_TK) + bias_N[indices_TK]
     order_TK = exact_TK.argsort(dim=1, descending=True, stable=True)
     return exact_TK.gather(1, order_TK), indices_TK.gather(1, order_TK)
 
 
+def blocked_topk(scores_TN: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and columns of the K largest scores of each row, largest first, in one pass over the scores.
+
+    A block that holds one of the K largest has a maximum that is at least as large, and so are at most K blocks. So the
+    K blocks with the largest maxima hold the K largest, whereas ``topk`` reads all scores several times.
+    """
+    count = scores_TN.shape[1]
+    size = 1 << isqrt(count // k).bit_length()  # near sqrt(N / K), for which maxima and candidates are fewest
+    blocks = count // size
+    if count < MIN_BLOCKED_EXPERTS or blocks <= k:
+        return scores_TN.topk(k, dim=1)
+    whole_TN, rest_TR = scores_TN.split((blocks * size, count % size), dim=1)
+    whole_TNB = whole_TN.unflatten(1, (blocks, size))
+    best_TK = whole_TNB.amax(dim=2).topk(k, dim=1, sorted=False).indices
+    candidates_TKB = whole_TNB.gather(1, best_TK.unsqueeze(2).expand(-1, -1, size))
+    values_TK, places_TK = torch.cat((candidates_TKB.flatten(1), rest_TR), dim=1).topk(k, dim=1)
+    starts_TK = F.pad(best_TK, (0, 1), value=blocks) * size  # the rest follows the candidates
+    return values_TK, starts_TK.gather(1, places_TK // size) + places_TK % size
+
+
 def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor:
-    """Weighted sum of the rows of each token's experts, [T, W]."""
-    weights_TK, indices_TK, table_NW = weights_TK.contiguous(), indices_TK.contiguous(), table_NW.contiguous()
-    tokens, k = indices_TK.shape
-    width = table_NW.shape[1]
-    mixed_TW = table_NW.new_empty(tokens, width)
-    grid = (tokens, triton.cdiv(width, COLUMNS))
-    _mix_kernel[grid](weights_TK, indices_TK, table_NW, mixed_TW, k, width, COLUMNS=COLUMNS)
+    """Weighted sum of the rows of each token's experts, [T, W].
+
+    Raises:
+        ValueError: the tensors do not fit together.
+    """
+    _check_pairs(weights_TK, indices_TK, table_NW)
+    mixed_TW = table_NW.new_empty(len(indices_TK), table_NW.shape[1])
+    _sum(table_NW, weights_TK.contiguous(), indices_TK.contiguous(), None, mixed_TW, None, indices_TK.shape[1])
     return mixed_TW
 
 
 def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
-    """Dot product of each token's row with the table row of each of its experts, [T, K]."""
+    """Dot product of each token's row with the table row of each of its experts, [T, K].
+
+    Raises:
+        ValueError: the tensors do not fit together.
+    """
+    _check_pairs(left_TW, indices_TK, table_NW)
+    if left_TW.shape[1] != table_NW.shape[1]:
+        raise ValueError(f"Rows must have one width, but have {left_TW.shape[1]} and {table_NW.shape[1]} columns.")
     left_TW, table_NW, indices_TK = left_TW.contiguous(), table_NW.contiguous(), indices_TK.contiguous()
     tokens, k = indices_TK.shape
     dots_TK = left_TW.new_empty(tokens, k)
-    grid = (tokens, triton.cdiv(k, PAIRS))
-    _dots_kernel[grid](left_TW, table_NW, indices_TK, dots_TK, k, table_NW.shape[1], PAIRS=PAIRS, COLUMNS=COLUMNS)
+    grid = (tokens, triton.cdiv(k, DOT_PAIRS))
+    if dots_TK.numel():
+        with torch.cuda.device_of(table_NW):  # Triton launches on the thread's current device
+            _dots_kernel[grid](
+                left_TW, table_NW, indices_TK, dots_TK, k, table_NW.shape[1], PAIRS=DOT_PAIRS, COLUMNS=DOT_COLUMNS
+            )
     return dots_TK
 
 
-def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, indices_TK: Tensor, num_experts: int) -> Tensor:
-    """Weighted sum of the rows of each expert's tokens, [N, W]."""
-    rows_TW, weights_TK = rows_TW.contiguous(), weights_TK.contiguous()
-    width = rows_TW.shape[1]
-    sorted_P, order_P = indices_TK.reshape(-1).sort(stable=True)
-    # bincount would synchronise with the GPU to determine its size.
-    bounds_N1 = torch.arange(num_experts + 1, device=sorted_P.device, dtype=sorted_P.dtype)
-    offsets_N1 = torch.searchsorted(sorted_P, bounds_N1)
-    sums_NW = rows_TW.new_empty(num_experts, width)
-    grid = (num_experts, triton.cdiv(width, COLUMNS))
-    _sum_kernel[grid](
-        rows_TW, weights_TK, order_P, offsets_N1, sums_NW, indices_TK.shape[1], width, PAIRS=PAIRS, COLUMNS=COLUMNS
-    )
-    return sums_NW
+def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> tuple[Tensor, Tensor]:
+    """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N].
+
+    Raises:
+        ValueError: the tensors do not fit together.
+    """
+    _check_pairs(weights_TK, pairs.tokens_P, rows_TW)
+    num_experts = len(pairs.offsets_N1) - 1
+    sums_NW, totals_N = rows_TW.new_empty(num_experts, rows_TW.shape[1]), rows_TW.new_empty(num_experts)
+    weights_P = weights_TK.reshape(-1)[pairs.order_P]
+    _sum(rows_TW, weights_P, pairs.tokens_P, pairs.offsets_N1, sums_NW, totals_N, 0)
+    return sums_NW, totals_N
+
+
+def _sum(
+    rows: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor | None, sums: Tensor, totals: Tensor | None, k: int
+) -> None:
+    segments, width = sums.shape
+    columns, num_warps = _tile(width)
+    if segments == 0:
+        return
+    with torch.cuda.device_of(sums):  # Triton launches on the thread's current device
+        _sum_kernel[(segments, max(1, triton.cdiv(width, columns)))](
+            rows.contiguous(), weights, ids, offsets, sums, totals, k, width,
+            PAIRS=PAIRS, COLUMNS=columns, num_warps=num_warps,
+        )  # fmt: skip
+
+
+def _check_pairs(values: Tensor, ids: Tensor, rows: Tensor) -> None:
+    """Check what the kernels rely on without looking at values, which would wait for the GPU.
+
+    Raises:
+        ValueError: see the texts.
+    """
+    if len({values.device, ids.device, rows.device}) > 1:
+        raise ValueError(f"Tensors must be on one device, but are on {values.device}, {ids.device} and {rows.device}.")
+    if ids.dtype not in (torch.int32, torch.int64):
+        raise ValueError(f"Ids must be int32 or int64, but are {ids.dtype}.")
+    for tensor in (values, rows):
+        if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+            raise ValueError(f"The kernels sum in float32, so they do not take {tensor.dtype}. Use torch_ops.")
+    if rows.dim() != 2 or values.dim() != 2 or (ids.dim() == 2 and len(values) != len(ids)):
+        shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (values, ids, rows))
+        raise ValueError(f"Expected [T, …], [T, K] and [N, W], but the shapes are {shapes}.")

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mxd.trainer.layers import ops as kernels
 from mxd.trainer.layers.ops import torch_ops, triton_ops
+from mxd.trainer.layers.ops.torch_ops import pairs_by_expert
 
 OPS = pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
 
@@ -170,3 +171,133 @@ def test_no_tensor_of_size_t_by_n_is_saved_for_backward() -> None:
         coefficients_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
         kernels.mix(coefficients_TK, indices_TK, inputs[3])
     assert max(kept) == 999 * 8
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    tokens=st.integers(0, 5),
+    num_experts=st.integers(4096, 9000),
+    k=st.integers(1, 40),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16]),
+    seed=st.integers(0, 10_000),
+)
+def test_blocked_topk_finds_the_largest_scores(
+    tokens: int, num_experts: int, k: int, dtype: torch.dtype, seed: int
+) -> None:
+    """In bfloat16 there are many ties, so values are compared, and ids only as places of these values."""
+    scores_TN = torch.randn(tokens, num_experts, generator=torch.Generator().manual_seed(seed)).to(dtype)
+    values_TK, ids_TK = triton_ops.blocked_topk(scores_TN, k)
+    assert torch.equal(values_TK, scores_TN.topk(k, dim=1).values)
+    assert torch.equal(values_TK, scores_TN.gather(1, ids_TK))
+    assert all(len(set(ids)) == k for ids in ids_TK.tolist())
+
+
+def test_a_block_of_scores_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, weight, bias, _ = (value.detach() for value in random_inputs(9, 50, (32, 1), 0.0, 0, torch.float32))
+    whole = triton_ops.largest_scores(x, weight, bias, 4)
+    monkeypatch.setattr(triton_ops, "SCORES_AT_A_TIME", 100)  # two tokens
+    for part, expected in zip(triton_ops.largest_scores(x, weight, bias, 4), whole, strict=True):
+        torch.testing.assert_close(part, expected)
+
+
+@OPS
+@pytest.mark.parametrize(("tokens", "num_experts", "k"), [(0, 5, 3), (3, 1, 1), (0, 1, 1)])
+def test_no_tokens_and_one_expert(ops: ModuleType, tokens: int, num_experts: int, k: int) -> None:
+    inputs = random_inputs(tokens, num_experts, (7, 9), 0.0, 0, torch.float32)
+    with using(ops):
+        assert_equal_to_dense(inputs, k)
+
+
+@OPS
+def test_sums_by_expert_with_half_precision_and_both_types_of_ids(ops: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, weights = torch.randn(40, 24, generator=generator), torch.rand(40, 4, generator=generator)
+    indices = torch.randint(0, 9, (40, 4), generator=generator)
+    one_hot_TKN = torch.nn.functional.one_hot(indices, 12).double()
+    weights_TN = (one_hot_TKN * weights.unsqueeze(2)).sum(dim=1)
+    for ids in (indices, indices.int()):
+        sums_NW, totals_N = ops.sum_by_expert(rows, weights, pairs_by_expert(ids, 12))
+        torch.testing.assert_close(sums_NW, (weights_TN.T @ rows.double()).float())
+        torch.testing.assert_close(totals_N, weights_TN.sum(dim=0).float())
+        assert not sums_NW[9:].any()  # experts without tokens
+    halves = triton_ops.sum_by_expert(rows.bfloat16(), weights.bfloat16(), pairs_by_expert(indices, 12))
+    torch.testing.assert_close(halves[0].double(), weights_TN.T @ rows.double(), rtol=0.02, atol=0.1)
+
+
+def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs = random_inputs(6, 20, (7, 9), 0.0, 0, torch.float32)
+    sorts: list[int] = []
+
+    def counted(indices_TK: Tensor, num_experts: int) -> torch_ops.PairsByExpert:
+        sorts.append(num_experts)
+        return pairs_by_expert(indices_TK, num_experts)
+
+    monkeypatch.setattr(kernels, "pairs_by_expert", counted)
+    coefficients_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 3)
+    kernels.mix(coefficients_TK, indices_TK, inputs[3]).sum().backward()
+    assert sorts == [20]
+    # A table with another number of experts needs its own offsets.
+    larger = torch.ones(25, 9, requires_grad=True)
+    kernels.mix(coefficients_TK.detach(), indices_TK, larger).sum().backward()
+    assert sorts == [20, 25]
+    assert larger.grad is not None
+    assert not larger.grad[20:].any()
+
+
+def test_float64_is_not_left_to_kernels_that_sum_in_float32() -> None:
+    class Cuda:
+        is_cuda = True
+        dtype = torch.float64
+
+    assert kernels.ops_for(Cuda()) is torch_ops  # type: ignore[arg-type]
+
+
+def test_kernels_launch_on_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Tensor] = []
+    device_of = torch.cuda.device_of
+
+    def recorded(tensor: Tensor) -> torch.cuda.device_of:
+        seen.append(tensor)
+        return device_of(tensor)
+
+    monkeypatch.setattr(torch.cuda, "device_of", recorded)
+    table, weights, ids = torch.ones(5, 8), torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)
+    triton_ops.mix_rows(weights, ids, table)
+    triton_ops.row_dots(torch.ones(2, 8), table, ids)
+    triton_ops.sum_by_expert(torch.ones(2, 8), weights, pairs_by_expert(ids, 5))
+    assert len(seen) == 3
+    assert seen[0].shape == (2, 8)
+
+
+@pytest.mark.parametrize(
+    ("values", "ids", "table", "message"),
+    [
+        (torch.ones(2, 3, device="meta"), torch.zeros(2, 3).long(), torch.ones(5, 8), "one device, .* meta, cpu and"),
+        (torch.ones(2, 3), torch.zeros(2, 3), torch.ones(5, 8), "int32 or int64, but are torch.float32"),
+        (torch.ones(2, 3), torch.zeros(2, 3).long(), torch.ones(5, 8).double(), "do not take torch.float64"),
+        (torch.ones(3, 3), torch.zeros(2, 3).long(), torch.ones(5, 8), r"the shapes are \(3, 3\), \(2, 3\), \(5, 8\)"),
+        (torch.ones(2, 3), torch.zeros(2, 3).long(), torch.ones(5), r"shapes are .* \(5,\)"),
+    ],
+)
+def test_kernels_check_what_they_require(values: Tensor, ids: Tensor, table: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        triton_ops.mix_rows(values, ids, table)
+    with pytest.raises(ValueError, match="one width, but have 9 and 8"):
+        triton_ops.row_dots(torch.ones(2, 9), torch.ones(5, 8), torch.zeros(2, 3).long())
+
+
+def test_tables_that_are_not_contiguous() -> None:
+    table = torch.arange(40.0).view(8, 5).T  # [5, 8]
+    weights, ids = torch.ones(3, 2).T, torch.tensor([[0, 1, 2], [4, 4, 3]])
+    assert torch.equal(triton_ops.mix_rows(weights, ids, table), torch_ops.mix_rows(weights, ids, table.contiguous()))
+
+
+@pytest.mark.parametrize("width", [1, 130, 576, 768, 3072])
+def test_every_kernel_that_is_called_has_a_form_to_compile(width: int) -> None:
+    forms = {form.name: form for form in triton_ops.kernel_forms(width)}
+    assert {name.partition("[")[0] for name in forms} == {"mix_rows", "row_dots", "sum_by_expert"}
+    for form in forms.values():
+        constants = {name for name, kind in form.signature.items() if kind == "constexpr"}
+        assert constants == form.constants.keys()
+        assert list(form.signature) == form.kernel.arg_names
+        assert set(form.divisible) <= form.signature.keys() - constants
