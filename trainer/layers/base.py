@@ -51,6 +51,8 @@ class LayerOutput(NamedTuple):
     routing: Routing
     dense_TM: Tensor
     """Result of ``SparseLayer.dense_output``."""
+    mixing_TM: Tensor
+    """Result of ``SparseLayer.mixing``."""
 
 
 class SparseLayer(nn.Module, ABC):
@@ -139,9 +141,9 @@ class SparseLayer(nn.Module, ABC):
     def dense_output(self, x_TI: Tensor) -> Tensor:
         """Part of the output that needs no routing, [T, M]: z D of an MxD, x W_skip, or nothing."""
 
-    @abstractmethod
     def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """Output [T, O] for a routing, which may be edited."""
+        return self.decode_mixed(dense_TM, self.mixing(routing))
 
     @abstractmethod
     def mixing(self, routing: Routing) -> Tensor:
@@ -149,7 +151,7 @@ class SparseLayer(nn.Module, ABC):
 
     @abstractmethod
     def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
-        """Output [T, O] for a mixing. For the mixing of a routing it equals ``decode``."""
+        """Output [T, O] for the mixing of a routing."""
 
     @property
     def output_projection(self) -> Tensor | None:
@@ -181,8 +183,8 @@ class SparseLayer(nn.Module, ABC):
         else:
             assert self.shards is None
             routing = Routing(*self.gate.choose(x_TI, min(k, self.config.num_experts)))
-        dense_TM = self.dense_output(x_TI)
-        return LayerOutput(self.decode(dense_TM, routing), routing, dense_TM)
+        dense_TM, mixing_TM = self.dense_output(x_TI), self.mixing(routing)
+        return LayerOutput(self.decode_mixed(dense_TM, mixing_TM), routing, dense_TM, mixing_TM)
 
     def unsharded(self) -> SparseLayer:
         """The layer with all experts: itself, or gathered from all processes, which must all call this."""

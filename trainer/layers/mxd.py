@@ -105,9 +105,6 @@ class MxD(SparseLayer):
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
 
-    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        return self.decode_mixed(dense_TM, self.mixing(routing))
-
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # In chunks of tokens, so that no [T, K, O] tensor is built.
         tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])

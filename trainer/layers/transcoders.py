@@ -54,9 +54,6 @@ class Transcoder(SparseLayer):
         """Contribution of the experts, [T, O]; independent of the input."""
         return self.mixing(routing)
 
-    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        return self.contribution(dense_TM, routing) + self.output_bias
-
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
         """‖a_n W_dec,n‖, [T, K]."""
         norms_N: Tensor = self.direction_NO.norm(dim=1)
@@ -81,9 +78,6 @@ class SkipTranscoder(Transcoder):
 
     def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
         return super().decode_mixed(dense_TM, mixing_TM) + dense_TM
-
-    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        return super().decode(dense_TM, routing) + dense_TM
 
 
 class Autoencoder(Transcoder):

@@ -176,7 +176,7 @@ class LayerTrainer:
         if self.layer.shards is not None:
             self._average_gradients()
         self.apply_gradients(output.routing, errors[-1].detach())
-        self._track_mixing_centre(output.routing)
+        self._track_mixing_centre(output.mixing_TM)
         if self.step == self.total_steps and self.layer.shards is None:
             self.routing_share = output_routing_share(self.layer, batch.inputs_for(self.layer), batch.output_TO)
         return output
@@ -222,11 +222,11 @@ class LayerTrainer:
             self.layer.batch_mean = None
 
     @torch.no_grad()
-    def _track_mixing_centre(self, routing: Routing) -> None:
+    def _track_mixing_centre(self, mixing_TM: Tensor) -> None:
         """Update the running centre of a layer with centred mixing; at first it is the mean over all steps."""
         if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
             centre_M = self.layer.mixing_centre_M
-            batch_M = spatial_median(self.layer.mixing(routing), centre_M, self.group.mean_over_tokens)
+            batch_M = spatial_median(mixing_TM, centre_M, self.group.mean_over_tokens)
             centre_M.lerp_(batch_M, max(1 - CENTRE_DECAY, 1 / self.step))
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:

@@ -7,6 +7,7 @@ from typing import get_args
 
 import pytest
 import torch
+from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from mxd.trainer.config import (
@@ -23,6 +24,7 @@ from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.gates import blocked_topk as blocks
 from mxd.trainer.layers.metrics import active_counts
+from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
 
@@ -52,6 +54,7 @@ def small_trainer(
             encoder="mlp",
             min_k=min_k,
             rank=3 if method_traits(method).rank else None,
+            mixing=method_traits(method).mixing,
             gate=GateConfig(gate=gate),
         )
     )
@@ -112,3 +115,24 @@ def test_fake_tensors_detect_synchronisation() -> None:
 def test_inactive_experts_are_not_counted() -> None:
     routing = Routing(torch.tensor([[2.0, 0.0], [1.0, 0.5]]), torch.tensor([[3, 1], [3, 0]]))
     assert active_counts(routing, 5).tolist() == [1, 0, 0, 2, 0]
+
+
+def test_the_running_centre_is_that_of_the_steps_own_mixing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mixing is computed once per step; the first step's centre is its spatial median."""
+    trainer = small_trainer("mxd", RegularizationConfig())
+    assert isinstance(trainer.layer, MxD)
+    calls: list[Routing] = []
+    mixing = type(trainer.layer).mixing
+
+    def counted(layer: MxD, routing: Routing) -> Tensor:
+        calls.append(routing)
+        return mixing(layer, routing)
+
+    monkeypatch.setattr(type(trainer.layer), "mixing", counted)
+    table_NO = trainer.layer.scaling_NO.detach().clone()
+    output = trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
+    assert len(calls) == 1
+    dense_TN = torch.zeros(TOKENS, EXPERTS).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
+    torch.testing.assert_close(output.mixing_TM, dense_TN @ table_NO)
+    centre_M = spatial_median(dense_TN @ table_NO, torch.zeros(WIDTH))
+    torch.testing.assert_close(trainer.layer.mixing_centre_M, centre_M)

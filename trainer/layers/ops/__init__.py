@@ -26,9 +26,13 @@ from mxd.trainer.layers.ops.torch_ops import PairsByExpert, pairs_by_expert
 
 
 def ops_for(tensor: Tensor) -> ModuleType:
-    """The fastest implementation for the device of ``tensor``. The kernels sum in float32, so not for float64."""
-    has_kernels = tensor.is_cuda and tensor.dtype != torch.float64 and find_spec("triton") is not None
-    return _triton_ops() if has_kernels else torch_ops
+    """The fastest implementation for a tensor. The kernels sum in float32, so float64 is left to PyTorch."""
+    return torch_ops if tensor.dtype == torch.float64 else ops_on(tensor.device)
+
+
+def ops_on(device: torch.device) -> ModuleType:
+    """The fastest implementation on a device."""
+    return _triton_ops() if device.type == "cuda" and find_spec("triton") is not None else torch_ops
 
 
 @cache

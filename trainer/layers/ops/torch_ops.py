@@ -22,12 +22,17 @@ PAIRS_AT_A_TIME = 1 << 11
 """Number of table rows that are gathered at once: 6 MB for 768 float32 values each."""
 
 
+def tokens_at_a_time(num_experts: int) -> int:
+    """Number of tokens whose scores are in memory at once."""
+    return max(MIN_TOKENS_AT_A_TIME, SCORES_AT_A_TIME // num_experts)
+
+
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
 
     Under autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those.
     """
-    tokens = max(MIN_TOKENS_AT_A_TIME, SCORES_AT_A_TIME // len(weight_NI))
+    tokens = tokens_at_a_time(len(weight_NI))
     blocks = [torch.addmm(bias_N, x_BI, weight_NI.T).topk(k, dim=1) for x_BI in x_TI.split(tokens)]
     values, ids = zip(*blocks, strict=True)
     return torch.cat(values), torch.cat(ids)

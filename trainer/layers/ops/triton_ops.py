@@ -146,13 +146,18 @@ def _tile(width: int) -> tuple[int, int]:
     return columns, columns // COLUMNS_PER_WARP
 
 
+def tokens_at_a_time(num_experts: int) -> int:
+    """Number of tokens whose scores are in memory at once."""
+    return max(1, SCORES_AT_A_TIME // num_experts)
+
+
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
 
     If matrix products are in bfloat16 (``torch.autocast``), they only select the experts. The K scores of the selected
     experts are then recomputed in float32, so rounding affects only near ties.
     """
-    tokens = max(1, SCORES_AT_A_TIME // len(weight_NI))
+    tokens = tokens_at_a_time(len(weight_NI))
     blocks = [blocked_topk(torch.addmm(bias_N, x_BI, weight_NI.T), k) for x_BI in x_TI.split(tokens)]
     values_TK, indices_TK = (torch.cat(parts) for parts in zip(*blocks, strict=True))
     if values_TK.dtype == x_TI.dtype:

@@ -48,4 +48,4 @@ def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> Nes
     ]
     mixings = torch.stack(parts).cumsum(dim=0)
     outputs = tuple(layer.decode_mixed(dense_TM, mixing_TM) for mixing_TM in mixings)
-    return NestedOutput(LayerOutput(outputs[-1], routing, dense_TM), outputs)
+    return NestedOutput(LayerOutput(outputs[-1], routing, dense_TM, mixings[-1]), outputs)

@@ -65,9 +65,6 @@ class Molt(SparseLayer):
         output_TO: Tensor = self.writer(mixing_TM * dense_TM) + self.output_bias
         return output_TO
 
-    def decode(self, dense_TM: Tensor, routing: Routing) -> Tensor:
-        return self.contribution(dense_TM, routing) + self.output_bias
-
     @property
     def output_projection(self) -> Tensor:
         """The U_t of all transforms."""

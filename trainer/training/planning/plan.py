@@ -18,7 +18,7 @@ from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWA
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import choose_device, load_outline
-from mxd.trainer.layers.ops.torch_ops import MIN_TOKENS_AT_A_TIME, SCORES_AT_A_TIME
+from mxd.trainer.layers.ops import ops_on
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config
 from mxd.trainer.training.matmul_precision import product_dtype
 from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
@@ -125,15 +125,15 @@ class PlannedTraining:
     def _sizes(self, configs: Sequence[TrainConfig]) -> list[LayerSizes]:
         return [LayerSizes.from_config(build_layer_config(config, self.architecture)) for config in configs]
 
-    @staticmethod
-    def step_bytes(sizes: LayerSizes, batch: int) -> int:
-        """Memory of a step: tensors kept for the backward pass, and a block of gate scores."""
-        all_scores = batch * sizes.gate_sizes.scores
-        block = max(SCORES_AT_A_TIME, MIN_TOKENS_AT_A_TIME * sizes.gate_sizes.scores)
-        scores = 4 * all_scores if sizes.routes_all_experts else min(all_scores, block)
+    def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
+        """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
+        scored = sizes.gate_sizes.scores
+        tokens = batch if sizes.routes_all_experts else min(batch, ops_on(self.setup.device).tokens_at_a_time(scored))
+        # All copies that a routing of all experts keeps; otherwise the scores, and what selects the largest.
+        scores = (8 if sizes.routes_all_experts else 2) * tokens * scored
         columns = max_active(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
-        return FLOAT32 * (2 * scores + batch * (rows + 6 * (sizes.rank or 0)))
+        return FLOAT32 * (scores + batch * (rows + 6 * (sizes.rank or 0)))
 
 
 def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPlan:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -244,21 +245,26 @@ def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -
     assert not larger.grad[20:].any()
 
 
-def test_float64_is_not_left_to_kernels_that_sum_in_float32() -> None:
-    class Cuda:
-        is_cuda = True
-        dtype = torch.float64
+def test_float64_is_not_left_to_kernels_that_sum_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "ops_on", lambda _device: triton_ops)
+    assert kernels.ops_for(torch.zeros(1)) is triton_ops
+    assert kernels.ops_for(torch.zeros(1, dtype=torch.float64)) is torch_ops
 
-    assert kernels.ops_for(Cuda()) is torch_ops  # type: ignore[arg-type]
+
+def test_implementation_of_a_device() -> None:
+    assert kernels.ops_on(torch.device("cuda:1")) is triton_ops
+    assert kernels.ops_on(torch.device("cpu")) is torch_ops
+    assert kernels.ops_on(torch.device("mps")) is torch_ops
 
 
 def test_kernels_launch_on_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Tensor] = []
-    device_of = torch.cuda.device_of
+    device_of: Any = torch.cuda.device_of
 
-    def recorded(tensor: Tensor) -> torch.cuda.device_of:
+    def recorded(tensor: Tensor) -> AbstractContextManager[None]:
         seen.append(tensor)
-        return device_of(tensor)
+        context: AbstractContextManager[None] = device_of(tensor)
+        return context
 
     monkeypatch.setattr(torch.cuda, "device_of", recorded)
     table, weights, ids = torch.ones(5, 8), torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)

@@ -13,6 +13,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.planning import plan as planning
+from mxd.trainer.training.planning.cost_model import LayerSizes
 from mxd.trainer.training.planning.device_benchmark import DeviceRates, Product
 from mxd.trainer.training.planning.plan import PlannedTraining, TrainSetup, check_fits_memory, plan_training
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
@@ -170,3 +171,19 @@ def test_a_model_with_weights_has_the_same_plan(tmp_path: Path) -> None:
     whole = plan_training([config(saved_language_model(tmp_path / "whole"))], CPU)
     assert outlined.layers == whole.layers
     assert outlined.language_model_parameters == whole.language_model_parameters
+
+
+def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path) -> None:
+    """GPT-2's layer: a CPU holds 4M scores at a time, a GPU those of all 4,096 tokens."""
+    config(tmp_path)  # saves the model's config
+    planned = {
+        device: PlannedTraining([config(tmp_path)], TrainSetup(torch.device(device))) for device in ("cpu", "cuda")
+    }
+    sizes = LayerSizes(768, 3072, 768, 21_490, 32, readers=1)
+    extra = planned["cuda"].step_bytes(sizes, 4096) - planned["cpu"].step_bytes(sizes, 4096)
+    assert extra == 4 * 2 * 21_490 * (4096 - (1 << 22) // 21_490)
+    # Llama-3.2-3B with 32,768 tokens per step: at most half a billion scores.
+    large = LayerSizes(3072, 8192, 3072, 86_015, 32, readers=2)
+    fewer, more = (planned["cuda"].step_bytes(large, batch) for batch in (8192, 32_768))
+    rows = 4 * (2 * 3072 + 6 * 3072 + 3 * 2 * 8192 + 6 * 32)
+    assert more - fewer == rows * (32_768 - 8192)
