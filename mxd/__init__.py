@@ -10,14 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mxd.api.contrasts import contrast
-    from mxd.api.inference import explain_edges, generate, route, trace
-    from mxd.api.layer import Layer, MxD, Transcoder
-    from mxd.api.loading import load
-    from mxd.api.measurements import evaluate, index
-    from mxd.api.models import load_model
+    from mxd.api.functions import contrast, evaluate, explain_edges, generate, index, route, trace
+    from mxd.api.layer import Layer, MxD, Transcoder, load
     from mxd.api.serving import serve
-    from mxd.api.training import train
+    from mxd.api.training import load_model, train
     from mxd.trainer.errors import UserError
 
     __version__: str
@@ -46,16 +42,16 @@ _HOMES = {
     "MxD": "mxd.api.layer",
     "Transcoder": "mxd.api.layer",
     "UserError": "mxd.trainer.errors",
-    "contrast": "mxd.api.contrasts",
-    "evaluate": "mxd.api.measurements",
-    "explain_edges": "mxd.api.inference",
-    "generate": "mxd.api.inference",
-    "index": "mxd.api.measurements",
-    "load": "mxd.api.loading",
-    "load_model": "mxd.api.models",
-    "route": "mxd.api.inference",
+    "contrast": "mxd.api.functions",
+    "evaluate": "mxd.api.functions",
+    "explain_edges": "mxd.api.functions",
+    "generate": "mxd.api.functions",
+    "index": "mxd.api.functions",
+    "load": "mxd.api.layer",
+    "load_model": "mxd.api.training",
+    "route": "mxd.api.functions",
     "serve": "mxd.api.serving",
-    "trace": "mxd.api.inference",
+    "trace": "mxd.api.functions",
     "train": "mxd.api.training",
 }
 

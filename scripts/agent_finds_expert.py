@@ -19,7 +19,7 @@ from typing import Any
 
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.commands.demo import demo_database_url
+from mxd.backend.database.demo import demo_database_url
 from mxd.trainer.config import SAMPLE
 
 

@@ -28,9 +28,9 @@ from typing import Any
 from sqlalchemy import Engine, delete, func, select, update
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.commands.demo import DATABASE_FILE
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
+from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas import SteeringRequest
 from mxd.trainer.config.privacy import SUBJECT

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-MAX_FILE_LINES = 420
+MAX_FILE_LINES = 620
 MAX_FUNCTION_LINES = 60
 SOURCE_FOLDERS = ("mxd", "trainer", "backend", "benchmarks", "frontend/src", "tests", "scripts", "results")
 SOURCE_SUFFIXES = {".py", ".ts", ".tsx", ".css", ".sh"}

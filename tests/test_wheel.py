@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.commands import demo
+from mxd.backend.database import demo
 from mxd.trainer.config import SAMPLE
 from tests.test_structure import ROOT, tracked
 

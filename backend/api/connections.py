@@ -9,20 +9,24 @@ from __future__ import annotations
 import ipaddress
 import json
 import resource
+import socket
 from asyncio import BaseTransport, TimerHandle, Transport
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
+import uvicorn
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mxd.backend.settings import Settings, is_loopback
 from mxd.trainer.utils.overrides import check_overrides
 
+SHUTDOWN_TIMEOUT_S = 2
 OTHER_DESCRIPTORS = 256
 """File descriptors kept for files, the database and the listening socket."""
 RETRY_AFTER_S = 10
@@ -282,3 +286,18 @@ def _is_answering(cycle: RequestResponseCycle | None) -> bool:
 def limited_protocol(limits: ConnectionLimits) -> partial[LimitedProtocol]:
     """Return the protocol of one server, for ``uvicorn.Config(http=…)``."""
     return partial(LimitedProtocol, limits, OpenConnections(limits))
+
+
+@check_overrides
+class Server(uvicorn.Server):
+    """uvicorn's server, which reports when it accepts requests."""
+
+    def __init__(self, config: uvicorn.Config, when_ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._when_ready = when_ready
+
+    @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._when_ready()

@@ -1,29 +1,31 @@
-"""Edits in a user's own loop: their Python forms, and the position of every token in a text that grows in the loop.
+"""Edits in a user's own loop: their Python forms, the position of every token in a text that grows in the loop, and the
+output of an MLP with them.
 
-Shapes: B rows, T tokens of a forward pass.
+Shapes: B rows, T tokens of a forward pass, I input width, O output width, P tokens that are computed, K active experts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import ValidationError
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from mxd.trainer.config import Edit
+from mxd.api.loading import resolve_medians
+from mxd.trainer.config import Edit, SteeringMode
 from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.conditions import TextProgress
-from mxd.trainer.inference.edits import EditPlan
+from mxd.trainer.inference.edits import EditPlan, edit_routing
 from mxd.trainer.inference.steering import edit_plans
+from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.tokenizer import TokenStream
-
-if TYPE_CHECKING:
-    from mxd.api.layer import Layer
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.run import Run
 
 Change = float | Literal["ablate"] | tuple[Literal["add", "scale", "set"], float]
 """Change of a gate activation. A number is added, in units of the expert's 99th-percentile activation. ``"ablate"``
@@ -65,16 +67,14 @@ def _parse_change(expert: int, change: Change) -> Edit:
         ) from error
 
 
-def edit_plan(layer: Layer, edits: Edits) -> EditPlan:
-    """Check edits of one layer; medians in gate tests are read from its index.
+def edit_plan(run: Run, edits: Edits) -> EditPlan:
+    """Check edits of one run; medians in gate tests are read from its index.
 
     Raises:
         UserError: an edit is invalid, names an unknown expert or another run, or needs an index that does not exist.
     """
-    from mxd.api.results import resolve_medians
-
-    parsed = resolve_medians(layer.run, parse_edits(edits))
-    return edit_plans([layer.run], parsed, {layer.name: layer.run.units})[layer.layer]
+    parsed = resolve_medians(run, parse_edits(edits))
+    return edit_plans([run], parsed, {run.name: run.units})[run.config.layer]
 
 
 class GrowingText:
@@ -84,8 +84,8 @@ class GrowingText:
     is the last token of a pass that repeats the previous text and adds one, as in a loop without a cache.
     """
 
-    def __init__(self, layer: Layer, plan: EditPlan) -> None:
-        self._layer, self._plan = layer, plan
+    def __init__(self, run: Run, plan: EditPlan) -> None:
+        self._run, self._plan = run, plan
         self._texts = frozenset(edit.when.until for edit in plan.edits if edit.when and edit.when.until)
         self._ids_BT = torch.zeros(0, 0, dtype=torch.long)
         self._prompt = self._start = self._length = 0
@@ -124,7 +124,7 @@ class GrowingText:
 
     @cached_property
     def _tokenizer(self) -> Any:
-        return self._layer.run.tokenizer
+        return self._run.tokenizer
 
     def _repeats(self, ids_BT: Tensor) -> bool:
         known = self._ids_BT
@@ -156,3 +156,44 @@ class GrowingText:
         distinct = list({id(plan): plan for plan in plans_P if plan}.values())
         index = {id(plan): number for number, plan in enumerate(distinct)}
         return distinct, torch.tensor([index.get(id(plan), len(distinct)) for plan in plans_P])
+
+
+class LayerFunction:
+    """Output of an MLP computed with a layer: the layer's, or the MLP's own plus the difference that edits make."""
+
+    def __init__(self, core: SparseLayer, mode: SteeringMode, plan: EditPlan, text: GrowingText | None) -> None:
+        """``text`` tells the positions of the tokens, if the plan depends on them."""
+        self.core = core
+        self.mode = mode
+        self.plan = plan
+        self.text = text
+
+    def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        """Output [B, T, O], of the dtype and on the device of the MLP's input."""
+        original = mlp() if self.mode == "residual" or self.core.reads == "mlp-output" else None
+        inputs = original if self.core.reads == "mlp-output" else x_BTI
+        assert inputs is not None
+        x_PI = like_weights(inputs.reshape(-1, inputs.shape[-1]), self.core)
+        routing, dense_PM = self.core.route(x_PI), self.core.dense_output(x_PI)
+        change_PO: Tensor | None = None
+        plans, plan_of_P = self._plans(len(x_PI))
+        if plans:
+            change_PO = self.core.contribution(dense_PM, edit_routing(plans, plan_of_P.to(x_PI.device), routing))
+        if self.mode == "replace":
+            replaced_PO = self.core.decode(dense_PM, routing)
+            output_PO = replaced_PO if change_PO is None else replaced_PO + change_PO
+            return output_PO.to(x_BTI).reshape(*x_BTI.shape[:-1], -1)
+        assert original is not None
+        return original if change_PO is None else original + change_PO.to(original).reshape(original.shape)
+
+    def _plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
+        """Distinct plans, and the index of each token's plan, [P]."""
+        if self.text is not None:
+            return self.text.plans(tokens)
+        return [self.plan] if self.plan.edits else [], torch.zeros(tokens, dtype=torch.int64)
+
+
+def like_weights(x_TI: Tensor, core: SparseLayer) -> Tensor:
+    """Return activations on the device and with the dtype of a layer's weights."""
+    weight = next(core.parameters())
+    return x_TI.to(weight.device, weight.dtype)

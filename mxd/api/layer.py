@@ -1,32 +1,52 @@
 """A trained layer as a PyTorch module, with everything that a script or notebook does with it.
 
-Shapes: B rows, T tokens, I input width, H hidden width, O output width, N experts, K active experts. ``...`` stands for
-any leading dimensions, such as [B, T].
+Shapes: B rows, T tokens, I input width, H hidden width, O output width, N experts, K active experts, P tokens that are
+computed. ``...`` stands for any leading dimensions, such as [B, T].
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from types import TracebackType
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from mxd.api.attachment import Attachment, attach, batch_activations, like_weights, splice
-from mxd.api.edits import Edits
-from mxd.api.models import Reference
+from mxd.api.edits import Edits, GrowingText, LayerFunction, edit_plan, like_weights
+from mxd.api.loading import Examples, find_run, read_expert
+from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.config import LayerConfig, SteeringMode
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.mxd import MxD as MxDCore
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.suggestions import unknown_expert
 
-if TYPE_CHECKING:
-    from mxd.api.results import Examples
-    from mxd.trainer.analysis.expert import Expert
+MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids")
+"""Entries of a batch that are passed to the model."""
+
+SUBMODULE = "mxd"
+"""Name under which an attached layer is a submodule of its block."""
+
+
+class Reference:
+    """The model that a layer was trained on in this process, or that was loaded for it. Copies do not include it."""
+
+    def __init__(self) -> None:
+        self.model: tuple[Any, Any] | None = None
+        """Model and tokenizer of the caller."""
+        self.loaded: LanguageModel | None = None
+
+    def __reduce__(self) -> tuple[type[Reference], tuple[()]]:
+        return Reference, ()
 
 
 class Layer(nn.Module):
@@ -79,8 +99,6 @@ class Layer(nn.Module):
             NotFoundError: there is no such run.
             UserError: it is a layer of another kind, damaged, or cannot be downloaded.
         """
-        from mxd.api.loading import find_run
-
         return cls(find_run(source, revision, data))
 
     def save_pretrained(self, folder: str | Path) -> Path:
@@ -217,8 +235,6 @@ class Layer(nn.Module):
         Raises:
             NotFoundError: the run is not indexed, or has no such expert.
         """
-        from mxd.api.results import read_expert
-
         return read_expert(self.run, self._check_expert(expert), examples, database)
 
     def examples(self, expert: int, *, limit: int = 20, database: str | None = None) -> Examples:
@@ -227,8 +243,6 @@ class Layer(nn.Module):
         Raises:
             NotFoundError: as ``expert``.
         """
-        from mxd.api.results import Examples
-
         return Examples(self.name, expert, self.expert(expert, examples=limit, database=database).examples)
 
 
@@ -277,9 +291,173 @@ class Transcoder(Layer):
         return self.core.direction_NO
 
 
+def load(
+    source: str | Path, *, revision: str | None = None, data: str | Path | None = None
+) -> MxD | Transcoder | Layer:
+    """Load a trained layer of any kind; arguments and errors as ``MxD.from_pretrained``.
+
+    >>> layer = mxd.load("my-run")
+    >>> type(layer).__name__, layer.layer, layer.config.k
+    ('MxD', 1, 4)
+    """
+    run = find_run(source, revision, data)
+    kinds: tuple[type[Layer], ...] = (MxD, Transcoder)
+    return next((kind for kind in kinds if isinstance(run.layer, kind.core_class)), Layer)(run)
+
+
+AnyRun = Layer | Run | str | Path
+"""A trained layer, or the name or folder of a run."""
+
+
+def as_layer(run: AnyRun) -> Layer:
+    """Return the layer of a run that is given as an object, a name or a folder."""
+    if isinstance(run, Layer):
+        return run
+    return Layer(run) if isinstance(run, Run) else load(run)
+
+
 def _routing(activations_TN: Tensor) -> Routing:
     """The active experts of each token. All N if gradients are recorded, since those of inactive ones are not 0."""
     largest = int((activations_TN != 0).sum(dim=1).max()) if activations_TN.numel() else 1
     columns = activations_TN.shape[1] if activations_TN.requires_grad else max(largest, 1)
     indices_TK = activations_TN.detach().abs().topk(columns, dim=1).indices
     return Routing(activations_TN.gather(1, indices_TK), indices_TK)
+
+
+# ---------------------------------------------------------------- inside a model
+
+
+class Attachment:
+    """Handle of a layer that computes inside a model. ``detach`` takes it out; so does leaving a ``with`` block."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def detach(self) -> None:
+        """Restore the model exactly. A second call does nothing."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+
+def splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attachment:
+    """Compute a layer inside ``model`` until the returned handle is detached.
+
+    Raises:
+        UserError: the layer does not fit the model, or an edit is invalid.
+    """
+    stack = ExitStack()
+    _splice(layer, model, edits, mode, stack)
+    return Attachment(stack)
+
+
+def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attachment:
+    """As ``splice``, and make the layer a submodule of its block, so that it moves and trains with the model.
+
+    Raises:
+        UserError: as ``splice``, or another layer is attached there.
+    """
+    block = architecture_of(layer, model).block(layer.layer)
+    if SUBMODULE in dict(block.named_children()):
+        raise UserError(f"Layer {layer.layer} of the model already has an attached layer. Detach that one first.")
+    stack = ExitStack()
+    _splice(layer, model, edits, mode, stack)
+    block.add_module(SUBMODULE, layer)
+    stack.callback(delattr, block, SUBMODULE)
+    return Attachment(stack)
+
+
+def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: ExitStack) -> None:
+    plan = edit_plan(layer.run, edits)
+    architecture = architecture_of(layer, model)
+    text = GrowingText(layer.run, plan) if plan.depends_on_position else None
+    if text is not None:
+        stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
+    function = LayerFunction(layer.core, mode, plan, text)
+    replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), function, stack)
+
+
+def architecture_of(layer: Layer, model: Any) -> Architecture:
+    """Return the blocks of ``model``, checked against the widths of ``layer``.
+
+    Raises:
+        UserError: the architecture is not supported, or the widths differ.
+    """
+    architecture = Architecture(model, getattr(model, "name_or_path", "") or type(model).__name__)
+    shape, config = architecture.mlp_shape(layer.layer), layer.config
+    expected = shape.output_width if layer.core.reads == "mlp-output" else shape.input_width
+    if (expected, shape.output_width) != (config.input_width, config.output_width):
+        raise UserError(
+            f"'{layer.name}' has widths {config.input_width} -> {config.output_width}, but the MLP of layer "
+            f"{layer.layer} of this model has {expected} -> {shape.output_width}. Use the model that it was trained "
+            f"on: {layer.run.config.language_model}."
+        )
+    return architecture
+
+
+# ---------------------------------------------------------------- activations
+
+
+class _Captured(Exception):
+    """Ends the forward pass after the layer's MLP."""
+
+    def __init__(self, activations: Tensor) -> None:
+        self.activations = activations
+
+
+def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Tensor) -> Tensor:
+    """Gate activations as a sparse tensor [B, T, N]; see ``Layer.activations``."""
+    inputs = model_inputs(model, batch)
+    x_BTI = mlp_activations(layer, model, inputs)
+    rows_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device)).to(x_BTI.device).bool()
+    coefficients_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
+    token_Q, column_Q = coefficients_PK.nonzero(as_tuple=True)
+    positions_P2 = rows_BT.nonzero().to(token_Q.device)
+    indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
+    size = (*rows_BT.shape, layer.config.num_experts)
+    values_Q = coefficients_PK[token_Q, column_Q]
+    return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
+
+
+def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
+    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones.
+
+    Raises:
+        UserError: the batch holds neither token ids nor embeddings as tensors.
+    """
+    given = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
+    inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
+    if not {"input_ids", "inputs_embeds"} & inputs.keys():
+        raise UserError(
+            "The batch has no tensor of token ids. Pass the result of "
+            'tokenizer(texts, return_tensors="pt", padding=True), or a tensor of ids [B, T].'
+        )
+    mask_BT = inputs.get("attention_mask")
+    is_padded_left = mask_BT is not None and not bool(mask_BT[:, 0].all())
+    # In forward, transformers counts padding on the left as positions; in generate it does not.
+    if mask_BT is not None and is_padded_left and "position_ids" in inspect.signature(model.forward).parameters:
+        inputs.setdefault("position_ids", (mask_BT.long().cumsum(dim=1) - 1).clamp_min(0))
+    return inputs
+
+
+def mlp_activations(layer: Layer, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
+    """Input [B, T, I] of the layer's MLP, or its output for an autoencoder. Later blocks are not computed."""
+    architecture = architecture_of(layer, model)
+    reads_output = layer.core.reads == "mlp-output"
+
+    def capture(x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        raise _Captured(mlp() if reads_output else x_BTI)
+
+    with ExitStack() as stack:
+        replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), capture, stack)
+        try:
+            model(**inputs, use_cache=False)
+        except _Captured as captured:
+            return captured.activations
+    raise AssertionError("The model did not compute the layer's MLP.")

@@ -1,42 +1,37 @@
-"""Finding runs and their databases by name, folder, environment variable or Hub repo."""
+"""Runs, their databases and what is stored about their experts, found by name, folder or Hub repo."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine
+from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.engine import make_url
+from sqlalchemy.orm import Session
 
-from mxd.api.layer import Layer, MxD, Transcoder
-from mxd.backend.cli.commands.demo import unpacked_database, writable_demo
+from mxd.backend.database.annotations import LabelRecord, labels_of
+from mxd.backend.database.demo import unpacked_database, writable_demo
+from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.settings import Settings
-from mxd.trainer.config import SAMPLE
-from mxd.trainer.errors import NotFoundError
+from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
+from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.index_values import with_medians
 from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.migrations import CHAIN
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.versions import check_version, read_version
 from mxd.trainer.storage.run import RUN_FILE, Run
+from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.hub import looks_like_path
 
-
-def load(
-    source: str | Path, *, revision: str | None = None, data: str | Path | None = None
-) -> MxD | Transcoder | Layer:
-    """Load a trained layer of any kind; arguments and errors as ``MxD.from_pretrained``.
-
-    >>> layer = mxd.load("my-run")
-    >>> type(layer).__name__, layer.layer, layer.config.k
-    ('MxD', 1, 4)
-    """
-    run = find_run(source, revision, data)
-    kinds: tuple[type[Layer], ...] = (MxD, Transcoder)
-    return next((kind for kind in kinds if isinstance(run.layer, kind.core_class)), Layer)(run)
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def find_run(source: str | Path, revision: str | None, data: str | Path | None) -> Run:
@@ -51,13 +46,6 @@ def find_run(source: str | Path, revision: str | None, data: str | Path | None) 
     if not is_local and "/" in str(source) and not looks_like_path(str(source)):
         return Run.from_pretrained(source, revision)
     return Run.load(Path(source).expanduser() if is_local else source, folder)
-
-
-def as_layer(run: Layer | Run | str | Path) -> Layer:
-    """Return the layer of a run that is given as an object, a name or a folder."""
-    if isinstance(run, Layer):
-        return run
-    return Layer(run) if isinstance(run, Run) else load(run)
 
 
 # ---------------------------------------------------------------- folders and databases
@@ -119,3 +107,98 @@ def _sqlite_file(path: Path) -> Engine:
         return sqlite3.connect(address, uri=True, check_same_thread=False)
 
     return create_engine("sqlite://", creator=opened)
+
+
+# ---------------------------------------------------------------- experts
+
+
+@dataclass(frozen=True)
+class Examples(Sequence[TopExample]):
+    """Top examples of an expert, largest activation first. Notebooks render them as HTML."""
+
+    run: str
+    expert: int
+    examples: tuple[TopExample, ...]
+
+    @overload
+    def __getitem__(self, index: int) -> TopExample: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[TopExample, ...]: ...
+    def __getitem__(self, index: int | slice) -> TopExample | tuple[TopExample, ...]:
+        return self.examples[index]
+
+    def __iter__(self) -> Iterator[TopExample]:
+        return iter(self.examples)
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One row per example: ``activation``, ``token``, ``position``, ``text``, ``tokens`` and ``activations``.
+
+        Raises:
+            UserError: pandas is not installed.
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise UserError("Tables need pandas, which is not installed. Run: pip install pandas") from error
+        return pd.DataFrame([_row(example) for example in self.examples], columns=list(COLUMNS))
+
+    def _repr_html_(self) -> str:
+        """One line per example, with tokens shaded by activation."""
+        return examples_table(self.examples, max((each.activation for each in self.examples), default=1.0) or 1.0)
+
+
+COLUMNS = ("activation", "token", "position", "text", "tokens", "activations")
+
+
+def _row(example: TopExample) -> dict[str, Any]:
+    return {
+        "activation": example.activation,
+        "token": example.tokens[example.position],
+        "position": example.position,
+        "text": "".join(example.tokens),
+        "tokens": list(example.tokens),
+        "activations": list(example.coefficients),
+    }
+
+
+def read_expert(run: Run, expert: int, examples: int, database: str | None) -> Expert:
+    """Read an expert with its ``examples`` and the label that the dashboard shows.
+
+    Raises:
+        NotFoundError: the run is not indexed, or has no such expert.
+    """
+    missing = NotFoundError(f"Run '{run.name}' is not indexed.")
+    for url in readable_databases(run, database):
+        try:
+            return _read(url, run, expert, examples)
+        except NotFoundError as error:
+            missing = error
+    raise missing
+
+
+def _read(url: str, run: Run, expert: int, examples: int) -> Expert:
+    with opened_read_only(url) as engine, Session(engine) as session:
+        return load_expert(session, run, expert, _shown_label(session, run, expert), examples)
+
+
+def _shown_label(session: Session, run: Run, expert: int) -> str | None:
+    has_annotations = inspect(session.connection()).has_table(LabelRecord.__tablename__)
+    own = labels_of(session, run.name, [expert]) if has_annotations else {}
+    if expert in own:
+        return own[expert]
+    automatic = shown_labels(session, find_record(session, run.name), [expert])
+    return automatic[expert].label if expert in automatic else None
+
+
+def resolve_medians(run: Run, edits: Sequence[Edit]) -> tuple[Edit, ...]:
+    """Replace ``median`` in gate tests by the expert's median in units, from the index of ``run``. Without an index,
+    edits stay as they are."""
+    config = SteeringConfig(prompt="", edits=tuple(edits))
+    if any(test.level == "median" for edit in edits if edit.when for test in edit.when.gates):
+        for url in readable_databases(run, None):
+            with suppress(NotFoundError), opened_read_only(url) as engine, Session(engine) as session:
+                config = with_medians(session, config, run.name)
+    return config.edits

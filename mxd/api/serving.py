@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import socket
 from html import escape
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 import uvicorn
 
-from mxd.api.loading import as_layer, database_url, own_data_folder
-from mxd.api.measurements import AnyRun
+from mxd.api.layer import AnyRun, as_layer
+from mxd.api.loading import database_url, own_data_folder
 from mxd.backend.api.app import create_app
-from mxd.backend.cli.commands.serve import SHUTDOWN_TIMEOUT_S, listen
+from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server
 from mxd.backend.database.engine import opened
-from mxd.backend.settings import Settings
+from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run_records import register_run
 
@@ -38,7 +37,8 @@ class Dashboard:
             access_log=False,
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
-        self._server = _Server(config)
+        self._is_ready = Event()
+        self._server = Server(config, self._is_ready.set)
         self._thread = Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     def start(self) -> Self:
@@ -48,7 +48,7 @@ class Dashboard:
             UserError: it does not start.
         """
         self._thread.start()
-        if not self._server.is_ready.wait(START_TIMEOUT_S):
+        if not self._is_ready.wait(START_TIMEOUT_S):
             raise UserError(f"The dashboard did not start within {START_TIMEOUT_S:.0f} seconds. Run 'mxd serve'.")
         return self
 
@@ -72,18 +72,6 @@ class Dashboard:
 
     def _repr_html_(self) -> str:
         return f'<a href="{escape(self.url)}" target="_blank">{escape(self.url)}</a>'
-
-
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        from threading import Event
-
-        self.is_ready = Event()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.is_ready.set()
 
 
 def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:

@@ -1,4 +1,4 @@
-"""Training a layer from Python."""
+"""Training a layer from Python, and the language model of a layer for the time of a call."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, open_dataset
-from mxd.api.layer import Layer
-from mxd.api.loading import data_folder, load
-from mxd.api.models import borrowed
+from mxd.api.layer import Layer, load
+from mxd.api.loading import data_folder
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Method, TextConfig, TrainConfig
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import runs_folder
 from mxd.trainer.training.train import train_layer
@@ -29,6 +30,81 @@ Callback = Callable[[Mapping[str, float]], object]
 """Called with the metrics of each logged step. Training stops, and can be resumed, if it returns True."""
 
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
+
+
+def load_model(source: str, *, device: str = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Load a plain transformers model and its tokenizer, also from a GGUF file. Pickled weights are rejected.
+
+    >>> model, tokenizer = mxd.load_model(model_folder)
+    >>> type(model).__name__
+    'LlamaForCausalLM'
+
+    Args:
+        source: Hub name, folder, path of a GGUF file, or ``package:NAME`` for the GGUF file of an installed package.
+        device: ``auto``, ``cpu``, ``cuda`` or ``auto-map``.
+
+    Raises:
+        UserError: the model does not exist, is damaged, or is not a causal language model.
+    """
+    language_model = LanguageModel.load(source, device)
+    model = language_model.module.requires_grad_(True)
+    model.name_or_path = source  # from which commands and the dashboard load it again
+    return model, language_model.tokenizer
+
+
+@contextmanager
+def unchanged(*modules: nn.Module) -> Iterator[None]:
+    """Restore the training mode of all submodules and ``requires_grad`` of all parameters on exit."""
+    training = [(child, child.training) for module in modules for child in module.modules()]
+    gradients = [(it, it.requires_grad) for module in modules for it in module.parameters()]
+    try:
+        yield
+    finally:
+        for child, mode in training:
+            child.training = mode
+        for parameter, requires_grad in gradients:
+            parameter.requires_grad_(requires_grad)
+
+
+@contextmanager
+def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]:
+    """Use the caller's model in evaluation mode and without gradients; restore both settings exactly on exit."""
+    with unchanged(model):
+        yield LanguageModel(model, tokenizer, source)
+
+
+@contextmanager
+def language_model_of(
+    layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> Iterator[LanguageModel]:
+    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
+
+    Raises:
+        UserError: the model cannot be loaded.
+    """
+    reference, source = layer.reference, layer.run.language_model_source
+    chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
+    if chosen is not None:
+        with borrowed(*chosen, source) as language_model:
+            yield language_model
+        return
+    if reference.loaded is None:
+        reference.loaded = LanguageModel.load(source)
+    yield reference.loaded
+
+
+@contextmanager
+def progress_bar(title: str, is_shown: bool) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a function that updates a progress bar with the tokens done, their total and a note."""
+    bar: tqdm[NoReturn] = tqdm(desc=title, unit=" tokens", unit_scale=True, disable=not is_shown)
+    with bar:
+
+        def show(done: int, total: int, note: str) -> None:
+            bar.total = total
+            bar.set_postfix_str(note, refresh=False)
+            bar.update(done - bar.n)
+
+        yield show
 
 
 def train(
@@ -152,17 +228,3 @@ class _Relay:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-@contextmanager
-def progress_bar(title: str, is_shown: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function that updates a progress bar with the tokens done, their total and a note."""
-    bar: tqdm[NoReturn] = tqdm(desc=title, unit=" tokens", unit_scale=True, disable=not is_shown)
-    with bar:
-
-        def show(done: int, total: int, note: str) -> None:
-            bar.total = total
-            bar.set_postfix_str(note, refresh=False)
-            bar.update(done - bar.n)
-
-        yield show

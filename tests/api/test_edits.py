@@ -11,7 +11,7 @@ from transformers import DynamicCache
 
 import mxd
 from mxd.api.edits import parse_edits
-from mxd.api.results import resolve_medians
+from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.prompts import prompt_ids

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
-from mxd.backend.cli.commands.demo import demo_database_url
+from mxd.backend.database.demo import demo_database_url
 from mxd.backend.settings import Settings
 from tests.browser.sample import RUN
 from tests.browser.watch import Watch

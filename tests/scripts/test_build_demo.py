@@ -11,8 +11,8 @@ import pytest
 from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.commands.demo import unpacked_database
 from mxd.backend.database.annotations import all_labels
+from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
 from mxd.backend.database.steering_sessions import sessions_of
 from mxd.trainer.analysis.indexing import build_index

@@ -16,9 +16,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf
-from mxd.backend.cli.commands.serve import listen
 from mxd.backend.cli.databases import existing_database
-from mxd.backend.settings import Settings
+from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import NotFoundError, UserError
 
 Verdict = Literal["good", "warning", "bad"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import stat
 import sys
@@ -16,13 +15,12 @@ from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf, Positional
 from mxd.backend.cli.commands.share import absolute_path
-from mxd.backend.settings import Settings
+from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
 
 SWITCH_INTERVAL_S = 0.0005
 """Thread switch interval. With Python's 5 ms, requests would delay the generating thread by half a token's time."""
-SHUTDOWN_TIMEOUT_S = 2
 IMPORT_DELAY_S = 2.0
 """Delay before the packages of language models are imported, so that they do not slow down the first page."""
 PRIVATE = 0o700
@@ -105,7 +103,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         import uvicorn
 
         from mxd.backend.api.app import create_app
-        from mxd.backend.api.connections import ConnectionLimits, limited_protocol
+        from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, ConnectionLimits, Server, limited_protocol
         from mxd.backend.api.logs import log_to_stderr
         from mxd.backend.cli.commands.token import create_first_tokens
         from mxd.backend.inference.lazy_imports import preload_compute_modules
@@ -120,12 +118,9 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         stop = Event()
         importing = Thread(target=preload_compute_modules, args=(IMPORT_DELAY_S, stop))
 
-        class Server(uvicorn.Server):
-            async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-                await super().startup(sockets)
-                if self.started:
-                    importing.start()
-                    when_ready(_url(listener))
+        def ready() -> None:
+            importing.start()
+            when_ready(_url(listener))
 
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         config = uvicorn.Config(
@@ -142,7 +137,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
             timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
         )
         with suppress(KeyboardInterrupt):
-            Server(config).run(sockets=[listener])
+            Server(config, ready).run(sockets=[listener])
         stop.set()
 
 
@@ -165,31 +160,3 @@ def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = LOOPBACK.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """Bind and return a listening socket.
-
-    Raises:
-        UserError: the port is in use, or the host is not an address of this machine.
-    """
-    unknown_host = f"Unknown host '{host}'. Choose an address of this machine with --host."
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # socket.create_server names no protocol. asyncio would then not set TCP_NODELAY, which delays every response
-        # on a kept-alive connection by 40 ms.
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise UserError(unknown_host) from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(address)
-        listener.listen()
-    except OSError as error:
-        listener.close()
-        reasons = {
-            errno.EADDRINUSE: f"Port {port} on {host} is in use. Choose another one with --port.",
-            errno.EACCES: f"Port {port} requires elevated privileges. Choose one above 1023 with --port.",
-        }
-        raise UserError(reasons.get(error.errno or 0, unknown_host)) from error
-    return listener

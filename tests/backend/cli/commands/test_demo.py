@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.commands.demo import DATABASE_FILE, prepare_language_models, unpacked_database
+from mxd.backend.cli.commands.demo import prepare_language_models
 from mxd.backend.cli.main import run
+from mxd.backend.database.demo import DATABASE_FILE, unpacked_database
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.steering_sessions import sessions_of
 from mxd.backend.queries.benchmark import stored_benchmark

@@ -15,7 +15,8 @@ import httpx
 import pytest
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.commands.serve import listen, protect_folder
+from mxd.backend.cli.commands.serve import protect_folder
+from mxd.backend.settings import listen
 from mxd.trainer.storage.database.tables import MetricRecord
 from tests.helpers.databases import metric
 from tests.helpers.processes import TIMEOUT_SECONDS, server

@@ -1,0 +1,130 @@
+"""The bundled demo's folder and database, which is shipped compressed and unpacked on first use."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import select
+
+from mxd.backend.database.engine import opened
+from mxd.backend.database.maintenance.upgrade import upgrade_database
+from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.utils.files import disk_errors
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+DATABASE_FILE = "database.sqlite.xz"
+"""The demo's database: the index of every run, labels, steering sessions and measurements."""
+
+
+def writable_demo() -> Path:
+    """Return a demo folder with write access: that of a checkout, or a copy of a read-only one made on first use.
+
+    Raises:
+        UserError: the disk is too full for the copy.
+    """
+    if SAMPLE != INSTALLED_SAMPLE and all(os.access(folder, os.W_OK) for folder in (SAMPLE, SAMPLE.parent)):
+        return SAMPLE
+    from platformdirs import user_data_path
+
+    from mxd.trainer.utils.files import atomic_directory
+
+    copy = user_data_path("mxd-explorer") / f"demo-{_digest(SAMPLE)}"
+    if not copy.is_dir():
+        with atomic_directory(copy) as partial:
+            shutil.copytree(SAMPLE, partial, dirs_exist_ok=True)
+            for path in (partial, *partial.rglob("*")):
+                path.chmod(path.stat().st_mode | stat.S_IWUSR)  # those of a read-only folder are copied too
+    return copy
+
+
+def demo_database_url(folder: Path) -> str:
+    """Return the URL of a demo's database: one per version of the demo, because it belongs to the runs.
+
+    Raises:
+        NotFoundError: the folder has no demo.
+    """
+    return f"sqlite:///{folder.parent / f'.demo-{_digest(folder)}.sqlite'}"
+
+
+def unpacked_database(folder: Path) -> str:
+    """Return the URL of a demo's database, which is unpacked on first use and upgraded if its tables are older.
+
+    Raises:
+        NotFoundError: the folder has no demo.
+        UserError: the database is damaged, or the disk is full.
+    """
+    url = demo_database_url(folder)
+    target = Path(url.removeprefix("sqlite:///"))
+    if not target.is_file():
+        unpack_database(folder, target)
+    upgrade_database(url)
+    return url
+
+
+def unpack_database(folder: Path, target: Path) -> None:
+    """Write a demo's database to ``target``, completely or not at all, with its search index.
+
+    Raises:
+        UserError: the packed database is damaged, or the disk is full.
+    """
+    sys.stderr.write("Unpacking the database of the demo\n")
+    packed = folder / DATABASE_FILE
+    with (
+        disk_errors(target),
+        tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        tokenizers = pool.submit(_load_tokenizers, folder)  # takes as long as unpacking
+        partial = Path(temporary) / target.name
+        try:
+            with lzma.open(packed) as source, partial.open("wb") as file:
+                shutil.copyfileobj(source, file, 1 << 20)
+        except (lzma.LZMAError, EOFError) as error:
+            raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
+        upgrade_database(f"sqlite:///{partial}")
+        _index_search(f"sqlite:///{partial}", tokenizers.result())
+        partial.replace(target)
+
+
+def _load_tokenizers(folder: Path) -> dict[str, PreTrainedTokenizerBase]:
+    """Tokenizer of every run. Also imports what building the search index needs."""
+    from mxd.trainer.storage.run import Run, run_names
+
+    import_module("mxd.trainer.analysis.indexing.save")
+    return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
+
+
+def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
+    """Build the search index of every run, which is not shipped: it is a third of the compressed database."""
+    from mxd.trainer.analysis.indexing.save import index_search
+
+    with opened(url) as engine, writing(engine) as session:
+        for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
+            sys.stderr.write(f"Building the search index of {name}\n")
+            index_search(session, run_id, tokenizers[name])
+
+
+def _digest(folder: Path) -> str:
+    packed = folder / DATABASE_FILE
+    if not packed.is_file():
+        raise NotFoundError(
+            f"The demo is missing from {folder}. Restore it with git checkout, or train a run of your own."
+        )
+    with packed.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]

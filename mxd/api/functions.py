@@ -1,0 +1,322 @@
+"""What a script does with a run: measure it, and route, steer and trace a text through it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from mxd.api.datasets import Dataset, Source, open_dataset, text_documents
+from mxd.api.edits import Edits, parse_edits
+from mxd.api.layer import AnyRun, Layer, as_layer
+from mxd.api.loading import database_url, own_data_folder, resolve_medians
+from mxd.api.training import language_model_of, progress_bar, unchanged
+from mxd.backend.database.engine import opened
+from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
+from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge
+from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
+from mxd.trainer.analysis.contrast.measure import contrast as contrast_texts
+from mxd.trainer.analysis.contrast.results import Contrast
+from mxd.trainer.analysis.contrast.texts import NamedText, text_of_file
+from mxd.trainer.analysis.indexing import IndexResult, build_index
+from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.config import ContrastConfig, EvaluateConfig, IndexConfig, SteeringConfig, TextConfig
+from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
+from mxd.trainer.data.sequences import fingerprint
+from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text
+from mxd.trainer.evaluation.evaluate import evaluate as evaluate_run
+from mxd.trainer.evaluation.results import Evaluation
+from mxd.trainer.evaluation.save import write_evaluation
+from mxd.trainer.inference.results import Routing, SteeredGeneration
+from mxd.trainer.inference.routing import route as route_text
+from mxd.trainer.inference.steering import steer as steer_text
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.storage.run_sets import weights_digest
+from mxd.trainer.utils.callbacks import Callbacks
+
+# ---------------------------------------------------------------- measurements
+
+
+def index(
+    run: AnyRun,
+    dataset: Dataset,
+    *,
+    tokens: int | str | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> IndexResult:
+    """Collect statistics, top examples and automatic labels of every expert. Replaces a previous index.
+
+    >>> mxd.index("my-run", texts, tokens="2k", model=model, progress=False).tokens
+    2000
+
+    Args:
+        run: the run to index, or its name.
+        dataset: as in ``train``.
+        tokens: number of tokens to read. Default: the whole dataset.
+        model: the model that the run was trained on. Default: the one it was trained on in this process, or the one
+            that its settings name.
+        tokenizer: its tokenizer. Default: that of the run.
+        database: SQLAlchemy URL. Default: ``MXD_DATABASE``, or ``mxd.sqlite`` in the run's data folder.
+        progress: show a progress bar.
+        settings: other fields of ``IndexConfig`` and ``TextConfig``, such as ``top_examples=50``.
+
+    Raises:
+        UserError: the dataset is too short, or another process is indexing the run.
+    """
+    layer = as_layer(run)
+    source, keywords = _open(layer, dataset, tokens, settings)
+    config = IndexConfig.from_keywords(source._asdict(), keywords)
+    with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
+        register_run(layer.run, engine)
+        with progress_bar(f"Indexing {layer.name}", progress) as show:
+            result = build_index(layer.run, config, wrapped, engine, callbacks=Callbacks(show))
+        label_experts(layer.run, engine)
+    return result
+
+
+def evaluate(
+    run: AnyRun,
+    dataset: Dataset,
+    *,
+    tokens: int | str | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    seen_text: bool = False,
+    progress: bool = True,
+    **settings: Any,
+) -> Evaluation:
+    """Measure loss increase, reconstruction, routing share and expert health on held-out text.
+
+    >>> held_out = ["the red fox sat and sang, very old and very blue."] * 40
+    >>> result = mxd.evaluate("my-run", held_out, model=model, resamples=100, prompts=2, progress=False)
+    >>> result.loss_increase.low <= result.loss_increase.value <= result.loss_increase.high
+    True
+
+    The dashboard and the report show the result. Arguments are those of ``index``, and:
+
+    Args:
+        seen_text: evaluate even on the text that the run was trained on; the result says so.
+        settings: other fields of ``EvaluateConfig`` and ``TextConfig``, such as ``resamples=200`` or ``k=8``.
+
+    Raises:
+        UserError: the dataset is too short, or the run was trained on it.
+    """
+    layer = as_layer(run)
+    source, keywords = _open(layer, dataset, tokens, settings)
+    config = EvaluateConfig.from_keywords(source._asdict(), keywords)
+    if not seen_text:
+        check_held_out(layer.name, source.text, layer.run.config.text)
+    with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
+        register_run(layer.run, engine)
+        with progress_bar(f"Evaluating {layer.name}", progress) as show:
+            evaluator = Evaluator.open(config, wrapped, Callbacks(show))
+            measurement = evaluate_run(evaluator, layer.run, is_training_text(source.text, layer.run.config.text))
+        weights = weights_digest([layer.run])
+        write_evaluation(engine, measurement, layer.name, config, fingerprint(source.text), weights)
+    assert isinstance(measurement.result, Evaluation)
+    return measurement.result
+
+
+def contrast(
+    run: AnyRun,
+    a: Dataset,
+    b: Dataset,
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Contrast:
+    """Find the experts that are active more often in text A than in text B, or less often.
+
+    >>> red, blue = ["the red fox ran"] * 12, ["a very old dog sat"] * 12
+    >>> result = mxd.contrast("my-run", red, blue, model=model, progress=False)
+    >>> result.unit, result.a.documents, result.tested > 0
+    ('document', 12, True)
+
+    Args:
+        run: the run, or its name.
+        a: text A as a file, a folder or a Hub dataset by name; a ``TextConfig``; or an iterable of texts or of rows
+            with a column ``text``. One item is one document, the unit that is counted as independent.
+        b: text B.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        progress: show a progress bar.
+        settings: fields of ``ContrastConfig``, such as ``tokens="20k"`` or ``min_tokens=50``.
+
+    Raises:
+        UserError: a text is too short, or no expert is active often enough.
+    """
+    layer, config = as_layer(run), ContrastConfig.from_keywords({}, settings)
+    text_a, text_b = _named("A", a, config), _named("B", b, config)
+    with (
+        language_model_of(layer, model, tokenizer) as wrapped,
+        progress_bar(f"Contrasting {layer.name}", progress) as show,
+    ):
+        return contrast_texts(layer.run, text_a, text_b, config, wrapped, Callbacks(show))
+
+
+def _open(
+    layer: Layer, dataset: Dataset, tokens: int | str | None, settings: dict[str, Any]
+) -> tuple[Source, dict[str, Any]]:
+    """Open a dataset with the context length and start token of training; return the settings that remain."""
+    trained = layer.run.config.text
+    text_fields = {"context_length": trained.context_length, "start_token": trained.start_token}
+    text_fields |= {key: value for key, value in settings.items() if key in TextConfig.model_fields}
+    source = open_dataset(dataset, tokens, own_data_folder(layer.run), layer.run.tokenizer, text_fields)
+    return source, {key: value for key, value in settings.items() if key not in text_fields}
+
+
+def _named(name: str, dataset: Dataset, config: ContrastConfig) -> NamedText:
+    if isinstance(dataset, str | Path):
+        return text_of_file(TextConfig(dataset=str(dataset)), config.seed)
+    if isinstance(dataset, TextConfig):
+        return text_of_file(dataset, config.seed)
+    rows: Iterable[Any] = dataset
+    return NamedText(name, text_documents(rows))
+
+
+# ---------------------------------------------------------------- texts
+
+
+def route(
+    run: AnyRun,
+    text: str,
+    *,
+    k: int | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Routing:
+    """Route a text: the active experts of each token, with their activations and shares of the output.
+
+    >>> routing = mxd.route("my-run", "One day", model=model)
+    >>> routing.tokens[1].text, len(routing.tokens[1].experts) <= 4
+    ('O', True)
+
+    Args:
+        run: the run, or its name.
+        text: the text. The run's start token precedes it.
+        k: active experts per token. Default: the run's K.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+
+    Raises:
+        UserError: the text is empty or too long, or the run has no such K.
+    """
+    layer = as_layer(run)
+    with language_model_of(layer, model, tokenizer) as language_model:
+        return route_text(language_model, layer.run, text, k)
+
+
+def generate(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    edits: Edits,
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> SteeredGeneration:
+    """Continue a prompt without edits (baseline) and with them (steered), with equal random numbers.
+
+    >>> generation = mxd.generate("my-run", "One day", {7: +6, 3: "ablate"}, model=model, max_tokens=4)
+    >>> [len(generation.tokens(variant)) <= 4 for variant in ("baseline", "steered")]
+    [True, True]
+
+    Args:
+        run: the steered run, or several of different layers with the steered one first.
+        prompt: the text to continue.
+        edits: as in ``Layer.steer``; edits in text form can also name other runs, as in ``"other-run/7:add:6"``.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``SteeringConfig`` and ``Sampling``, such as ``max_tokens=24`` or ``seed=1``.
+
+    Raises:
+        UserError: the prompt is too long, an edit or setting is invalid, or a run does not fit the model.
+    """
+    layers = _layers(run)
+    parsed = resolve_medians(layers[0].run, parse_edits(edits))
+    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
+    with language_model_of(layers[0], model, tokenizer) as language_model:
+        runs = [layer.run for layer in layers]
+        return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
+
+
+def trace(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> Circuit:
+    """Trace a circuit: the attribution graph of a next token through the layers of one or more runs.
+
+    >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
+    >>> len(circuit.nodes) <= 6
+    True
+
+    Args:
+        run: the run, or several of different layers.
+        prompt: the text. The most probable next token is explained, unless ``target`` names another.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``CircuitConfig``, such as ``nodes=20``.
+
+    Raises:
+        UserError: the text is too long, or circuits are not supported for a run.
+    """
+    layers = _layers(run)
+    config = CircuitConfig.from_keywords({"prompt": prompt}, settings)
+    cores = (layer.core for layer in layers)
+    with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
+        return trace_circuit(language_model, [layer.run for layer in layers], config)
+
+
+def explain_edges(
+    run: AnyRun | Sequence[AnyRun],
+    prompt: str,
+    circuit: Circuit,
+    edges: Sequence[CircuitEdge],
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    **settings: Any,
+) -> tuple[EdgeAttention, ...]:
+    """Explain edges of a circuit: the heads that carried each, and the experts that made them look there.
+
+    >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
+    >>> edges = mxd.explain_edges("my-run", "One day", circuit, circuit.edges[:1], model=model)
+    >>> abs(edges[0].weight - circuit.edges[0].weight) < 1e-3
+    True
+
+    Args:
+        run: as in ``trace``.
+        prompt: the text of the circuit.
+        circuit: result of ``trace``.
+        edges: edges of the circuit, such as ``circuit.edges_between_tokens[:3]``.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        settings: other fields of ``TargetConfig`` that the circuit was traced with: ``position`` and ``errors``.
+
+    Raises:
+        UserError: as ``trace``, or the architecture's attention cannot be explained.
+    """
+    layers = _layers(run)
+    config = TargetConfig.from_keywords({"prompt": prompt}, settings)
+    cores = (layer.core for layer in layers)
+    with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
+        return explain_circuit_edges(language_model, [layer.run for layer in layers], config, circuit, edges)
+
+
+def _layers(runs: AnyRun | Sequence[AnyRun]) -> list[Any]:
+    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+    return [as_layer(run) for run in several]
