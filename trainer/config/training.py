@@ -65,9 +65,9 @@ class OptimizerConfig(Config):
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
     matmul_precision: MatmulPrecision = "auto"
-    """Internal precision of the layer's float32 matrix products. highest: float32. high: TF32 on GPUs. medium:
-    bfloat16, on CPUs with native support about 1.5 times as fast. Default: auto, which is medium on such CPUs for MLPs
-    with at least 512 inputs, else highest."""
+    """Precision of the layer's matrix products. highest: float32. high: TF32 on GPUs. medium: bfloat16 with sums in
+    float32. Default: auto, which is medium for MLPs with at least 512 inputs on GPUs and CPUs with native bfloat16,
+    else highest. The run stores it, and resumed runs keep it."""
 
 
 SHORT_RUN = 4_000_000

@@ -154,15 +154,17 @@ class LayerTrainer:
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
         """Take one optimizer step on a batch of activations."""
-        with matmul_precision(self.config.optimizer.matmul_precision):
+        # Only TF32 is a setting of the whole process, which the language model's products in other threads see.
+        with matmul_precision("high" if self.config.optimizer.matmul_precision == "high" else "highest"):
             return self._train_step(batch)
 
     def _products(self) -> AbstractContextManager[object]:
         """Precision of a forward pass. Sparse gates and sharded experts are always in float32."""
         if not isinstance(self.layer.gate, FlatGate) or self.layer.shards is not None:
             return nullcontext()
+        device = self.last_active_N.device
         precision, width = self.config.optimizer.matmul_precision, self.layer.config.input_width
-        return products_in(product_dtype(precision, self.last_active_N.device, width))
+        return products_in(product_dtype(precision, device, width), device)
 
     def _train_step(self, batch: MlpActivations) -> LayerOutput:
         if self.step == 0 and resolve_init(self.config) != "examples":

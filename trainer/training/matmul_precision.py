@@ -25,20 +25,26 @@ def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) -> torch.dtype:
-    """Dtype to which a layer's matrix products round their inputs: bfloat16 or float32.
+def resolved_precision(precision: MatmulPrecision, device: torch.device, width: int) -> MatmulPrecision:
+    """``auto`` as it is on a device, for a layer of this input width. The run stores it, so that every resumption of
+    the run has the precision of its first step, on any machine."""
+    if precision != "auto":
+        return precision
+    return "medium" if width >= MIN_BFLOAT16_PRODUCT_WIDTH and has_bfloat16_units(device) else "highest"
 
-    PyTorch itself uses bfloat16 for float32 products only on CPUs with AMX units.
+
+def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) -> torch.dtype:
+    """Dtype to which a layer's matrix products round their inputs: bfloat16 or float32. Sums are in float32.
 
     Args:
         precision: setting of the run.
         device: device of the layer.
         width: input width of the layer.
     """
-    is_chosen = precision == "medium" or (precision == "auto" and width >= MIN_BFLOAT16_PRODUCT_WIDTH)
-    return torch.bfloat16 if is_chosen and device.type == "cpu" and has_bfloat16_units() else torch.float32
+    return torch.bfloat16 if resolved_precision(precision, device, width) == "medium" else torch.float32
 
 
-def products_in(dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Context in which matrix products on a CPU round their inputs to a dtype."""
-    return nullcontext() if dtype == torch.float32 else torch.autocast("cpu", dtype)
+def products_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
+    """Context in which matrix products on a device round their inputs to a dtype."""
+    # Without the cache of rounded weights: each is used once per step.
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype, cache_enabled=False)

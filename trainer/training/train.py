@@ -25,7 +25,14 @@ from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, build_layer_config
 from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.planning.dtypes import with_dtype
-from mxd.trainer.training.training_run import DivergedError, Resume, TrainingRun, TrainResult, check_resumable
+from mxd.trainer.training.training_run import (
+    DivergedError,
+    Resume,
+    TrainingRun,
+    TrainResult,
+    check_resumable,
+    resolve_precision,
+)
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import exclusive_lock
@@ -83,7 +90,7 @@ def train_layers(
     """
     _check_unique_names(configs)
     _check_configs(configs, language_model)
-    configs = [with_dtype(config, language_model.dtype) for config in configs]
+    configs = [resolve_precision(with_dtype(config, language_model.dtype), data, language_model) for config in configs]
     stream = StreamSpec.from_configs(configs)
     stream.plan.shard(group)
     # Build all layers before creating the first folder, so that errors leave nothing behind.

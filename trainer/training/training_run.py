@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.data.activations import BatchPlan
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -20,8 +21,9 @@ from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import RUN_FILE, Run, checkpoints, runs_folder
 from mxd.trainer.storage.run_records import delete_metrics_after, enter, metrics_of, write_metrics
-from mxd.trainer.training.layer_trainer import LayerTrainer, TrainMetrics
+from mxd.trainer.training.layer_trainer import LayerTrainer, TrainMetrics, build_layer_config
 from mxd.trainer.training.loggers import OpenLog
+from mxd.trainer.training.matmul_precision import resolved_precision
 from mxd.trainer.utils.files import atomic_directory
 
 Resume = Literal["never", "if-any"]
@@ -48,6 +50,21 @@ class TrainResult:
     """Throughput of the pass over the text, which runs trained together share."""
 
 
+def with_precision(config: TrainConfig, precision: MatmulPrecision) -> TrainConfig:
+    """Set the precision of the layer's matrix products."""
+    optimizer = config.optimizer.model_copy(update={"matmul_precision": precision})
+    return config.model_copy(update={"optimizer": optimizer})
+
+
+def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageModel) -> TrainConfig:
+    """Replace ``auto`` by the precision of the run that is resumed, or else by that of the layer's device."""
+    precision = config.optimizer.matmul_precision
+    if precision == "auto" and _has_started(runs_folder(data) / config.name, data):
+        precision = Run.load(runs_folder(data) / config.name, data).config.optimizer.matmul_precision
+    width = build_layer_config(config, language_model.architecture).input_width
+    return with_precision(config, resolved_precision(precision, language_model.device_of(config.layer), width))
+
+
 def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
     """Check that a run does not exist yet, or may be resumed with these settings.
 
@@ -66,6 +83,8 @@ def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
         raise UserError(f"Run '{config.name}' was imported and cannot be trained. Choose another --name.")
     if saved.language_model_dtype is None:  # stopped before the dtype was resolved
         saved = saved.model_copy(update={"language_model_dtype": config.language_model_dtype})
+    if saved.optimizer.matmul_precision == "auto":  # stopped before the precision was resolved
+        saved = with_precision(saved, config.optimizer.matmul_precision)
     if config.text.start_token is None:  # the run stores the one that was chosen
         saved = saved.model_copy(update={"text": saved.text.model_copy(update={"start_token": None})})
     differing = [name for name in TrainConfig.model_fields if getattr(saved, name) != getattr(config, name)]

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 import torch
+from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.gates import GateConfig
 from mxd.trainer.config.methods import Method, TrainableMethod, method_traits
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.layers import ops as kernels
+from mxd.trainer.layers.ops import torch_ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training import matmul_precision as precisions
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.matmul_precision import matmul_precision
+from mxd.trainer.training.planning import dtypes
 
 
 def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
@@ -26,40 +31,66 @@ def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
     assert torch.get_float32_matmul_precision() == before
 
 
-@pytest.mark.parametrize("precision", ["highest", "medium"])
-def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecision) -> None:
-    trainer = _trainer("mxd", GateConfig(), precision)
-    seen: list[str] = []
-    trainer.layer.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
-    trainer.train_step(_batch())
-    assert seen == [precision]
-
-
 @pytest.mark.parametrize(
-    ("precision", "width", "dtype"),
+    ("precision", "setting", "rounds"),
+    [("highest", "highest", False), ("high", "high", False), ("medium", "highest", True)],
+)
+def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecision, setting: str, rounds: bool) -> None:
+    """Only TF32 is a setting of the process, which the language model's products in other threads would see."""
+    trainer = _trainer("mxd", GateConfig(), precision)
+    seen: list[tuple[str, bool]] = []
+    trainer.layer.register_forward_hook(
+        lambda *_: seen.append((torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu")))
+    )
+    trainer.train_step(_batch())
+    assert seen == [(setting, rounds)]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:1", "xpu"])
+@pytest.mark.parametrize(
+    ("precision", "width", "has_units", "expected"),
     [
-        ("auto", 512, torch.bfloat16),
-        ("auto", 511, torch.float32),
-        ("medium", 8, torch.bfloat16),
-        ("highest", 512, torch.float32),
-        ("high", 512, torch.float32),
+        ("auto", 512, True, "medium"),
+        ("auto", 511, True, "highest"),
+        ("auto", 512, False, "highest"),
+        ("medium", 8, False, "medium"),  # as recorded by another machine
+        ("highest", 512, True, "highest"),
+        ("high", 512, True, "high"),
     ],
 )
-def test_wide_layers_use_bfloat16_products_only_on_cpus_with_units(
-    precision: MatmulPrecision, width: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+def test_wide_layers_use_bfloat16_products_where_the_device_has_them(
+    device: str,
+    precision: MatmulPrecision,
+    width: int,
+    has_units: bool,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: True)
-    assert precisions.product_dtype(precision, torch.device("cpu"), width) == dtype
-    assert precisions.product_dtype(precision, torch.device("cuda"), width) == torch.float32
-    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: False)
-    assert precisions.product_dtype(precision, torch.device("cpu"), width) == torch.float32
+    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: has_units)
+    assert precisions.resolved_precision(precision, torch.device(device), width) == expected
+    dtype = torch.bfloat16 if expected == "medium" else torch.float32
+    assert precisions.product_dtype(precision, torch.device(device), width) == dtype
+
+
+def test_products_are_rounded_on_the_device_of_the_layer() -> None:
+    context = precisions.products_in(torch.bfloat16, torch.device("xpu:1"))
+    assert isinstance(context, torch.autocast)
+    assert (context.device, context.fast_dtype) == ("xpu", torch.bfloat16)
+
+
+def test_units_of_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A T4 has no bfloat16 units; Apple's GPUs gain nothing from them in products."""
+    for has_native in (True, False):
+        monkeypatch.setattr(dtypes, "choose_dtype", lambda _: torch.bfloat16 if has_native else torch.float32)  # noqa: B023
+        assert dtypes.has_bfloat16_units(torch.device("cuda")) is has_native
+        assert not dtypes.has_bfloat16_units(torch.device("mps"))
 
 
 @pytest.mark.parametrize("method", get_args(TrainableMethod))
 def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: True)
+    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: True)
     exact, rounded = _trainer(method, GateConfig(), "highest"), _trainer(method, GateConfig(), "medium")
     expected, output = exact.train_step(_batch()), rounded.train_step(_batch())
     assert output.output_TO.dtype == torch.float32
@@ -70,9 +101,33 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
 
 @pytest.mark.parametrize("gate", [GateConfig(gate="product-key"), GateConfig(gate="two-level", groups=4, top_groups=2)])
 def test_sparse_gates_stay_in_float32(gate: GateConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda: True)
+    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: True)
     exact, same = _trainer("mxd", gate, "highest"), _trainer("mxd", gate, "medium")
     assert torch.equal(exact.train_step(_batch()).output_TO, same.train_step(_batch()).output_TO)
+
+
+@pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
+def test_gate_and_mixing_take_float32_under_autocast(ops: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Autocast must round the inputs of products only: not those of custom functions, nor scores of a GPU."""
+    monkeypatch.setattr(kernels, "ops_for", lambda _tensor: ops)
+    seen: dict[str, list[torch.dtype]] = {}
+    for name in ("_Gate", "_Mix"):
+        function = getattr(kernels, name)
+
+        def recorded(*args: Any, name: str = name, apply: Any = function.apply) -> Any:
+            seen[name] = [arg.dtype for arg in args if isinstance(arg, Tensor) and arg.is_floating_point()]
+            result = apply(*args)
+            seen[f"result of {name}"] = [(result[0] if name == "_Gate" else result).dtype]
+            return result
+
+        monkeypatch.setattr(function, "apply", recorded)
+    trainer = _trainer("mxd", GateConfig(), "medium")
+    output = trainer.train_step(_batch())
+    assert seen.keys() == {"_Gate", "_Mix", "result of _Gate", "result of _Mix"}
+    assert {dtype for dtypes_seen in seen.values() for dtype in dtypes_seen} == {torch.float32}
+    gradients = [parameter.grad for parameter in trainer.layer.parameters()]
+    assert all(gradient is not None and gradient.dtype == torch.float32 for gradient in gradients)
+    assert output.output_TO.dtype == torch.float32
 
 
 def _batch() -> MlpActivations:

@@ -20,6 +20,7 @@ from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints
+from mxd.trainer.training import matmul_precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainResult, train_layer
 from mxd.trainer.training.training_run import DivergedError
@@ -83,6 +84,21 @@ def test_resuming_is_bit_identical(world: World, steps: int) -> None:
     whole, parts = weights(world, "whole"), weights(world, "parts")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert metrics(world, "whole")[-1].normalized_mse == pytest.approx(metrics(world, "parts")[-1].normalized_mse)
+
+
+def test_the_precision_is_recorded_and_kept_on_another_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run starts where bfloat16 products are fast, and resumes where they are not, and the other way round."""
+    monkeypatch.setattr(matmul_precision, "MIN_BFLOAT16_PRODUCT_WIDTH", 1)
+    for first, precision in ((True, "medium"), (False, "highest")):
+        monkeypatch.setattr(matmul_precision, "has_bfloat16_units", lambda _device, has=first: has)
+        train(world, world.config(f"whole-{precision}"))
+        train(world, world.config(precision), callbacks=Callbacks(is_cancelled=StopAfter(5)))
+        assert Run.load(precision, world.data).config.optimizer.matmul_precision == precision
+        monkeypatch.setattr(matmul_precision, "has_bfloat16_units", lambda _device, has=first: not has)
+        assert train(world, world.config(precision), resume="if-any").status == "finished"
+        whole, parts = weights(world, f"whole-{precision}"), weights(world, precision)
+        assert all(torch.equal(whole[name], parts[name]) for name in whole)
+    assert not torch.equal(*(weights(world, name)["gate.weight"] for name in ("medium", "highest")))
 
 
 def train_or_resume() -> None:

@@ -26,15 +26,17 @@ _BFLOAT16_CAPABILITIES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
 """PyTorch's names of CPU capabilities for bfloat16 products."""
 
 
-def has_bfloat16_units() -> bool:
-    """Return whether the CPU has native bf16 support. Without it, bfloat16 products are slower than float32."""
+def has_bfloat16_units(device: torch.device) -> bool:
+    """Return whether a device has bfloat16 products that are faster than those of float32."""
+    if device.type != "cpu":
+        return device.type != "mps" and choose_dtype(device) == torch.bfloat16
     capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # missing in older PyTorch
     return any(capabilities.get(name) for name in _BFLOAT16_CAPABILITIES)
 
 
 def fastest_dtype(device: torch.device, width: int) -> torch.dtype:
     """Default dtype of a model of this hidden width on a device."""
-    if device.type == "cpu" and width >= MIN_BFLOAT16_WIDTH and has_bfloat16_units():
+    if device.type == "cpu" and width >= MIN_BFLOAT16_WIDTH and has_bfloat16_units(device):
         return torch.bfloat16
     return choose_dtype(device)
 
@@ -68,7 +70,7 @@ def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.dev
 
 def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:
     """Warning if the dtype is slow on the device; None otherwise."""
-    if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units():
+    if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units(device):
         return None
     return (
         "The model runs in bfloat16, for which this CPU has no native support. float32, the default for new runs on "

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from mxd.backend.cli.commands.train import _format_result, _routing_warning
 from mxd.backend.cli.main import run
@@ -49,7 +50,7 @@ def test_resuming_requires_only_the_name(workspace: Path, capsys: Capture) -> No
 
 def test_a_resumed_run_keeps_its_dtype(workspace: Path, capsys: Capture) -> None:
     assert run(train_words("--name", "half", "--dtype", "bfloat16")) == 0
-    assert ("no native support" in capsys.readouterr().err) is not has_bfloat16_units()
+    assert ("no native support" in capsys.readouterr().err) is not has_bfloat16_units(torch.device("cpu"))
     assert Run.load("half", workspace / "data").config.language_model_dtype == "bfloat16"
     assert run(["train", "--name", "half", "--resume"]) == 0
     capsys.readouterr()
