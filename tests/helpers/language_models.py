@@ -90,7 +90,7 @@ def byte_tokenizer() -> PreTrainedTokenizerBase:
 
 def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
     """A language model of a family with a few thousand random weights, on the CPU in float32."""
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # A copy: who changes the config of one changes none of the others.
         module = AutoModelForCausalLM.from_config(deepcopy(CONFIGS[family]), dtype=torch.float32)

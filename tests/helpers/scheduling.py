@@ -15,6 +15,7 @@ BROWSER = "tests/browser"
 LONG = (
     BROWSER,
     "tests/test_end_to_end.py",
+    "tests/devices/test_devices.py",
     "tests/benchmarks/trainer/test_large.py",
     "tests/benchmarks/commands/test_bench.py",
     "tests/trainer/utils/test_distributed.py",

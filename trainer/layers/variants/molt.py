@@ -15,6 +15,7 @@ Shapes: T tokens, I input width, O output width, N transforms, K active transfor
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import ClassVar
 
 import torch
@@ -38,8 +39,6 @@ class Molt(SparseLayer):
         super().__init__(config)
         self.ranks = transform_ranks(config.num_experts, self.required_rank())
         total = sum(self.ranks)
-        owners = [place for place, rank in enumerate(self.ranks) for _ in range(rank)]
-        self._owner_S = torch.tensor(owners, device="cpu")  # also while the weights are on the meta device
         self.reader = nn.Linear(config.input_width, total, bias=False)
         self.writer = nn.Linear(total, config.output_width, bias=False)
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
@@ -55,7 +54,10 @@ class Molt(SparseLayer):
         coefficients_TK, indices_TK = routing
         dense_TN = coefficients_TK.new_zeros(len(coefficients_TK), self.config.num_experts)
         dense_TN = dense_TN.scatter_add(1, indices_TK, coefficients_TK)
-        return dense_TN.index_select(1, self._owner_S.to(dense_TN.device))
+        # One part for each run of equal ranks. A gather would copy its index to the device in every step.
+        runs = [(rank, len(list(run))) for rank, run in groupby(self.ranks)]
+        parts = dense_TN.split([count for _, count in runs], dim=1)
+        return torch.cat([part.repeat_interleave(rank, 1) for part, (rank, _) in zip(parts, runs, strict=True)], dim=1)
 
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         added_TO: Tensor = self.writer(self.mixing(routing) * dense_TM)
