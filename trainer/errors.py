@@ -26,6 +26,10 @@ class UserError(ValueError):
     """
 
 
+class UsageWarning(UserWarning):
+    """Valid input whose results may not be those that a user expects. The command line prints it on one line."""
+
+
 class NotFoundError(UserError):
     """A named run, expert, file or repository does not exist."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
@@ -22,6 +23,7 @@ EXIT_SIGPIPE = 141
 def main() -> None:
     """Run the command line of this process and exit."""
     share_cores()
+    warnings.formatwarning = one_line_warning  # type: ignore[assignment]  # the name of an unused argument
     try:
         code = run(sys.argv[1:])
         sys.stdout.flush()
@@ -30,6 +32,16 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = EXIT_SIGPIPE
     sys.exit(code)
+
+
+def one_line_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, _line: str | None = None
+) -> str:
+    """Format a warning like an error message; those that are not meant for users also name their place."""
+    from mxd.trainer.errors import UsageWarning
+
+    place = "" if issubclass(category, UsageWarning) else f"{filename}:{lineno}: {category.__name__}: "
+    return f"mxd: warning: {place}{message}\n"
 
 
 def share_cores() -> None:

@@ -87,7 +87,7 @@ class Vocabulary:
     @cached_property
     def _tokens_by_text(self) -> dict[str, list[int]]:
         tokens: dict[str, list[int]] = {}
-        for token in range(len(self._tokenizer)):
+        for token in sorted(set(self._tokenizer.get_vocab().values())):  # ids may have gaps
             tokens.setdefault(fold(self.name(token)), []).append(token)
         return tokens
 

@@ -26,12 +26,15 @@ from mxd.trainer.storage.database.search import (
     best_experts_with,
     experts_with,
     is_beginning,
+    split_words,
 )
 from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
 
 MAX_WORDS = 16
 CANDIDATES = 2_000
 """Number of matching experts to rank; the ranking matters little for words that match nearly everywhere."""
+PUNCTUATION = ".,;:!?\"'()[]“”‘’«»…。、，！？：；「」（）"  # noqa: RUF001
+"""Marks that are ignored around a typed word; alone, they are searched."""
 MAX_RANKED = 100
 """Maximum number of results."""
 RANKS = (0, 4, 1_000_000)
@@ -42,9 +45,10 @@ EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | r
 
 
 def words_of(typed: str) -> list[str]:
-    """Return the words of a query that have a letter or digit."""
+    """Return the words and symbols of a query, without the punctuation marks around words."""
     words = typed.replace("\0", " ").split()
-    return [word for word in words if any(letter.isalnum() for letter in word)][:MAX_WORDS]
+    bare = ((word.strip(PUNCTUATION), word) for word in words if split_words(word))
+    return [core if any(map(str.isalnum, core)) else word for core, word in bare][:MAX_WORDS]
 
 
 def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:

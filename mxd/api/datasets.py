@@ -5,6 +5,7 @@ Training can then resume, and the dashboard and later evaluations can tell which
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from itertools import chain, islice
@@ -18,7 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from mxd.trainer.config import Count, TextConfig
-from mxd.trainer.data.readers import Document
+from mxd.trainer.data.readers import MAX_TOKEN_ID, Document, is_supported
 from mxd.trainer.data.sequences import tokenize_documents
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.files import atomic_directory
@@ -57,7 +58,7 @@ def open_dataset(
         keywords: fields of ``TextConfig``.
 
     Raises:
-        UserError: the dataset is empty, or its items are neither texts nor token ids.
+        UserError: the dataset is empty, a table or a mapping, or its items are neither texts nor token ids.
     """
     limit = None if tokens is None else number_of_tokens(tokens)
     if isinstance(dataset, TextConfig):
@@ -90,10 +91,26 @@ def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterato
     """Yield the texts or token ids of a dataset in memory.
 
     Raises:
-        UserError: during iteration, if an item is neither, or a row has no such column.
+        UserError: immediately, if the dataset is a table or a mapping, which iterate over their names. During
+            iteration, if an item is neither, a row has no such column, or a text is the path of a file.
     """
+    if isinstance(dataset, Mapping) or hasattr(dataset, "__dataframe__"):
+        keys = dataset if isinstance(dataset, Mapping) else getattr(dataset, "column_names", None) or dataset
+        names = ", ".join(f"dataset[{name!r}]" for name in islice(keys, 20))
+        raise UserError(
+            f"A {type(dataset).__name__} is not an iterable of texts or token ids. Pass one of its entries: {names}."
+        )
+    return _documents(dataset, column)
+
+
+def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]:
     for item in dataset:
         value = _value(item, column) if isinstance(item, Mapping) else item
+        if isinstance(value, Path) or (isinstance(value, str) and is_supported(value) and os.path.exists(value)):
+            raise UserError(
+                f"An item of the dataset is the path of a file: '{value}'. Pass a path alone, as a file or a folder of "
+                "files, or the texts in the files."
+            )
         if isinstance(value, str):
             yield value
         else:
@@ -112,7 +129,11 @@ def _value(row: Mapping[str, Any], column: str | None) -> Any:
 def _token_ids(value: Any) -> Iterator[list[int]]:
     """Rows of token ids of a list, an array or a tensor [T] or [B, T]."""
     array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
-    if array.dtype.kind not in "iu" or array.ndim not in (1, 2) or (array.size and array.min() < 0):
+    if (
+        array.dtype.kind not in "iu"
+        or array.ndim not in (1, 2)
+        or (array.size and not 0 <= array.min() <= array.max() <= MAX_TOKEN_ID)
+    ):
         raise UserError(
             f"An item of the dataset is neither text nor token ids: {value!r:.80}. Use texts, rows with a column "
             "'text' or 'input_ids', or token ids [T] or [B, T]."

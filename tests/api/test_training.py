@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, DatasetDict
 
 import mxd
 from mxd.trainer.config import TrainConfig
@@ -28,6 +28,10 @@ SIZES: dict[str, Any] = {
     "log_every": 4,
     "progress": False,
 }
+
+
+ROWS = Dataset.from_dict({"text": ["a", "b"]})
+HELD = Path(__file__).parents[2] / "data" / "demo" / "held_out.jsonl.gz"
 
 
 def trained(folder: Path, dataset: Any, **changes: Any) -> mxd.Layer:
@@ -104,6 +108,16 @@ def test_transcoders_have_directions(tmp_path: Path) -> None:
         ({"tokens": "many"}, "Invalid tokens: 'many'"),
         ({"dataset": [3.5]}, "neither text nor token ids"),
         ({"dataset": []}, "The dataset is empty"),
+        (
+            {"dataset": DatasetDict(train=ROWS, test=ROWS)},
+            r"A DatasetDict is not .* dataset\['train'\], dataset\['test'\]",
+        ),
+        ({"dataset": {"text": ["a"]}}, r"A dict is not an iterable of texts .* dataset\['text'\]"),
+        ({"dataset": ROWS.to_pandas()}, r"A DataFrame is not an iterable of texts .* dataset\['text'\]"),
+        ({"dataset": ROWS.data.table}, r"A Table is not an iterable of texts .* dataset\['text'\]"),
+        ({"dataset": [Path("a.txt")], "on_short_text": "repeat"}, "is the path of a file: 'a.txt'"),
+        ({"dataset": [__file__, str(HELD)], "on_short_text": "repeat"}, "is the path of a file: .*held_out.jsonl.gz'"),
+        ({"dataset": [[2**31]]}, "neither text nor token ids"),
         ({"dataset": [{"body": "x"}]}, "no column 'text' or 'input_ids'. It has: 'body'"),
         ({"layer": 9}, "There is no layer 9"),
     ],

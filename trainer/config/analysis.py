@@ -50,7 +50,7 @@ class IndexConfig(Config):
     text: TextConfig
     """Dataset to read."""
     tokens: Count
-    """Number of tokens to read, such as 1M."""
+    """Number of tokens to read, such as 1M, from documents in random order (see --seed)."""
     top_examples: Annotated[int, Field(gt=0, le=1000)] = 20
     """Number of top examples per expert, at most one per sequence. Default: 20."""
     examples_per_bin: Annotated[int, Field(ge=0, le=100)] = 3
@@ -97,7 +97,7 @@ class EvaluateConfig(Config):
     text: TextConfig
     """Dataset to read."""
     tokens: Count
-    """Number of tokens to read, such as 100k."""
+    """Number of tokens to read from the beginning of the dataset, such as 100k."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the bootstrap and of the sampled experts. Default: 0."""
     resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
@@ -118,7 +118,7 @@ class RecurrenceConfig(Config):
     text: TextConfig
     """Dataset to read."""
     tokens: Count
-    """Number of tokens to read, such as 100k."""
+    """Number of tokens to read from the beginning of the dataset, such as 100k."""
     min_tokens: Annotated[int, Field(ge=2)] = 20
     """Minimum number of active tokens of an expert to measure it. Default: 20."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0

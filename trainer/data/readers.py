@@ -35,6 +35,8 @@ _PARQUET_ROWS = 256
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
+MAX_TOKEN_ID = 2**31 - 1
+"""Ids are stored as 32-bit integers."""
 Document = str | list[int]
 """Text of a document, or its token ids if the column holds them."""
 
@@ -104,7 +106,7 @@ def document_of(value: object, column: str, where: str) -> Document:
     Raises:
         UserError: the value is neither text nor a list of token ids.
     """
-    if isinstance(value, list) and all(type(item) is int and item >= 0 for item in value):
+    if isinstance(value, list) and all(type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value):
         return value
     if not isinstance(value, str | None):
         raise UserError(

@@ -1,30 +1,39 @@
 """Location, shape and weights of the MLP of a block, in any architecture, with or without loaded weights.
 
-1. The blocks are the ``ModuleList`` whose length is the config's number of hidden layers (``transformer.h`` in GPT-2,
-   ``gpt_neox.layers`` in Pythia, ``model.layers`` in Llama, Qwen, Gemma, Phi, ``model.decoder.layers`` in OPT).
+1. The blocks are the ``ModuleList`` in the text decoder whose length is the config's number of hidden layers
+   (``transformer.h`` in GPT-2, ``gpt_neox.layers`` in Pythia, ``model.layers`` in Llama, Qwen, Gemma, Phi,
+   ``model.decoder.layers`` in OPT). Vision and audio towers are not searched.
 2. A block's MLP is its child named ``mlp``, ``feed_forward``, ``ffn`` or ``ff``. If the block itself holds the two
    matrices, as in OPT, the MLP extends from ``fc1`` to ``fc2``.
 3. The MLP's matrices are its linear modules: the last one is the down projection, the others read the input. Two input
-   matrices, or one with twice the hidden width, form a gated linear unit.
+   matrices, or one with twice the hidden width, form a gated linear unit. An MLP with any other matrix, such as the
+   router and the experts of a mixture of experts, is rejected.
 
 Shapes: H hidden width, I input width, O output width.
 """
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.config import Activation, Encoder
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import UsageWarning, UserError
 from mxd.trainer.language_model.loading import weights_at_hand
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
+_MAX_POSITION_OFFSET = 8
+"""Rows that an embedding of positions may have beyond them, such as OPT's two."""
+POSITION_LIMITS = ("max_position_embeddings", "n_positions", "max_target_positions", "max_seq_len")
+"""Names of the context length in configs."""
 MLP_NAMES = ("mlp", "feed_forward", "ffn", "ff")
 ACTIVATIONS: dict[str, Activation] = {
     "gelu": "gelu",
@@ -66,7 +75,35 @@ class Architecture:
         self.config: Any = module.config.get_text_config()
         """Hugging Face config of the text model."""
         self.source = source
-        self.blocks = _find_blocks(module, int(self.config.num_hidden_layers))
+        self.blocks = _find_blocks(module, getattr(self.config, "num_hidden_layers", None))
+        embedding: Any = module.get_input_embeddings()
+        self.vocabulary_size: int = embedding.weight.shape[0]
+        """Rows of the input embedding: token ids are below it. Tokenizers may have gaps, and fewer or more tokens."""
+        limits = (getattr(self.config, name, None) for name in POSITION_LIMITS)
+        self._stated_limit = next((int(limit) for limit in limits if limit and limit > 0), None)
+        self._has_position_table = self._stated_limit is not None and _has_position_table(module, self._stated_limit)
+
+    @property
+    def max_tokens(self) -> int:
+        """Context length in tokens; 2,048 if the config states none."""
+        return self._stated_limit or 2048
+
+    def check_context_length(self, tokens: int) -> None:
+        """Check that the language model can read sequences of ``tokens`` tokens.
+
+        Rotary and relative positions go beyond the context length. They are untrained there, which gives a warning.
+
+        Raises:
+            UserError: the language model has one embedding per position, and fewer than ``tokens``.
+        """
+        if self._stated_limit is None or tokens <= self._stated_limit:
+            return
+        excess = (
+            f"Sequences of {tokens:,} tokens exceed the context length of {self.source}, {self.max_tokens:,} tokens."
+        )
+        if self._has_position_table:
+            raise UserError(f"{excess} It has no embeddings for further positions. Use a shorter context length.")
+        warnings.warn(f"{excess} It was not trained on further positions.", UsageWarning, stacklevel=2)
 
     def block(self, layer: int) -> nn.Module:
         """The block of a layer.
@@ -104,7 +141,11 @@ class Architecture:
         return True
 
     def matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
-        """Linear modules of a layer's MLP: those that read its input (a GLU's gate first), and the down projection."""
+        """Linear modules of a layer's MLP: those that read its input (a GLU's gate first), and the down projection.
+
+        Raises:
+            UserError: the MLP is a mixture of experts, has other matrices, or needs more than its input.
+        """
         block, (first, last) = self.block(layer), self.mlp_names(layer)
         modules = (
             dict(getattr(block, first).named_modules())
@@ -112,13 +153,29 @@ class Architecture:
             else {name: getattr(block, name) for name in (first, last)}
         )
         linear = {name: module for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)}
+        supported = "Supported are two (an MLP) and three (a gated linear unit), and no other weights."
+        cannot = f"The MLP of layer {layer} of {self.source} cannot be replaced:"
         if not 2 <= len(linear) <= 3:
+            raise UserError(f"{cannot} it has {len(linear)} linear modules. {supported}")
+        arguments = _required_arguments(getattr(block, first))
+        if len(arguments) != 1:
             raise UserError(
-                f"The MLP of layer {layer} of {self.source} cannot be replaced: it has {len(linear)} linear modules. "
-                "Supported are two (an MLP) and three (a gated linear unit)."
+                f"{cannot} it needs {len(arguments)} inputs ({', '.join(arguments)}). Supported are MLPs whose only "
+                "input is the activation."
+            )
+        others = [name for name, module in modules.items() if name not in linear and _has_matrix(module)]
+        if others:
+            raise UserError(
+                f"{cannot} like a mixture of experts, it has other weights: those of "
+                f"{', '.join(name or type(modules[name]).__name__ for name in others)}. {supported}"
             )
         *inputs, down = linear
         inputs.sort(key=lambda name: "gate" not in name)
+        widths = {_shape(linear[name]) for name in inputs}
+        hidden = _shape(linear[down])[1]
+        if len(widths) != 1 or next(iter(widths))[0] not in ((hidden,) if len(inputs) == 2 else (hidden, 2 * hidden)):
+            shapes = ", ".join(f"{name} {list(_shape(module))}" for name, module in linear.items())
+            raise UserError(f"{cannot} its linear modules are not those of an MLP or a gated linear unit: {shapes}.")
         return [linear[name] for name in inputs], linear[down]
 
     def mlp_shape(self, layer: int) -> MlpShape:
@@ -149,11 +206,40 @@ class Architecture:
         return _weight_and_bias(self.matrices(layer)[1])[0]
 
 
-def _find_blocks(module: PreTrainedModel, count: int) -> nn.ModuleList:
-    for candidate in module.modules():
-        if isinstance(candidate, nn.ModuleList) and len(candidate) == count:
+def _find_blocks(module: PreTrainedModel, count: int | None) -> nn.ModuleList:
+    for candidate in module.get_decoder().modules():
+        # Blocks have modules inside, unlike projections or norms of which there may be as many.
+        if (
+            isinstance(candidate, nn.ModuleList)
+            and len(candidate) == count
+            and all(any(True for _ in block.children()) for block in candidate)
+        ):
             return candidate
-    raise UserError(f"A {type(module).__name__} is not supported: it has no list of {count} blocks.")
+    counted = "its config has no num_hidden_layers" if count is None else f"it has no list of {count} blocks"
+    raise UserError(f"A {type(module).__name__} is not supported: {counted}.")
+
+
+def _has_position_table(module: PreTrainedModel, positions: int) -> bool:
+    """True if the language model looks positions up: in an embedding, which may have an offset, or in a buffer."""
+    words = module.get_input_embeddings()
+    tables = [part for part in module.modules() if isinstance(part, nn.Embedding) and part is not words]
+    if any(positions <= table.num_embeddings <= positions + _MAX_POSITION_OFFSET for table in tables):
+        return True
+    values = chain.from_iterable(vars(part).values() for part in module.modules())
+    tensors = chain(module.buffers(), (value for value in values if isinstance(value, Tensor)))
+    return any(tensor.dim() > 1 and positions in tensor.shape for tensor in tensors)
+
+
+def _required_arguments(module: nn.Module) -> list[str]:
+    """Names of the arguments that ``forward`` of the module's class cannot do without."""
+    _self, *parameters = inspect.signature(type(module).forward).parameters.values()
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    required = [each.name for each in parameters if each.kind in positional and each.default is inspect.Parameter.empty]
+    return required or [parameters[0].name]
+
+
+def _has_matrix(module: nn.Module) -> bool:
+    return any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:

@@ -112,8 +112,34 @@ class LanguageModel:
     @property
     def max_tokens(self) -> int:
         """Context length in tokens."""
-        limits = [getattr(self.config, name, None) for name in ("max_position_embeddings", "n_positions")]
-        return next((int(limit) for limit in limits if limit), 2048)
+        return self.architecture.max_tokens
+
+    def check_ids(self, largest: int) -> None:
+        """Check that the input embedding has all tokens up to the id ``largest``.
+
+        Raises:
+            UserError: it has fewer.
+        """
+        rows = self.architecture.vocabulary_size
+        if largest >= rows:
+            name = self.tokenizer.convert_ids_to_tokens(largest)
+            named = f" ('{name}')" if name else ""
+            raise UserError(
+                f"{self.source} has no token {largest}{named}: its input embedding has {rows:,} rows. Use texts "
+                "that were tokenised for this language model, without tokens that only its tokenizer has."
+            )
+
+    def on_device(self, ids_BT: Tensor) -> Tensor:
+        """Token ids on the device of the language model.
+
+        Raises:
+            UserError: the input embedding has no such token or position. Ids on a GPU are not checked, because that
+                would stall it.
+        """
+        self.architecture.check_context_length(ids_BT.shape[-1])
+        if ids_BT.device.type == "cpu" and ids_BT.numel():
+            self.check_ids(int(ids_BT.max()))
+        return ids_BT.to(self.device)
 
     @property
     def device(self) -> torch.device:
@@ -135,7 +161,7 @@ class LanguageModel:
         """Next-token logits [B, T, V] in float32."""
         with ExitStack() as stack:
             self.linear_kernels.apply(stack)
-            logits_BTV: Tensor = self.module(input_ids=input_ids_BT.to(self.device), use_cache=False).logits
+            logits_BTV: Tensor = self.module(input_ids=self.on_device(input_ids_BT), use_cache=False).logits
         return logits_BTV.float()
 
     @torch.no_grad()
@@ -146,7 +172,7 @@ class LanguageModel:
             cache: cache of the tokens before; None at the start of a text.
         """
         given = {} if cache is None else {cache_argument(self.module): cache}
-        output = self.module(input_ids=input_ids_BT.to(self.device), use_cache=True, **given)
+        output = self.module(input_ids=self.on_device(input_ids_BT), use_cache=True, **given)
         returned = next((value for value in output.values() if isinstance(value, Cache)), None)
         if returned is None:
             raise UserError(f"{type(self.module).__name__} returned no key-value cache. {TESTED_VERSIONS}")
@@ -190,7 +216,7 @@ class LanguageModel:
             self.linear_kernels.apply(stack)
             stack.enter_context(self.replace_mlps(functions))
             stack.enter_context(suppress(_StopForward))
-            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+            self.module.base_model(input_ids=self.on_device(input_ids_BT), use_cache=False)
 
     @torch.no_grad()
     def can_split_row(self, layer: int) -> bool:
@@ -245,7 +271,7 @@ class LanguageModel:
 
         handle = self.architecture.blocks[-1].register_forward_hook(watch)
         try:
-            self.module.base_model(input_ids=input_ids_BT.to(self.device), use_cache=False)
+            self.module.base_model(input_ids=self.on_device(input_ids_BT), use_cache=False)
         finally:
             handle.remove()
         return captured[0]

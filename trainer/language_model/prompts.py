@@ -13,11 +13,13 @@ def prompt_ids(
     """Token ids of a text, with the start token first; by default the one of ``start_token_id``.
 
     Raises:
+        UserError: the language model has no embedding of a token.
         TooLongError: the ids and ``new_tokens`` further ones exceed the language model's context length.
     """
     tokenizer = language_model.tokenizer
     text_ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
     ids = [start_token_id(tokenizer, start_token), *text_ids]
+    language_model.check_ids(max(ids))
     if len(ids) + new_tokens > language_model.max_tokens:
         more = f" plus {new_tokens} new ones" if new_tokens else ""
         raise TooLongError(
@@ -33,7 +35,7 @@ def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]
     missing = sorted(ids - cache.keys())
     if missing:
         tokenizer = language_model.tokenizer
-        start = start_token_id(tokenizer)
-        prefix, *texts = tokenizer.batch_decode([[start], *([start, token] for token in missing)])
+        before: list[int] = tokenizer("a", add_special_tokens=False)["input_ids"]
+        prefix, *texts = tokenizer.batch_decode([before, *([*before, token] for token in missing)])
         cache.update((token, text.removeprefix(prefix)) for token, text in zip(missing, texts, strict=True))
     return {token: cache[token] for token in ids}

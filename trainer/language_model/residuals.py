@@ -61,7 +61,7 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
     else:
         handle = blocks[-1].register_forward_hook(behind)
     try:
-        language_model.module.base_model(input_ids=ids_BT.to(language_model.device), use_cache=False)
+        language_model.module.base_model(input_ids=language_model.on_device(ids_BT), use_cache=False)
     except _Stop:
         return captured[0]
     finally:

@@ -210,7 +210,7 @@ def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes] | None:
     """
     if not (tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)):
         return None
-    names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(len(tokenizer)))))
+    names: list[str | None] = list(tokenizer.convert_ids_to_tokens(list(range(vocabulary_size(tokenizer)))))
     return [b"" if name is None else _byte_level_bytes(name) for name in names]
 
 

@@ -301,9 +301,10 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
     """Layer settings of a run, with the widths of the MLP that the layer replaces.
 
     Raises:
-        UserError: settings contradict each other, or the model has no such layer.
+        UserError: settings contradict each other, or the model has no such layer or no embedding of a position.
     """
     _check_settings(config)
+    architecture.check_context_length(config.text.context_length)
     shape, traits = architecture.mlp_shape(config.layer), method_traits(config.method)
     layer_config = LayerConfig(
         method=config.method,

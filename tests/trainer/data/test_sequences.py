@@ -199,9 +199,19 @@ def test_a_column_of_token_ids_is_packed_without_tokenizer_and_start_token(tmp_p
     assert packed.tolist() == [token for number in range(1, 9) for token in (number, 3, 2, 1)]
 
 
-def test_a_token_id_that_the_tokenizer_lacks_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "ids.jsonl"
-    path.write_text(json.dumps({"input_ids": [1, 9999] * 8}) + "\n")
-    config = TextConfig(dataset=str(path), column="input_ids", context_length=8)
-    with pytest.raises(UserError, match="token id 9999, but the tokenizer has"):
-        list(sequences(config, TOKENIZER, tokens=8, seed=0, order="as-is"))
+def test_texts_and_token_ids_in_one_column_are_both_read(tmp_path: Path) -> None:
+    rows: list[str | list[int]] = ["ab", [900, 7], "", "c", [5], [6, 6]]
+    path = tmp_path / "mixed.jsonl"
+    path.write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    start, ids = TOKENIZER.eos_token_id, TOKENIZER.convert_tokens_to_ids
+    expected = [start, ids("a"), ids("b"), 900, 7, start, ids("c"), 5, 6, 6]
+    (row,) = sequences(TextConfig(dataset=str(path), context_length=10), TOKENIZER, 10, 0, "as-is")
+    assert row.tolist() == expected
+
+
+@pytest.mark.parametrize("value", [[1, 2**31], [1.5], [True], ["a"], {"a": 1}, 3])
+def test_other_values_in_a_column_are_errors(tmp_path: Path, value: object) -> None:
+    path = tmp_path / "values.jsonl"
+    path.write_text(json.dumps({"text": value}) + "\n")
+    with pytest.raises(UserError, match="not text or lists of token ids"):
+        list(sequences(TextConfig(dataset=str(path), context_length=8), TOKENIZER, 8, 0, "as-is"))

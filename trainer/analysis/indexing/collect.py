@@ -75,7 +75,7 @@ class IndexBuilder:
         num_experts = run.layer_config.num_experts
         return cls(
             ExpertStatistics(num_experts),
-            TokenCounts(num_experts, len(language_model.tokenizer), run.folder),
+            TokenCounts(num_experts, language_model.architecture.vocabulary_size, run.folder),
             TopExamples(num_experts, config.top_examples, config.examples_per_bin, config.seed),
             StoredSequences(),
             RoutedSample(config.seed, config.text.context_length),
@@ -152,7 +152,7 @@ def route_batches(
     sparse_layer = run.layer.to(language_model.device_of(layer))
     sequences = max(1, TOKENS_PER_BATCH // config.text.context_length)
     stream = sequence_batches(
-        config.text, language_model.tokenizer, tokens=config.tokens, seed=config.seed, order="as-is", batch=sequences
+        config.text, language_model.tokenizer, tokens=config.tokens, seed=config.seed, order="shuffled", batch=sequences
     )
     for number, token_ids_SL in enumerate(stream):
         if number % group.world_size != group.rank:

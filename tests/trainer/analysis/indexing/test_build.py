@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, defaultdict
+from copy import deepcopy
+from dataclasses import replace
 from math import log2
 
 import numpy as np
@@ -11,7 +13,10 @@ import pytest
 import torch
 from sqlalchemy import Engine, func, inspect, select, text
 from sqlalchemy.orm import Session
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from mxd.backend.inference.token_text import Vocabulary
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.analysis.indexing import collect as collect_module
 from mxd.trainer.analysis.indexing import save as save_module
@@ -19,7 +24,8 @@ from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import token_bytes, token_texts
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
 from mxd.trainer.storage.database.search import experts_with
 from mxd.trainer.storage.database.search.sqlite import search_table
@@ -36,6 +42,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.language_models import CONFIGS, byte_tokenizer
 from tests.helpers.runs import World
 from tests.helpers.servers.postgresql import Server
 
@@ -59,7 +66,7 @@ class BruteForce:
 
     def __init__(self, world: World, run: Run, config: IndexConfig) -> None:
         (self.ids_SL,) = sequence_batches(
-            config.text, world.language_model.tokenizer, config.tokens, config.seed, "as-is", batch=10_000
+            config.text, world.language_model.tokenizer, config.tokens, config.seed, "shuffled", batch=10_000
         )
         with torch.no_grad():
             routing = run.layer.route(capture_layers(world.language_model, [1], self.ids_SL)[1].input_TI)
@@ -105,6 +112,40 @@ def test_the_index_equals_brute_force(
         assert sampled == set(range(640 // config.text.context_length))
         for record in session.scalars(select(SequenceRecord)):
             assert np.frombuffer(record.token_ids, "<u4").tolist() == brute.ids_SL[record.sequence].tolist()
+
+
+def test_gaps_in_token_ids_move_no_occurrence_to_another_expert(world: World) -> None:
+    """The tokenizer has 258 tokens. The id of 'e' is 900, and the embedding has 1,024 rows."""
+    config = deepcopy(CONFIGS["llama"])
+    config.vocab_size = 1024
+    vocabulary = byte_tokenizer().get_vocab() | {"e": 900}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.pre_tokenizer, backend.decoder = (part.ByteLevel() for part in (pre_tokenizers, decoders))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<|endoftext|>")
+    assert len(tokenizer) == 257
+    model = LanguageModel(AutoModelForCausalLM.from_config(config, dtype=torch.float32), tokenizer, "gaps")
+    gapped = replace(world, language_model=model)
+    train_layer(gapped.config(), gapped.data, gapped.database, model)
+    run = Run.load("small", gapped.data)
+    index_config = settings(gapped)
+    build_index(run, index_config, model, gapped.database)
+    brute = BruteForce(gapped, run, index_config)
+    assert 900 in brute.ids_SL
+    with Session(gapped.database) as session:
+        for row in read_experts(session):
+            check_statistics(row, brute)
+    assert token_bytes(tokenizer)[900] == b"e"  # type: ignore[index]
+    assert Vocabulary(tokenizer).exact_matches("e") == [vocabulary["E"], 900]
+
+
+def test_the_seed_chooses_the_documents(world: World, run: Run) -> None:
+    chosen = []
+    for seed in (0, 1):
+        build_index(run, settings(world, seed=seed), world.language_model, world.database)
+        with Session(world.database) as session:
+            rows = session.scalars(select(SequenceRecord).order_by(SequenceRecord.sequence))
+            chosen.append([row.token_ids for row in rows])
+    assert chosen[0] != chosen[1]
 
 
 def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:

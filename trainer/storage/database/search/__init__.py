@@ -19,10 +19,10 @@ from mxd.trainer.storage.database.search.base import (
     LastWord,
     Ranked,
     TextIndex,
-    is_beginning,
 )
 from mxd.trainer.storage.database.search.postgresql import PostgresqlTextIndex
 from mxd.trainer.storage.database.search.sqlite import SqliteTextIndex
+from mxd.trainer.storage.database.search.words import is_beginning, split_words
 
 __all__ = [
     "DATABASES",
@@ -40,6 +40,7 @@ __all__ = [
     "make_search_table",
     "prepare_search",
     "search_body",
+    "split_words",
 ]
 
 _KINDS: Mapping[str, TextIndex] = {"sqlite": SqliteTextIndex(), "postgresql": PostgresqlTextIndex()}

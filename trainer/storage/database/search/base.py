@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+from mxd.trainer.storage.database.search.words import GAP_WORD
+
 SEARCH_MARGIN = 12
 """Number of searchable tokens on either side of a peak."""
 SEARCH_REACH = 10
 """Maximum distance between the words of a query."""
-GAP_WORD = "\ue000"
-"""A private-use character that counts as a word."""
 GAP = f" {GAP_WORD}" * (SEARCH_REACH + 1) + " "
 """Separates examples by more than ``SEARCH_REACH`` words."""
 
@@ -73,11 +73,6 @@ class TextIndex(ABC):
         self, session: Session, run_id: int, words: Sequence[str], last: LastWord, ranked: Ranked
     ) -> tuple[int, ...]:
         """Return the best experts whose document has all words near each other, best first."""
-
-
-def is_beginning(word: str) -> bool:
-    """Return whether a last word is used as a prefix. A single letter matches too much."""
-    return len(word) > 1
 
 
 def parse_ids(experts: str | None) -> Ints:

@@ -1,31 +1,16 @@
-"""Full-text search in PostgreSQL: one ``tsvector`` table for all runs, with a GIN index.
-
-Text is tokenized here rather than by PostgreSQL's parser, so that both databases return the same results. A word is
-what FTS5's ``unicode61`` tokenizer returns: letters, digits and private-use characters, lower-cased without diacritics.
-"""
+"""Full-text search in PostgreSQL: one ``tsvector`` table for all runs, with a GIN index."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
 from sqlalchemy import Connection, TextClause, text
 from sqlalchemy.orm import Session
 
-from mxd.trainer.storage.database.search.base import (
-    GAP_WORD,
-    SEARCH_REACH,
-    Ints,
-    LastWord,
-    Ranked,
-    TextIndex,
-    is_beginning,
-    parse_ids,
-)
+from mxd.trainer.storage.database.search.base import SEARCH_REACH, Ints, LastWord, Ranked, TextIndex, parse_ids
+from mxd.trainer.storage.database.search.words import GAP_WORD, is_beginning, split_words
 
-MAX_WORD = 400
-"""Maximum characters of a word; PostgreSQL allows 2,046 bytes."""
 LAST_POSITION = 16_383
 """Largest position that a tsvector stores."""
 
@@ -53,34 +38,6 @@ ORDER BY ts_rank(body, CAST(:any AS tsquery)) DESC, expert LIMIT :most
 """
 
 
-class _Letters(dict[int, str]):
-    """Translation table: each character's folded form, or a blank if it separates words."""
-
-    def __missing__(self, code: int) -> str:
-        self[code] = folded = _fold(chr(code))
-        return folded
-
-
-def _fold(letter: str) -> str:
-    if "\u0300" <= letter <= "\u036f":
-        return ""  # combining diacritic
-    category = unicodedata.category(letter)
-    if category == "Co":
-        return letter
-    if category[0] not in "LN":
-        return " "
-    bare = unicodedata.normalize("NFD", letter.lower())
-    return "".join(part for part in bare if unicodedata.category(part) != "Mn") or " "
-
-
-_LETTERS = _Letters()
-
-
-def split_words(written: str) -> list[str]:
-    """Split a text into normalised words."""
-    return [word[:MAX_WORD] for word in written.translate(_LETTERS).split()]
-
-
 def tsvector(body: str) -> str:
     """Return a document as a tsvector literal."""
     places: dict[str, list[int]] = {}
@@ -100,7 +57,7 @@ def queries(words: Sequence[str], last: LastWord) -> dict[str, str] | None:
     if not phrases:
         return None
     quoted = [[f"'{part}'" for part in parts] for parts in phrases]
-    if last == "beginning" and is_beginning(words[-1]) and split_words(words[-1]):
+    if last == "beginning" and is_beginning(words[-1]):
         quoted[-1][-1] += ":*"
     phrase_queries = [f"({' <-> '.join(parts)})" for parts in quoted]
     near = (

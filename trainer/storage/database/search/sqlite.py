@@ -7,15 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 from sqlalchemy.orm import Session
 
-from mxd.trainer.storage.database.search.base import (
-    SEARCH_REACH,
-    Ints,
-    LastWord,
-    Ranked,
-    TextIndex,
-    is_beginning,
-    parse_ids,
-)
+from mxd.trainer.storage.database.search.base import SEARCH_REACH, Ints, LastWord, Ranked, TextIndex, parse_ids
+from mxd.trainer.storage.database.search.words import is_beginning, split_words
 
 
 def search_table(run_id: int) -> str:
@@ -23,9 +16,11 @@ def search_table(run_id: int) -> str:
     return f"search_{int(run_id)}"
 
 
-def full_text_query(words: Sequence[str], last: LastWord) -> str:
-    """Return an FTS5 query for at least one word. Words are quoted, so they contain no operators."""
-    quoted = [f'"{word.replace(chr(34), chr(34) * 2)}"' for word in words]
+def full_text_query(words: Sequence[str], last: LastWord) -> str | None:
+    """Return an FTS5 query; None without a word. A typed word with several parts must match as a phrase."""
+    quoted = [f'"{" ".join(parts)}"' for parts in map(split_words, words) if parts]
+    if not quoted:
+        return None
     if last == "beginning" and is_beginning(words[-1]):
         quoted[-1] += "*"
     return quoted[0] if len(quoted) == 1 else f"NEAR({' '.join(quoted)}, {SEARCH_REACH})"
@@ -39,12 +34,13 @@ class SqliteTextIndex(TextIndex):
 
     def make(self, session: Session, run_id: int) -> None:
         """Create the run's table."""
-        columns = "body, content='', tokenize='unicode61'"
+        # Documents are split into words already; this tokenizer splits them only at spaces.
+        columns = "body, content='', tokenize='ascii'"
         session.execute(text(f"CREATE VIRTUAL TABLE {search_table(run_id)} USING fts5({columns})"))
 
     def insert(self, session: Session, run_id: int, bodies: Sequence[tuple[int, str]]) -> None:
         """Insert documents."""
-        rows = [{"expert": expert, "body": body} for expert, body in bodies]
+        rows = [{"expert": expert, "body": " ".join(split_words(body))} for expert, body in bodies]
         session.execute(text(f"INSERT INTO {search_table(run_id)} (rowid, body) VALUES (:expert, :body)"), rows)
 
     def delete(self, session: Session, run_id: int) -> None:
@@ -64,9 +60,9 @@ class SqliteTextIndex(TextIndex):
 
     def matching_experts(self, session: Session, run_id: int, words: Sequence[str]) -> Ints:
         """Return the experts whose document has all words near each other."""
-        table = search_table(run_id)
+        table, match = search_table(run_id), full_text_query(words, "beginning")
         query = text(f"SELECT group_concat(rowid) FROM {table} WHERE {table} MATCH :match")
-        return parse_ids(session.scalar(query, {"match": full_text_query(words, "beginning")}))
+        return parse_ids(session.scalar(query, {"match": match}) if match else None)
 
     def best(
         self, session: Session, run_id: int, words: Sequence[str], last: LastWord, ranked: Ranked
@@ -77,4 +73,5 @@ class SqliteTextIndex(TextIndex):
             f"SELECT rowid FROM (SELECT rowid, bm25({table}) AS score FROM {table} WHERE {table} MATCH :match "
             f"LIMIT {ranked.candidates}) ORDER BY score, rowid LIMIT {ranked.most}"
         )
-        return tuple(session.scalars(query, {"match": full_text_query(words, last)}))
+        match = full_text_query(words, last)
+        return tuple(session.scalars(query, {"match": match})) if match else ()

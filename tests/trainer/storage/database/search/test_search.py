@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
+from mxd.backend.queries.search import words_of
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.search import (
     Ranked,
@@ -20,11 +21,30 @@ from mxd.trainer.storage.database.search import (
     make_search_table,
     search_body,
 )
-from mxd.trainer.storage.database.search.postgresql import split_words
+from mxd.trainer.storage.database.search.words import SYMBOL, split_words
 from tests.helpers.servers.postgresql import Server
 
-WORDS = ("fox", "Foxes", "élan", "über", "a", "b2", "the", "don't", "x_y", "ΣΑΣ", "狐", "café", "1.5")
-SEVERAL = ("don't", "x_y", "1.5")
+WORDS = (
+    "fox",
+    "Foxes",
+    "élan",
+    "über",
+    "a",
+    "b2",
+    "the",
+    "don't",
+    "x_y",
+    "ΣΑΣ",
+    "狐",
+    "café",
+    "1.5",
+    "北京大学",
+    "สวัสดี",
+    "😀",
+    "C++",
+    "→",
+)
+SEVERAL = ("don't", "x_y", "1.5", "北京大学", "京大", "สวัส", "C++")
 SINGLE = sorted({"fo", "do", *WORDS} - set(SEVERAL))
 TYPED = st.lists(st.sampled_from(SINGLE), min_size=1, max_size=3) | st.sampled_from(SEVERAL).map(lambda it: [it])
 """Among others, a word that is several is as near only to a word or two."""
@@ -93,8 +113,44 @@ def test_long_documents_and_words_are_truncated(databases: list[Engine]) -> None
         assert found(database, {0: body}, ["word"]) == [0, 0]
 
 
-def test_words_are_letters_and_digits() -> None:
-    assert split_words("L'Été, x_1 \0 <b>ΣΑΣ</b>") == ["l", "ete", "x", "1", "b", "σασ", "b"]
+def test_words_are_letters_and_digits_and_symbols() -> None:
+    assert split_words("Été x1 \0 ΣΑΣ ﬁ é \u200b हिन्दी") == ["ete", "x1", "σασ", "fi", "e", "हिन्दी"]
+    assert split_words("L'Été") == ["l", f"{SYMBOL}27", "ete"]
+    assert split_words("北京 market、カﾞｶﾞ") == ["北", "京", "market", f"{SYMBOL}3001", "カ", "\u3099", "カ", "\u3099"]
+
+
+# The right answers are those of a search for substrings: each text holds what is typed, or not.
+TEXTS = (
+    "我们明天去北京看长城。",
+    "北京很大。",
+    "we saw Beijing",
+    "東京タワーへ行った",
+    "ฉันรักประเทศไทย",
+    "ខ្ញុំស្រឡាញ់កម្ពុជា",
+)
+MORE = (
+    "I 💙 it 👍🏽",
+    "x += 1; y == 2",
+    "if (a != b) { return; }",
+    "C++ and C# cost 5 € → more",
+    "मुझे हिन्दी पसंद है",
+    "한국어를 배운다",
+)
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *("北京", "长城", "看", "北京很", "Beijing", "タワー", "東京", "行った", "ประเทศ", "ไทย", "កម្ពុជា", "京"),
+        *("💙", "👍", "+=", "==", "!=", "{", "C++", "C#", "€", "→", "हिन्दी", "한국어"),
+    ],
+)
+def test_every_language_and_symbol_is_found(databases: list[Engine], typed: str) -> None:
+    documents = dict(enumerate((*TEXTS, *MORE)))
+    expected = [number for number, written in documents.items() if typed.casefold() in written.casefold()]
+    assert expected
+    for database in databases:
+        assert sorted(set(found(database, documents, words_of(typed)))) == expected
 
 
 def test_documents_are_ranked_by_word_frequency(databases: list[Engine]) -> None:
