@@ -142,16 +142,6 @@ def any_k(axes: Axes) -> None:
     axes.minorticks_off()
 
 
-def concepts(axes: Axes) -> None:
-    """Gain of the classifier's score against loss increase, a line per method, of the first layer."""
-    table = rows("concepts/doses")
-    for method in dict.fromkeys(row[1] for row in table if row[0] == table[0][0]):
-        chosen = [row for row in table if row[:2] == [table[0][0], method]]
-        with_intervals(axes, [row[4]["value"] for row in chosen], [row[3] for row in chosen], method)
-    axes.axhline(0, color=GREY, lw=0.5)
-    axes.set(xlabel="loss increase under the unedited model, nats", ylabel="gain of the concept score")
-
-
 def learning_curve(panels: NDArray[Any]) -> None:
     """Loss increase, routing share and dead experts against tokens, and loss against share."""
     table, names = rows("learning-curve/curve"), {2: "loss increase, nats", 4: "routing share", 6: "dead experts, %"}
@@ -226,7 +216,6 @@ def against_transcoders(axes: Axes) -> None:
 
 FIGURES = {
     "against-transcoders": against_transcoders,
-    "concepts": concepts,
     "faithfulness": faithfulness,
     "routing-share": routing_share,
     "initialisation": initialisation,

@@ -162,29 +162,6 @@ METHODS = {
 }
 
 
-def concept_methods(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
-    """One row per run and method: detection, and the gain at the chosen strength."""
-    for result in raw["results"]:
-        for each in result["methods"]:
-            auroc = result["mean_auroc"].get(each["method"])
-            yield [
-                ", ".join([f"{model}, layer {result['layer']}", *([result["texts"]] if "texts" in result else [])]),
-                METHODS[each["method"]],
-                None if auroc is None else measured(auroc),
-                measured(each["gain"]),
-                measured(each["loss_increase"]),
-                None if each["method"] == "random_expert" else measured(each["over_random_expert"]),
-            ]
-
-
-def concept_curves(model: str, raw: dict[str, Any]) -> Iterable[list[Cell]]:
-    """One row per method and strength of the first run: gain of the classifier's score and loss increase."""
-    result = raw["results"][0]
-    for each in result["curves"]:
-        cells = [each["strength"], measured(each["gain"]), measured(each["loss_increase"])]
-        yield [f"{model}, layer {result['layer']}", METHODS[each["method"]], *cells]
-
-
 def ablated(model: str, columns: dict[str, NDArray[np.float64]]) -> Iterable[list[Cell]]:
     """Effect of ablating one expert, and how far its contributions are from one fixed direction."""
     loss = columns["loss_increase"]
@@ -317,20 +294,6 @@ TABLES: dict[str, dict[str, Any]] = {
         "columns": ["work on SmolLM2-135M, layer 22, two threads", "compared with", "speed, peer = 1", "in CPU time"],
         "rows": live_peers,
     },
-    "concepts/methods": {
-        "measured": "AUROC and gain of the score where nothing was chosen; intervals over concepts",
-        "tokens": "48 tokens of 591 texts; 24 new tokens per prompt, strength and method",
-        "date": "2026-11-25",
-        "columns": ["layer", "method", "AUROC", "gain of score", "loss increase, nats", "gain over the random expert"],
-        "rows": concept_methods,
-    },
-    "concepts/doses": {
-        "measured": "gain of the classifier's score and loss increase at each strength; intervals over 10 concepts",
-        "tokens": "24 new tokens per prompt, strength and method",
-        "date": "2026-11-25",
-        "columns": ["layer", "method", "strength", "gain of score", "loss increase, nats"],
-        "rows": concept_curves,
-    },
     "steering/amplified": {
         "measured": "KL of the next token at an expert's top examples when it is amplified by its 99th percentile",
         "tokens": "256,000 indexed tokens, 25,007 examples of 4,080 experts",
@@ -347,7 +310,6 @@ TABLES: dict[str, dict[str, Any]] = {
 
 
 RAW_OUTPUT = {
-    "concepts": "steer-concepts.json",
     "steering": "ablations.csv.gz",
     "benchmark": "benchmark.json",
     "performance": "peers.json",

@@ -21,9 +21,11 @@ from mxd.trainer.errors import UserError
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-DOCUMENTS = (README, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "data" / "README.md")
+DOCUMENTS = (README, ROOT / "CONTRIBUTING.md", ROOT / "data" / "README.md")
 GENERATED = ROOT / "docs" / "reference" / "command-line.md"
-PAGES = (*DOCUMENTS, *sorted(set((ROOT / "docs").rglob("*.md")) - {GENERATED}))
+ARCHIVE = ROOT / "docs" / "results" / "archive"
+"""Names commands of earlier versions, as the change log does."""
+PAGES = (*DOCUMENTS, *sorted(set((ROOT / "docs").rglob("*.md")) - {GENERATED, *ARCHIVE.glob("*.md")}))
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\.venv/bin/)?(?:torchrun .*-m mxd|mxd) (?P<words>.+)$")
 OTHER_FLAGS = {
     "--nproc-per-node",

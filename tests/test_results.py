@@ -24,7 +24,7 @@ STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold)\.\*\*", re.MULTIL
 
 def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
     """Every marked table: its page, its JSON, and its cells with the header first and the rule left out."""
-    for page in (*PAGES, TRUST, FINDINGS):
+    for page in (*PAGES, *(ROOT / "docs" / "results" / "archive").glob("*.md"), TRUST, FINDINGS):
         for match in TABLE.finditer(page.read_text("utf-8")):
             lines = match["lines"].splitlines()
             cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]

@@ -40,10 +40,6 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
         "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
-        "lab score-labels": Entry(
-            "lab_score_labels", "ScoreLabelsCommand", "score expert labels with a local language model"
-        ),
-        "lab steer-concepts": Entry("lab", "LabSteerConceptsCommand", "steer towards concepts of labelled texts"),
     },
     "Explore": {
         "runs": Entry("runs", "RunsCommand", "list trained runs"),

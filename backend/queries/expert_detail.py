@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -16,8 +14,7 @@ from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_la
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
-from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, LabelScore, ListRef
-from mxd.trainer.storage.database.label_scores import label_scores
+from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, ListRef
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
 
 
@@ -43,16 +40,8 @@ def expert_detail(session: Session, browsed: BrowsedRun, expert: int, vocabulary
         bins=_bins(session, run.id, expert, row["active_tokens"], row["max_activation"]),
         automatic_labels=automatic.get(expert, ()),
         accuracy_interval=accuracy_interval(row["automatic"], row["density"]),
-        label_scores=_label_scores(session, run.id, row),
         recurrence=expert_recurrence(session, run, expert),
     )
-
-
-def _label_scores(session: Session, run_id: int, row: dict[str, Any]) -> tuple[LabelScore, ...]:
-    """Scores of the displayed label: the user's, else the automatic one."""
-    label = row["label"] or (row["automatic"] or {}).get("label")
-    scores = () if label is None else label_scores(session, run_id, row["expert"], label)
-    return tuple(LabelScore(**asdict(score)) for score in scores)
 
 
 def _bins(

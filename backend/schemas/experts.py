@@ -59,23 +59,6 @@ class AutomaticLabel(Schema):
     """Measured scores that are too low for a name, such as ``recall below 10 %``."""
 
 
-class LabelScore(Schema):
-    """Score of a label by a language model, from ``mxd lab score-labels``. Only the excess over the control counts."""
-
-    method: str
-    """``detection``, ``fuzzing`` or ``embedding``."""
-    judge: str
-    """Name of the language model that scored."""
-    score: float | None
-    """AUROC of separating held-out texts of the expert from others; 0.5 is chance. Null if it could not be measured."""
-    control: float | None
-    """AUROC of another expert's label on the same texts; null if it could not be measured."""
-    texts: int
-    """Number of held-out texts."""
-    reason: str | None
-    """Why there is no score."""
-
-
 class ExpertRow(Schema):
     """An expert in a table."""
 
@@ -170,8 +153,6 @@ class ExpertDetail(Schema):
     accuracy_interval: tuple[float, float] | None
     """95 % Wilson interval of the balanced accuracy of the displayed automatic label, over its held-out examples. Null
     if it is not rule-based."""
-    label_scores: tuple[LabelScore, ...]
-    """Scores of the displayed label by language models; empty if this label was not scored."""
     recurrence: ExpertRecurrence | None
     """Its matches in other runs; null if the run was not compared with others."""
 

@@ -10,11 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from mxd.backend.database.engine import opened
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
-from mxd.trainer.storage.database.label_scores import StoredScore
-from tests.browser.conftest import OpenPage, Site
-from tests.browser.sample import ANSWERING, CLOSING_TAG, UNLABELLED
+from tests.browser.conftest import OpenPage
+from tests.browser.sample import ANSWERING, UNLABELLED
 
 pytestmark = pytest.mark.browser
 
@@ -148,17 +145,6 @@ def test_a_label_persists_after_reloading(page: Page) -> None:
     box.fill("")
     box.press("Enter")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
-
-
-def test_a_label_score_is_shown_beside_its_control(page: Page, site: Site) -> None:
-    measured = StoredScore("detection", "tiny", 0.75, 0.5, 8, None)
-    failed = StoredScore("fuzzing", "tiny", None, None, 2, "fewer than 3 held-out texts of a kind")
-    with opened(site.database) as database:
-        save_label_scores(database, site.run, {CLOSING_TAG: ScoredText("Closing HTML tag", [measured, failed])})
-    page.goto(f"/experts/{CLOSING_TAG}?run={site.run}")
-    expect(page.get_by_role("row", name="detection 0.75 0.50 8")).to_be_visible()
-    expect(page.get_by_role("row", name="fuzzing not measured not measured 2")).to_be_visible()
-    expect(page.get_by_text("A score is worth only what it exceeds its control by")).to_be_visible()
 
 
 def test_a_note_persists_after_reloading(page: Page) -> None:

@@ -126,8 +126,6 @@ class GateSizes:
     """Resolved gate settings."""
     num_experts: int
     input_width: int
-    heads: int = 0
-    """Number of product-key gates that select the rows of a flat gate; 0 if its own scores do."""
 
     @property
     def parameters(self) -> int:
@@ -136,8 +134,6 @@ class GateSizes:
 
     @property
     def _rows(self) -> int:
-        if self.heads:
-            return self.num_experts + self._head_entries
         if self.config.gate == "product-key":
             return sum(codebooks(self.num_experts))
         if self.config.gate == "two-level":
@@ -145,14 +141,8 @@ class GateSizes:
         return self.num_experts
 
     @property
-    def _head_entries(self) -> int:
-        return self.heads * sum(codebooks(self.num_experts))
-
-    @property
     def scores(self) -> int:
-        """Dot products per token, without those of the rows that heads select."""
-        if self.heads:
-            return self._head_entries
+        """Dot products per token."""
         if self.config.gate == "product-key":
             return sum(codebooks(self.num_experts))
         if self.config.gate == "two-level":
@@ -168,7 +158,7 @@ class GateSizes:
     @property
     def rows_per_expert(self) -> int:
         """Weight rows that are summed into one expert's score, and that receive its gradient."""
-        return 3 if self.heads else 1 if self.config.gate == "flat" else 2
+        return 1 if self.config.gate == "flat" else 2
 
     @property
     def gathers(self) -> int:
@@ -178,10 +168,6 @@ class GateSizes:
     def products(self, batch: int) -> list[GateProduct]:
         """Matrix products of a step of ``batch`` tokens."""
         width = 2 * self.input_width
-        if self.heads:
-            return [
-                GateProduct(batch, entries, width * entries) for entries in codebooks(self.num_experts)
-            ] * self.heads
         if self.config.gate == "product-key":
             return [GateProduct(batch, entries, width * entries) for entries in codebooks(self.num_experts)]
         if self.config.gate == "flat":

@@ -17,7 +17,7 @@ TrainableMethod = Literal[
     "jumprelu-mxd",
     "molt",
 ]
-ExperimentalMethod = Literal["low-rank-mxd", "tensor-ring-mxd", "hidden-mxd", "peer"]
+ExperimentalMethod = Literal["low-rank-mxd", "tensor-ring-mxd", "hidden-mxd"]
 ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
 Method = Literal[TrainableMethod, ExperimentalMethod, ImportedMethod]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
@@ -54,12 +54,8 @@ class MethodTraits:
     """True if experts are initialised from example tokens by default."""
     mixing: Mixing = "paper"
     """Default mixing. Centred: the median of a C is subtracted, so that no constant mixing can replace the MLP."""
-    has_linear_experts: bool = True
-    """True if each expert's output is its gate activation times a linear map of its input, as circuits require."""
     rank: RankTraits | None = None
     """Rank of the experts; None if the method has no rank setting."""
-    heads: int = 0
-    """Number of product-key gates that select the experts; 0 if the gate's own scores do."""
     module: str = ""
     """Module that registers the layer classes; empty if the layer registry already has them."""
 

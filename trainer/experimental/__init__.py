@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mxd.trainer.config import Config, Count, TrainConfig
+from mxd.trainer.config import Config, TrainConfig
 from mxd.trainer.config.methods import ExperimentalMethod, MethodTraits, RankTraits, register_method
 
 EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
@@ -30,13 +30,6 @@ EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
         mixing="centred",
         module="mxd.trainer.experimental.hidden",
     ),
-    "peer": MethodTraits(
-        "a mixture of single neurons selected by product keys (PEER, arXiv 2407.04153)",
-        has_top_k=False,
-        has_linear_experts=False,
-        heads=4,
-        module="mxd.trainer.experimental.peer",
-    ),
 }
 """Facts about each experimental method."""
 
@@ -45,13 +38,11 @@ for _method, _traits in EXPERIMENTAL_METHODS.items():
 
 
 class ExperimentalConfig(Config):
-    """Experimental training settings; all are off by default."""
+    """Experimental training settings; off by default."""
 
     diversity_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the diversity penalty, the mean squared cosine similarity between the outputs of different experts.
     Default: 0 (off)."""
-    revive_after: Count | None = None
-    """Re-initialise an expert that has not fired for this many tokens, on a high-error input. Default: off."""
 
 
 class ExperimentalTrainConfig(TrainConfig):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns
 from mxd.backend.cli.databases import existing_database
-from mxd.backend.schemas import ExpertDetail, ExpertSort, LabelScore, Order
+from mxd.backend.schemas import ExpertDetail, ExpertSort, Order
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
@@ -175,26 +175,8 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
     tokens = ", ".join(f"{token.text!r} {token.share:.0%}" for token in row.top_tokens)
     lines += [f"tags: {', '.join(row.tags)}"] if row.tags else []
     lines += [f"note: {detail.note}"] if detail.note else []
-    lines += _format_scores(detail.label_scores)
     lines += _format_recurrence(detail)
     return "\n".join([*lines, f"top tokens: {tokens}", *map(_format_example, examples)])
-
-
-def _format_scores(scores: Sequence[LabelScore]) -> list[str]:
-    if not scores:
-        return []
-    return [
-        "label scores, worth only what they exceed their control by:",
-        *(
-            f"  {score.method} {_format_auroc(score.score)} (control {_format_auroc(score.control)}), "
-            f"{score.texts} texts, judge {score.judge}"
-            for score in scores
-        ),
-    ]
-
-
-def _format_auroc(value: float | None) -> str:
-    return "not measured" if value is None else f"{value:.2f}"
 
 
 def _format_recurrence(detail: ExpertDetail) -> list[str]:

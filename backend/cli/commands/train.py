@@ -81,7 +81,6 @@ class TrainCommand(ModelCommand):
             "k-spread",
             "load-balance-weight",
             "diversity-weight",
-            "revive-after",
         ),
         "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),

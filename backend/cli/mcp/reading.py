@@ -73,15 +73,14 @@ class ReadingTools:
     async def read_expert(
         self, run: RunName, expert: ExpertId, examples: Annotated[int, Field(ge=0, le=20)] = 5
     ) -> Answer:
-        """Read one expert: label with its held-out score and scores by language models, statistics, top examples with
-        «active» tokens, and its measured effects next to those of a random expert and of a random direction."""
+        """Read one expert: label with its held-out score, statistics, top examples with «active»
+        tokens, and its measured effects next to those of a random expert and of a random direction."""
         detail = await self._api.get(f"/runs/{run}/experts/{expert}")
         page = await self._api.get(f"/runs/{run}/experts/{expert}/examples", bin=0, limit=max(examples, 1))
         measured = await self._api.get(f"/runs/{run}/experts/{expert}/ablation")
         ablation = measured["ablation"]
         shown = [_marked(example) for example in page["examples"][:examples]]
         result = {**_summary(detail["row"]), "note": detail["note"], "examples": shown}
-        result["label_scores"] = detail["label_scores"]
         result["effects"] = {name: ablation[name] for name in MEASURES} if ablation else None
         unmeasured = f"Effects are not measured. Run: {measured['command']}"
         control = {name: ablation[name] for name in CONTROLS} if ablation else unmeasured

@@ -176,13 +176,6 @@ def _automatic_label(_run: RunContents, row: Row) -> None:
     LabelRequest(label=row["label"][:200])
 
 
-def _label_score(_run: RunContents, row: Row) -> None:
-    check_not_negative(row, "score", "control", "texts")
-    if max(row["score"] or 0, row["control"] or 0) > 1:
-        raise InvalidValueError("score or control is above 1")
-    LabelRequest(label=row["label"][:200])
-
-
 def _ablation(run: RunContents, row: Row) -> None:
     check_not_negative(row, "examples")
     check_whole("random_expert", row["random_expert"], run.num_experts)
@@ -298,7 +291,6 @@ CHECKS: dict[str, Callable[[RunContents, Row], None]] = {
     "examples": _example,
     "routed_sequences": _routed,
     "automatic_labels": _automatic_label,
-    "label_scores": _label_score,
     "ablations": _ablation,
     "steering_strengths": _strength,
     "recurrences": _recurrence,

@@ -3364,11 +3364,6 @@ export interface components {
             /** Bins */
             bins: components["schemas"]["ActivationBin"][];
             /**
-             * Label Scores
-             * @description Scores of the displayed label by language models; empty if this label was not scored.
-             */
-            label_scores: components["schemas"]["LabelScore"][];
-            /**
              * Lists
              * @description Lists that contain the expert, by name.
              */
@@ -3694,7 +3689,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
             /**
@@ -4060,42 +4055,6 @@ export interface components {
             label: string;
         };
         /**
-         * LabelScore
-         * @description Score of a label by a language model, from ``mxd lab score-labels``. Only the excess over the control counts.
-         */
-        LabelScore: {
-            /**
-             * Control
-             * @description AUROC of another expert's label on the same texts; null if it could not be measured.
-             */
-            control: number | null;
-            /**
-             * Judge
-             * @description Name of the language model that scored.
-             */
-            judge: string;
-            /**
-             * Method
-             * @description ``detection``, ``fuzzing`` or ``embedding``.
-             */
-            method: string;
-            /**
-             * Reason
-             * @description Why there is no score.
-             */
-            reason: string | null;
-            /**
-             * Score
-             * @description AUROC of separating held-out texts of the expert from others; 0.5 is chance. Null if it could not be measured.
-             */
-            score: number | null;
-            /**
-             * Texts
-             * @description Number of held-out texts.
-             */
-            texts: number;
-        };
-        /**
          * LayerPart
          * @description Parts of an edge at one attention layer. They sum to the edge's weight.
          */
@@ -4126,7 +4085,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /** Name */
             name: string;
         };
@@ -5572,7 +5531,7 @@ export interface components {
              * Method
              * @enum {string}
              */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "peer" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
             /**
              * Min K
              * @description Smallest K of Matryoshka training; null if trained with one K.

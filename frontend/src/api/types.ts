@@ -45,7 +45,6 @@ export type DoseText = Schemas["DoseText"];
 export type Health = Schemas["Health"];
 export type Ablation = Schemas["Ablation"];
 export type ActivationBin = Schemas["ActivationBin"];
-export type LabelScore = Schemas["LabelScore"];
 export type ListEntry = Schemas["ListEntry"];
 export type ListRef = Schemas["ListRef"];
 export type ListSummary = Schemas["ListSummary"];

@@ -45,7 +45,7 @@ from tests.backend.cli.words import Capture, document
         (["--config", "a.toml", "train"], "Cannot read the config file a.toml"),
         (["train", "--learnign-rate", "1"], "Unknown option '--learnign-rate'. Did you mean '--learning-rate'?"),
         (["train", "lm", "more"], "Unexpected argument 'more'. Quote text with spaces."),
-        (["train", "lm", "--method", "peer"], "Method 'peer' is experimental. Use 'mxd lab train'."),
+        (["train", "lm", "--method", "hidden-mxd"], "Method 'hidden-mxd' is experimental. Use 'mxd lab train'."),
         (["train", "lm", "--method", "mdx"], "Unknown method 'mdx'. Did you mean 'mxd'?"),
         (["train", "--k"], "Argument -k/--k: expected one argument"),
         (["experts", "none"], "Unknown run 'none'. There are no runs yet."),

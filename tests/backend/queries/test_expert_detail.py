@@ -1,42 +1,10 @@
-"""An expert in full: the scores of its label are those of the displayed text."""
+"""The interval of a label's accuracy."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from fastapi.testclient import TestClient
-from sqlalchemy import Engine
 
 from mxd.backend.queries.automatic_labels import accuracy_interval
-from mxd.trainer.analysis.labelling.stored_scores import ScoredText, save_label_scores
-from mxd.trainer.storage.database.label_scores import StoredScore
-from mxd.trainer.storage.database.open import writing
-from tests.backend.queries.test_run_cache import automatic
-
-EXPERT = "/api/runs/first/experts/3"
-
-
-def scores(client: TestClient) -> list[dict[str, Any]]:
-    """The label scores of the expert."""
-    found: list[dict[str, Any]] = client.get(EXPERT).json()["label_scores"]
-    return found
-
-
-def test_scores_are_shown_until_the_label_changes(own: Engine, own_client: TestClient) -> None:
-    assert scores(own_client) == []
-    with writing(own) as session:
-        session.add(automatic(3, "features", 0.9, "Foxes"))
-    measured = StoredScore("detection", "judge", 0.75, 0.5, 8, None)
-    failed = StoredScore("fuzzing", "judge", None, None, 2, "fewer than 3 held-out texts of a kind")
-    save_label_scores(own, "first", {3: ScoredText("Foxes", [measured, failed])})
-    detection, fuzzing = scores(own_client)
-    assert (detection["score"], detection["control"], detection["texts"]) == (0.75, 0.5, 8)
-    assert (fuzzing["score"], fuzzing["control"], fuzzing["reason"]) == (None, None, failed.reason)
-    assert own_client.put(f"{EXPERT}/label", json={"label": "Hounds"}).is_success
-    assert scores(own_client) == []
-    assert own_client.delete(f"{EXPERT}/label").is_success
-    assert [each["method"] for each in scores(own_client)] == ["detection", "fuzzing"]
 
 
 def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:

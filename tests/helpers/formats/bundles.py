@@ -25,7 +25,6 @@ from mxd.trainer.storage.database.tables import (
     AblationRecord,
     AutomaticLabelRecord,
     EvaluationRecord,
-    LabelScoreRecord,
     MeasurementRecord,
     ProbeRecord,
     RecurrenceRecord,
@@ -44,7 +43,6 @@ COSINES = dict.fromkeys(("firing_cosine", "firing_low", "firing_high", "writing_
     "firing_chance": 0.25,
     "writing_chance": 0.125,
 }
-JUDGED = {"method": "detection", "judge": "judge", "reason": None}
 _INTERVAL = {"value": 0.5, "low": 0.25, "high": 0.75}
 JACOBIAN = {"tokens": 8, "directions": 4} | dict.fromkeys(
     ("random", "data", "random_control", "data_control"), _INTERVAL
@@ -117,7 +115,6 @@ def _measure(session: Session, data: Path) -> None:
             created_at=utc_now(),
         )
     )
-    session.add(LabelScoreRecord(run_id=1, expert=3, label="foxes", score=0.75, control=None, texts=8, **JUDGED))
     for kind, strength in (("none", 0.0), ("expert", 2.0)):
         session.add(
             SteeringStrengthRecord(

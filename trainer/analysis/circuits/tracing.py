@@ -26,7 +26,6 @@ from mxd.trainer.analysis.circuits.graph import (
 from mxd.trainer.analysis.circuits.nodes import Sources
 from mxd.trainer.analysis.circuits.pruning import InputShares, PrunedGraph, input_shares, prune, total_influence
 from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, TargetConfig
-from mxd.trainer.config.methods import method_traits
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import single_texts
@@ -89,10 +88,6 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
     """
     if not runs:
         raise UserError("A circuit needs at least one run.")
-    if unsupported := [run.name for run in runs if not method_traits(run.config.method).has_linear_experts]:
-        raise UserError(
-            f"Circuits are not supported for {unsupported[0]}. Its coefficients are not linear in the layer's input."
-        )
     ids = text_ids(language_model, runs, config.prompt)
     last = len(ids) - 1 if config.position is None else config.position
     if last >= len(ids):

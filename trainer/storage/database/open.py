@@ -20,7 +20,6 @@ from mxd.trainer.storage.database.tables import (
     ExampleRecord,
     ExpertRecord,
     IndexRecord,
-    LabelScoreRecord,
     MeasurementRecord,
     RecurrenceRecord,
     RoutedRecord,
@@ -75,7 +74,6 @@ def delete_index(session: Session, run_id: int) -> None:
     for table in (
         RoutedRecord,
         AutomaticLabelRecord,
-        LabelScoreRecord,
         MeasurementRecord,
         RecurrenceRecord,
         SteeringStrengthRecord,

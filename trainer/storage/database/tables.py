@@ -67,28 +67,6 @@ class AutomaticLabelRecord(Base):
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
 
 
-class LabelScoreRecord(Base):
-    """Score of a label by a language model; see ``mxd.trainer.storage.database.label_scores``."""
-
-    __tablename__ = "label_scores"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    expert: Mapped[int] = mapped_column(primary_key=True)
-    method: Mapped[str] = mapped_column(String(16), primary_key=True)
-    """``detection``, ``fuzzing`` or ``embedding``."""
-    judge: Mapped[str] = mapped_column(String(200), primary_key=True)
-    """Name of the language model that scored."""
-    label: Mapped[str] = mapped_column(Text)
-    """Label that was scored. Other labels of the expert have no score."""
-    score: Mapped[float | None]
-    """AUROC; 0.5 is chance. None if it could not be measured."""
-    control: Mapped[float | None]
-    """AUROC of another expert's label on the same texts."""
-    texts: Mapped[int]
-    reason: Mapped[str | None] = mapped_column(Text)
-    """Why there is no score."""
-
-
 def utc_now() -> datetime:
     """Return the current time, timezone-aware in UTC."""
     return datetime.now(UTC)

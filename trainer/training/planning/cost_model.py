@@ -79,7 +79,7 @@ class LayerSizes:
     def gate_sizes(self) -> GateSizes:
         """Sizes of the gate."""
         gate = resolve_gate(self.gate, self.num_experts, self.k)
-        return GateSizes(gate, self.num_experts, self.input_width, method_traits(self.method).heads)
+        return GateSizes(gate, self.num_experts, self.input_width)
 
     @property
     def routes_all_experts(self) -> bool:

@@ -14,7 +14,6 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "tensor-ring-mxd": "Tensor-ring MxD",
   "hidden-mxd": "Hidden-side MxD",
   molt: "MOLT",
-  peer: "PEER",
   "jumprelu-transcoder": "JumpReLU transcoder",
   "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
 };

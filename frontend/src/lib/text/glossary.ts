@@ -104,10 +104,6 @@ export const GLOSSARY = {
     name: "Recall (of an automatic label)",
     text: "Share of the expert’s active tokens that match the label, on a held-out sample.",
   },
-  label_scores: {
-    name: "Label scores",
-    text: "How well a language model, given only the label, separates texts of the expert from others: 0.5 is chance, 1 is perfect. The control is the label of another expert on the same texts, and only the difference counts. Measured by mxd lab score-labels.",
-  },
   coactivation: {
     name: "Co-activating experts",
     text: "Experts that are active on the same token, the token before or the token after, counted in a sample of the indexed text. × is the ratio to their usual rate. Below 20 active tokens, only counts are shown.",

@@ -30,9 +30,9 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_experimental_flags_exist_only_in_the_lab() -> None:
     core, lab = options(TrainCommand), options(LabTrainCommand)
-    assert lab.keys() - core.keys() == {"diversity_weight", "revive_after"}
-    assert "peer" in lab["method"].value
-    assert "peer" not in core["method"].value
+    assert lab.keys() - core.keys() == {"diversity_weight"}
+    assert "hidden-mxd" in lab["method"].value
+    assert "hidden-mxd" not in core["method"].value
 
 
 def test_experimental_runs_are_trained_and_resumed_in_the_lab(

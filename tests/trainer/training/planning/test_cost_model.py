@@ -24,7 +24,7 @@ def test_parameter_count_of_a_layer(encoder: str, readers: int) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])
-@pytest.mark.parametrize("method", (*get_args(TrainableMethod), "peer", "hidden-mxd"))
+@pytest.mark.parametrize("method", (*get_args(TrainableMethod), "hidden-mxd"))
 def test_parameter_count_of_every_method(method: Method, encoder: Encoder) -> None:
     autoencoder = method == "autoencoder"
     config = LayerConfig(
@@ -40,14 +40,6 @@ def test_parameter_count_of_every_method(method: Method, encoder: Encoder) -> No
         mixing=method_traits(method).mixing,
     )
     assert LayerSizes.from_config(config).parameters == build_layer(config).num_parameters
-
-
-def test_peer_scores_only_the_entries_of_its_heads() -> None:
-    sizes = LayerSizes(768, 3072, 768, 10**6, 32, 1, "peer")
-    assert (
-        sizes.gate_flops == 4 * LayerSizes(768, 3072, 768, 10**6, 32, 1, gate=GateConfig(gate="product-key")).gate_flops
-    )
-    assert sizes.gate_flops == sum(product.flops_per_token for product in sizes.gate_sizes.products(64))
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "glu"])

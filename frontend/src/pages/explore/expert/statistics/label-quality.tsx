@@ -77,10 +77,9 @@ function Scores({ automatic, interval }: ScoresProps) {
 
 export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
   const { automatic, label } = detail.row;
-  const isUserLabelUntested = label !== null && detail.label_scores.length === 0;
   return (
     <>
-      {isUserLabelUntested && (
+      {label !== null && (
         <section>
           <p className="ablation-note">The label was written by a user. It is not tested.</p>
         </section>

@@ -15,7 +15,6 @@ import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
 import { Recurrence } from "@/pages/explore/expert/related/recurrence";
 
 import { LabelQuality } from "./label-quality";
-import { LabelScores } from "./label-scores";
 
 const MAX_TOKENS = 10;
 
@@ -122,7 +121,6 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
     <div className="expert-side">
       <Facts run={run} row={row} />
       <LabelQuality detail={detail} />
-      <LabelScores detail={detail} />
       {row.active_tokens > 0 && (
         <>
           <section>

@@ -1,1 +1,0 @@
-"""Scores of expert labels by a local language model, without a key."""
