@@ -1,9 +1,9 @@
 """Direct effect of each active expert on the next-token distribution.
 
-The contribution a_n (c_n * zD) is subtracted from the residual stream after the last block. The final norm and the
-unembedding are recomputed exactly. Effects through later blocks are not included.
+What the block adds to the residual stream because of the contribution a_n (c_n * zD) is subtracted after the last
+block. The final norm and the unembedding are recomputed exactly. Effects through later blocks are not included.
 
-Shapes: T tokens, K active, O output width, V vocabulary.
+Shapes: T tokens, K active, O output width, W width of the residual stream, V vocabulary.
 """
 
 from __future__ import annotations
@@ -35,28 +35,34 @@ def direct_effects(
 
     Raises:
         TooLongError: the text exceeds the language model's context length.
-        UserError: there is no such token, k is too large, or the run was trained on another language model.
+        UserError: there is no such token, k is too large, the run was trained on another language model, or the
+            architecture has no direct effects.
     """
     check_fits(language_model, run)
     ids = prompt_ids(language_model, text, start_token=run.config.text.start_token)
     if not 0 <= position < len(ids):
         raise UserError(f"Unknown token position {position}. The text has tokens 0 to {len(ids) - 1}.")
-    mlp_inputs: list[Tensor] = []
+    layer, sparse_layer, inputs = run.config.layer, run.at_k(k), list[Tensor]()
 
     def record(x_1TI: Tensor, mlp: Mlp) -> Tensor:
-        mlp_inputs.append(x_1TI[0, position : position + 1].float())
-        return mlp()
+        output_1TO = mlp()
+        read_1TI = output_1TO if sparse_layer.reads == "mlp-output" else x_1TI
+        inputs.append(read_1TI[0, position : position + 1].float())
+        return output_1TO
 
-    with language_model.replace_mlps({run.config.layer: record}):
-        residual_O = language_model.residual(torch.tensor([ids]))[0, position]
-    contributions_KO, routing = _contributions(run.at_k(k), mlp_inputs[0])
-    residuals_RO = torch.cat([residual_O.unsqueeze(0), residual_O - contributions_KO.to(residual_O.dtype)])
-    log_p_RV = language_model.unembed(residuals_RO).log_softmax(dim=-1)
+    with language_model.replace_mlps({layer: record}):
+        residual_W = language_model.residual(torch.tensor([ids]))[0, position]
+    contributions_KO, routing = _contributions(sparse_layer, inputs[0])
+    positions_K = [position] * len(contributions_KO)
+    added_KW = language_model.additions.of_vectors(layer, ids, positions_K, contributions_KO)
+    passed_KW = added_KW * language_model.additions.passed_on(layer)
+    residuals_RW = torch.cat([residual_W.unsqueeze(0), residual_W - passed_KW.to(residual_W)])
+    log_p_RV = language_model.unembed(residuals_RW).log_softmax(dim=-1)
     return _expert_effects(language_model, routing, log_p_RV[0] - log_p_RV[1:])
 
 
 def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
-    """Contributions of the active experts to the residual stream at one token, [K, O], and their routing."""
+    """Contributions of the active experts to the MLP's output at one token, [K, O], and their routing."""
     routing = sparse_layer.to(x_1I.device).route(x_1I)
     active_K = routing.coefficients_TK[0] > 0
     single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))

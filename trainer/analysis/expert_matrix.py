@@ -42,7 +42,7 @@ def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMa
     largest_scalings, smallest_scalings, small_scaling_share = _output_dimensions(layer, expert)
     return ExpertMap(
         stable_rank=stable_rank,
-        directions=_with_tokens(language_model, shares_R, vectors_RO),
+        directions=_with_tokens(language_model, run.config.layer, shares_R, vectors_RO),
         largest_scalings=largest_scalings,
         smallest_scalings=smallest_scalings,
         small_scaling_share=small_scaling_share,
@@ -84,11 +84,15 @@ def _output_dimensions(
     return dimensions(order_O[:NUM_DIMENSIONS]), dimensions(order_O.flip(0)[:NUM_DIMENSIONS]), small_scaling_share
 
 
-def _with_tokens(language_model: LanguageModel, shares_R: Tensor, vectors_RO: Tensor) -> tuple[SingularDirection, ...]:
+def _with_tokens(
+    language_model: LanguageModel, layer: int, shares_R: Tensor, vectors_RO: Tensor
+) -> tuple[SingularDirection, ...]:
+    """The directions with the tokens that each end promotes, by what the block adds if its MLP writes only that."""
     if not len(shares_R):
         return ()
-    residuals_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device, language_model.dtype)
-    logits_RV = language_model.unembed(residuals_RO)
+    ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
+    added_RW = language_model.additions.of_directions(layer, ends_RO)
+    logits_RV = language_model.unembed(added_RW.to(language_model.device, language_model.dtype))
     top = (logits_RV - logits_RV.mean(dim=1, keepdim=True)).topk(NUM_TOKENS, dim=1)
     texts = single_texts(language_model, set(top.indices.flatten().tolist()))
     ends = [

@@ -1,6 +1,7 @@
-"""Mean output of an expert over its active tokens: a steering vector for programs that add vectors.
+"""Mean of what an expert adds to the residual stream at its active tokens: a steering vector for programs that add
+vectors.
 
-Shapes: T tokens, I input width, O output width, P active tokens of one expert.
+Shapes: T tokens, I input width, O output width, W width of the residual stream.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ class MeanOutput(NamedTuple):
     """Mean output of an expert."""
 
     expert: int
-    vector_O: Tensor
-    """Mean of what the expert adds to the residual stream, float32 on the CPU."""
+    vector_W: Tensor
+    """Mean of what the block adds to the residual stream because of the expert, float32 on the CPU."""
     tokens: int
     """Number of active tokens averaged."""
 
@@ -43,7 +44,7 @@ def mean_outputs(
     database: Engine,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> list[MeanOutput]:
-    """Average each expert's output over all active tokens of the sequences of its stored examples.
+    """Average what a block adds because of each expert, over all active tokens of its stored examples' sequences.
 
     Raises:
         UserError: the run is not indexed, an expert is unknown or dead, or the language model is another one.
@@ -55,14 +56,14 @@ def mean_outputs(
     for done, expert in enumerate(experts):
         callbacks.check_cancelled()
         sequences = _sequences_of(run, expert, database)
-        sums = [_sum_outputs(layer, _mlp_input(language_model, run, ids), expert) for ids in sequences]
+        sums = [_sum_added(language_model, run.config.layer, layer, ids, expert) for ids in sequences]
         tokens = sum(count for _, count in sums)
         if tokens == 0:
             raise UserError(
                 f"Expert {expert} of '{run.name}' is not active on its stored examples. Index the run again."
             )
-        total_O = torch.stack([total for total, _ in sums]).sum(0)
-        means.append(MeanOutput(expert, (total_O / tokens).float().cpu(), tokens))
+        total_W = torch.stack([total for total, _ in sums]).sum(0)
+        means.append(MeanOutput(expert, (total_W / tokens).float().cpu(), tokens))
         callbacks.on_progress(done + 1, len(experts), "")
     return means
 
@@ -89,18 +90,16 @@ def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
     return [np.frombuffer(packed[sequence], TOKEN_IDS).tolist() for sequence in sorted(packed)]
 
 
-def _mlp_input(language_model: LanguageModel, run: Run, ids: list[int]) -> Tensor:
-    """Input of the run's layer at every token, [T, I]."""
-    activations = language_model.capture(run.config.layer, torch.tensor([ids]))
-    return activations.inputs_for(run.layer).float()
-
-
-def _sum_outputs(layer: SparseLayer, x_TI: Tensor, expert: int) -> tuple[Tensor, int]:
-    """Sum of an expert's outputs over its active tokens, [O] in float64, and their number."""
+def _sum_added(
+    language_model: LanguageModel, index: int, layer: SparseLayer, ids: list[int], expert: int
+) -> tuple[Tensor, int]:
+    """Sum over a sequence's active tokens of what block ``index`` adds because of an expert, [W] in float64, and their
+    number."""
+    x_TI = language_model.capture(index, torch.tensor([ids])).inputs_for(layer).float()
     routing = layer.route(x_TI)
-    chosen_TK = (routing.indices_TK == expert) & (routing.coefficients_TK > 0)
-    tokens_P = chosen_TK.any(1).nonzero().squeeze(1)
-    coefficients_PK = routing.coefficients_TK[chosen_TK].unsqueeze(1)
-    single = Routing(coefficients_PK, torch.full_like(routing.indices_TK[chosen_TK], expert).unsqueeze(1))
-    outputs_PO = layer.contribution(layer.dense_output(x_TI[tokens_P]), single)
-    return outputs_PO.double().sum(0), len(tokens_P)
+    active_TK = (routing.indices_TK == expert) & (routing.coefficients_TK > 0)
+    own = Routing(routing.coefficients_TK * active_TK, routing.indices_TK)
+    output_TO = layer.contribution(layer.dense_output(x_TI), own)
+    added_TW = language_model.additions.of_sequence(index, ids, output_TO)
+    active_T = active_TK.any(1).to(added_TW.device)
+    return added_TW[active_T].double().sum(0), int(active_T.sum())

@@ -53,7 +53,7 @@ class Concept:
     def _activations(self, ids_BT: Tensor) -> Tensor:
         """Gate activation of the expert on each token, [B, T]."""
         layer = self.run.config.layer
-        x_PI = self.language_model.mlp_inputs([layer], ids_BT)[layer].float()
+        x_PI = self.language_model.capture(layer, ids_BT).inputs_for(self.run.layer).float()
         routing = self.run.layer.to(x_PI.device).route(x_PI)
         own_PK = routing.coefficients_TK * (routing.indices_TK == self.expert)
         return own_PK.sum(dim=-1).reshape(ids_BT.shape)
@@ -62,23 +62,29 @@ class Concept:
     def promoted_tokens(self) -> dict[int, str]:
         """Tokens (id -> text) that one unit of the expert alone makes more probable, strongest first.
 
-        Adds the expert's contribution on the prompt's last token to the residual stream after the last block, then
-        unembeds it.
+        Adds what the block adds because of the contribution on the prompt's last token to the residual stream after
+        the last block, then unembeds it.
         """
         inputs: list[Tensor] = []
 
         def watch(x_1TI: Tensor, mlp: Mlp) -> Tensor:
-            inputs.append(x_1TI[0, -1:].float())
-            return mlp()
+            output_1TO = mlp()
+            read_1TI = output_1TO if self.run.layer.reads == "mlp-output" else x_1TI
+            inputs.append(read_1TI[0, -1:].float())
+            return output_1TO
 
-        with self.language_model.replace_mlps({self.run.config.layer: watch}):
-            residual_1O = self.language_model.residual(torch.tensor([list(self.prompt)]))[0, -1:]
+        layer, additions = self.run.config.layer, self.language_model.additions
+        with self.language_model.replace_mlps({layer: watch}):
+            residual_1W = self.language_model.residual(torch.tensor([list(self.prompt)]))[0, -1:]
         (x_1I,) = inputs
         routing = Routing(x_1I.new_full((1, 1), self.unit), torch.tensor([[self.expert]], device=x_1I.device))
         sparse_layer = self.run.layer.to(x_1I.device)
-        added_1O = sparse_layer.contribution(sparse_layer.dense_output(x_1I), routing)
-        residual_2O = torch.cat([residual_1O, residual_1O + added_1O.to(residual_1O.dtype)])
-        without_V, with_V = self.language_model.unembed(residual_2O).log_softmax(dim=-1)
+        output_1O = sparse_layer.contribution(sparse_layer.dense_output(x_1I), routing)
+        # Taken away from the MLP's output, and the sign turned: what the block adds because of one more unit.
+        added_1W = -additions.of_vectors(layer, self.prompt, [len(self.prompt) - 1], -output_1O)
+        passed_1W = added_1W * additions.passed_on(layer)
+        residual_2W = torch.cat([residual_1W, residual_1W + passed_1W.to(residual_1W)])
+        without_V, with_V = self.language_model.unembed(residual_2W).log_softmax(dim=-1)
         top: list[int] = (with_V - without_V).topk(min(NUM_PROMOTED, len(with_V))).indices.tolist()
         texts = single_texts(self.language_model, set(top))
         return {token: texts[token] for token in top}

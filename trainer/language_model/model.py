@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
+from mxd.trainer.language_model.additions import Additions
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
 from mxd.trainer.language_model.linear_kernels import LinearKernels
 from mxd.trainer.language_model.loading import (
@@ -71,6 +72,7 @@ class LanguageModel:
         self.source = source
         self.architecture = Architecture(module, source)
         self.linear_kernels = LinearKernels(self.module)
+        self.additions = Additions(self)
         self._can_split_row: dict[int, bool] = {}
         self._can_share_prefix: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}

@@ -75,7 +75,7 @@ class ExportCommand(ModelCommand):
         language_model = LanguageModel.load(run.language_model_source, self.device)
         with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
             means = mean_outputs(run, self.expert, language_model, database, callbacks)
-        write_vectors(run, self.format, {mean.expert: mean.vector_O for mean in means}, self.out)
+        write_vectors(run, self.format, {mean.expert: mean.vector_W for mean in means}, self.out)
         return f"steering vectors of {len(means)} experts of {run.name}"
 
     def _export_tables(self) -> str:

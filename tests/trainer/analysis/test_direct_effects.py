@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from mxd.trainer.analysis.direct_effects import direct_effects
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from tests.helpers.language_models import CONFIGS, tiny_language_model
 from tests.helpers.runs import World
@@ -44,6 +49,63 @@ def test_effects_equal_their_definition(world: World, position: int) -> None:
             assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
         assert effect.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
         assert effect.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+
+
+@pytest.mark.parametrize("family", ["gemma2", "falcon"])
+def test_effects_and_vectors_are_what_the_block_adds(
+    world: World, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gemma 2 normalises the MLP's output before it is added, so plain hooks see another vector than the layer's."""
+    language_model = tiny_language_model(family)
+    run = make_run(replace(world, language_model=language_model))
+    monkeypatch.setattr("mxd.trainer.analysis.direct_effects.check_fits", lambda *_: None)
+    module, position = language_model.module, 5
+    blocks = language_model.architecture.blocks
+    ids = torch.tensor([prompt_ids(language_model, TEXT)])
+    x_TI = language_model.capture(1, ids).input_TI
+    seen: dict[str, Tensor] = {}
+
+    def changed(change_TO: Tensor | None) -> Tensor:
+        """Output of block 1 without a vector in its MLP's output."""
+        mlp = blocks[1].get_submodule("mlp")
+        hooks = [blocks[1].register_forward_hook(lambda _m, _x, y: seen.update(block=first(y).clone()))]
+        if change_TO is not None:
+            hooks.append(mlp.register_forward_hook(lambda _m, _x, y: y - change_TO))
+        with torch.no_grad():
+            module(input_ids=ids, use_cache=False)
+        for hook in hooks:
+            hook.remove()
+        return seen["block"][0]
+
+    def log_p(taken_W: Tensor) -> Tensor:
+        def take(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+            hidden = first(output).clone()
+            hidden[0, position] -= taken_W
+            return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
+
+        hook = blocks[-1].register_forward_hook(take)
+        with torch.no_grad():
+            logits_V: Tensor = module(input_ids=ids, use_cache=False).logits[0, position]
+        hook.remove()
+        return logits_V.log_softmax(-1)
+
+    whole_TW, whole_V = changed(None), log_p(torch.zeros(16))
+    effects = direct_effects(language_model, run, TEXT, position)
+    assert effects
+    for effect in effects:
+        change_TO = torch.zeros(len(x_TI), 16)
+        x_1I = x_TI[position : position + 1]
+        routing = Routing(torch.tensor([[effect.coefficient]]), torch.tensor([[effect.expert]]))
+        change_TO[position] = run.layer.contribution(run.layer.dense_output(x_1I), routing)[0]
+        change_V = whole_V - log_p((whole_TW - changed(change_TO))[position])
+        for token in (*effect.promoted, *effect.suppressed):
+            assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
+
+
+def first(output: Any) -> Tensor:
+    """Hidden states of a block's output."""
+    hidden: Tensor = output[0] if isinstance(output, tuple) else output
+    return hidden
 
 
 def test_unknown_position(world: World) -> None:

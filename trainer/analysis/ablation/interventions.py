@@ -51,7 +51,10 @@ class InterventionEffects(NamedTuple):
     share: Tensor
     """The expert's share of the summed norms of all active experts' contributions; no unit."""
     contribution: Tensor
-    """Contribution of the expert, [M, O]."""
+    """Contribution of the expert to the MLP's output, [M, O]."""
+    added: Tensor
+    """Its part of the residual stream after the last block, by what the block adds because of it, [M, W]. NaN if the
+    architecture has no direct effects."""
     residual: Tensor
     """Original residual stream after the last block, [M, W]."""
 
@@ -72,6 +75,9 @@ def measure_interventions(
     mlp = _InterventionRows(sparse_layer, interventions, seed)
     with language_model.replace_mlps({layer: mlp}):
         residual_RTW = language_model.residual(torch.tensor([prefix] * rows))
+    additions = language_model.additions
+    factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
+    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), mlp.contribution_MO)
     index_M = positions_M.to(residual_RTW.device)
     original_MW = residual_RTW[0, index_M]
     row_R = torch.arange(1, len(residual_RTW), device=index_M.device)
@@ -86,6 +92,7 @@ def measure_interventions(
         kl_random_direction=_kl(original_MV, random_direction_MV),
         share=mlp.share_M,
         contribution=mlp.contribution_MO,
+        added=added_MW,
         residual=original_MW.float(),
     )
 

@@ -100,8 +100,10 @@ def _mean_without_nan(values_M: Tensor, weight_M: Tensor) -> float | None:
 def _promoted_and_suppressed(
     language_model: LanguageModel, effects: InterventionEffects, weight_M: Tensor
 ) -> tuple[list[list[float]], list[list[float]]]:
-    """Tokens whose log p the contribution raises and lowers most, averaged over examples."""
-    residuals_RW = torch.cat([effects.residual, effects.residual - effects.contribution]).to(language_model.dtype)
+    """Tokens whose log p the contribution raises and lowers most, on average. None without direct effects."""
+    if bool(effects.added.isnan().any()):
+        return [], []
+    residuals_RW = torch.cat([effects.residual, effects.residual - effects.added]).to(language_model.dtype)
     with_MV, without_MV = language_model.unembed(residuals_RW).log_softmax(dim=-1).chunk(2)
     change_V = ((with_MV - without_MV) * weight_M.unsqueeze(1)).sum(dim=0)
     return _strongest(change_V, 1.0), _strongest(change_V, -1.0)

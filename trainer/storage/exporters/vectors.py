@@ -1,9 +1,9 @@
-"""Steering vectors as GGUF control vectors, one file per expert, and as one safetensors file with ``expert.N`` [O].
+"""Steering vectors as GGUF control vectors, one file per expert, and as one safetensors file with ``expert.N`` [W].
 
-llama.cpp adds the tensor ``direction.L`` to the residual stream after block L, for L from 1 on. An MLP's output is the
-last thing that a block adds, so the place is the same.
+llama.cpp adds the tensor ``direction.L`` to the residual stream after block L, for L from 1 on. The vectors are what
+block L itself adds because of an expert, so the place is the same.
 
-Shapes: O output width.
+Shapes: W width of the residual stream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder
 
 
 def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor], folder: Path) -> None:
-    """Write vectors [O] by expert to a new folder.
+    """Write vectors [W] by expert to a new folder.
 
     Raises:
         UserError: the folder is not empty.
@@ -56,12 +56,12 @@ def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
     """Write one file ``expert-N.gguf`` per expert."""
     from gguf import GGUFWriter
 
-    for expert, vector_O in vectors.items():
+    for expert, vector_W in vectors.items():
         writer = GGUFWriter(folder / f"expert-{expert}.gguf", GGUF_ARCHITECTURE)
         writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", _model_type(run))
         writer.add_uint32(f"{GGUF_ARCHITECTURE}.layer_count", 1)
         writer.add_string("general.name", f"{run.name}, expert {expert}")
-        writer.add_tensor(f"direction.{run.config.layer}", vector_O.numpy())
+        writer.add_tensor(f"direction.{run.config.layer}", vector_W.numpy())
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
