@@ -8,7 +8,14 @@ from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from mxd.backend.schemas import ErrorBody
-from mxd.trainer.errors import CancelledError, DamagedDatabaseError, NotFoundError, TooLongError, UserError
+from mxd.trainer.errors import (
+    CancelledError,
+    DamagedDatabaseError,
+    NotFoundError,
+    TooLongError,
+    UserError,
+    is_out_of_memory,
+)
 from mxd.trainer.storage.database.engine import database_error_message
 
 
@@ -72,6 +79,11 @@ class OutOfMemoryError(UserError):
     """The device has no memory for a request; the other requests continue."""
 
     code: ClassVar[str] = "out-of-memory"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The device is out of memory for this request. Shorten the prompt, or request fewer samples or tokens."
+        )
 
 
 class UnusableRunError(UserError):
@@ -170,7 +182,9 @@ def status_and_code(error: BaseException) -> tuple[int, str]:
 
 
 def to_client_error(error: BaseException) -> BaseException:
-    """Return the error to send to the client: ``DatabaseUnavailableError`` for an unusable database, else ``error``."""
+    """Return the error to send to the client: its own for an unusable database and for memory, else ``error``."""
+    if is_out_of_memory(error):
+        return OutOfMemoryError()
     if isinstance(error, PoolTimeoutError):
         return DatabaseUnavailableError("All connections to the database are in use. Try again in a moment.")
     if not isinstance(error, DBAPIError) or isinstance(error, DataError):

@@ -6,6 +6,8 @@ or 503. Any other exception is a bug and shows its traceback.
 
 from __future__ import annotations
 
+import sys
+
 KEEP_LABELS = (
     "Restore a backup. Without one, 'mxd database rescue NEW.sqlite' saves labels, notes, lists and sessions: "
     "replace the damaged file with it and index the runs again."
@@ -55,3 +57,16 @@ class DamagedDatabaseError(UserError):
 
 class SilentError(UserError):
     """The distributed job failed, and another process reports the cause."""
+
+
+_OUT_OF_MEMORY = ("out of memory", "out_of_", "alloc_failed", "not enough memory", "allocate memory")
+"""Parts of the messages of plain RuntimeErrors that PyTorch raises if memory runs out: on the CPU, on MPS and XPU, and
+in libraries such as cuBLAS. Nothing else marks these errors."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True if memory ran out, on the CPU or on another device."""
+    torch = sys.modules.get("torch")  # slow to import, and without it only Python itself can run out of memory
+    if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,10 +11,15 @@ from pydantic import ValidationError
 
 from mxd.backend.cli.console import Interrupted
 from mxd.backend.cli.parser import command_from, describe_validation_error
-from mxd.trainer.errors import SilentError, UserError
+from mxd.trainer.errors import SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.printable import printable
 
 BAD_INPUT = 2
+OUT_OF_MEMORY = 3
+OUT_OF_MEMORY_MESSAGE = (
+    "Out of memory{}. Use smaller batches, buffers or texts, fewer experts, --dtype bfloat16, or another --device: "
+    "auto-map spreads the language model over all devices."
+)
 INTERRUPTED = 130
 
 
@@ -39,6 +45,12 @@ def guarded(work: Callable[[], int]) -> int:
         if message is None:
             raise
         return complain(message)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        tried = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
+        amount = f": {tried.group(1)} could not be allocated" if tried else ""
+        return complain(OUT_OF_MEMORY_MESSAGE.format(amount), OUT_OF_MEMORY)
     except KeyboardInterrupt:
         return complain("Interrupted. Run the same command to start again.", INTERRUPTED)
 

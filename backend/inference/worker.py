@@ -22,7 +22,7 @@ from mxd.backend.errors import OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.backend.schemas import ProgressEvent
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import UserError, is_out_of_memory
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringStep
 from mxd.trainer.utils.memory import trim_freed_memory
 
@@ -113,6 +113,8 @@ class ModelWorker:
         """Estimate for a step with ``max_rows`` rows."""
         self._most_rows = 0
         """Largest number of rows in a step since memory was last returned to the system."""
+        self._ran_out_of_memory = False
+        """True from a request that ran out of memory to the end of its turn, when its tensors are gone."""
 
     @property
     def num_requests(self) -> int:
@@ -163,7 +165,11 @@ class ModelWorker:
             with _timed(self._call_seconds):
                 return job(language_model)
         except (RuntimeError, MemoryError) as error:
-            raise _to_client_error(error) from error
+            if not is_out_of_memory(error):
+                raise
+        # Outside the handler, whose exception keeps the tensors of the job alive.
+        _free_memory()
+        raise OutOfMemoryError()
 
     def _load(self) -> LanguageModel:
         if self.language_model is None:
@@ -184,6 +190,9 @@ class ModelWorker:
         self._admit()
         if self._running:
             self._step()
+        if self._ran_out_of_memory:
+            self._ran_out_of_memory = False
+            _free_memory()
         if not self._running:
             self._return_memory()
 
@@ -288,17 +297,13 @@ class ModelWorker:
 
     def _fail_for_memory(self, request: GenerationRequest, error: Exception) -> None:
         """End one request if ``error`` means that memory ran out; raise any other error again."""
-        client_error = _to_client_error(error)
-        if client_error is error:
+        if not is_out_of_memory(error):
             raise error
-        self._fail(request, client_error)
+        self._ran_out_of_memory = True
+        self._fail(request, OutOfMemoryError())
 
     def _fail(self, request: GenerationRequest, error: BaseException) -> None:
-        import torch
-
         self._remove(request)
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
         request.deliver(error)
 
     def _remove(self, request: GenerationRequest) -> None:
@@ -316,16 +321,7 @@ def _timed(average: MovingAverage) -> Iterator[None]:
     average.add(time.perf_counter() - started)
 
 
-_CPU_MEMORY_MESSAGES = ("not enough memory", "can't allocate memory", "cannot allocate memory")
-"""Messages of the plain RuntimeError that PyTorch raises on the CPU."""
-_OUT_OF_MEMORY = "The device is out of memory for this request. Shorten the prompt, or request fewer samples or tokens."
+def _free_memory() -> None:
+    from mxd.trainer.utils.devices import free_cached_memory  # imports torch
 
-
-def _to_client_error(error: Exception) -> Exception:
-    """OutOfMemoryError if ``error`` means that memory ran out, else ``error`` itself."""
-    import torch
-
-    message = str(error).lower()
-    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(part in message for part in _CPU_MEMORY_MESSAGES):
-        return OutOfMemoryError(_OUT_OF_MEMORY)
-    return error
+    free_cached_memory()

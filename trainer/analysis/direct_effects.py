@@ -56,7 +56,8 @@ def direct_effects(
     positions_K = [position] * len(contributions_KO)
     added_KW = language_model.additions.of_vectors(layer, ids, positions_K, contributions_KO)
     passed_KW = added_KW * language_model.additions.passed_on(layer)
-    residuals_RW = torch.cat([residual_W.unsqueeze(0), residual_W - passed_KW.to(residual_W)])
+    residual_W = residual_W.to(passed_KW)  # not rounded to the language model's dtype
+    residuals_RW = torch.cat([residual_W.unsqueeze(0), residual_W - passed_KW])
     log_p_RV = language_model.unembed(residuals_RW).log_softmax(dim=-1)
     return _expert_effects(language_model, routing, log_p_RV[0] - log_p_RV[1:])
 

@@ -92,7 +92,7 @@ def _with_tokens(
         return ()
     ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
     added_RW = language_model.additions.of_directions(layer, ends_RO)
-    logits_RV = language_model.unembed(added_RW.to(language_model.device, language_model.dtype))
+    logits_RV = language_model.unembed(added_RW)
     top = (logits_RV - logits_RV.mean(dim=1, keepdim=True)).topk(NUM_TOKENS, dim=1)
     texts = single_texts(language_model, set(top.indices.flatten().tolist()))
     ends = [

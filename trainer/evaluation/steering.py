@@ -293,4 +293,5 @@ class _ExpertSweep:
         ]
         experts, coefficients, directions = zip(*rows, strict=True)
         vectors = SteeringVectors(torch.tensor(experts), torch.tensor(coefficients), torch.stack(directions))
-        return SteeringVectors(*(values.to(self.language_model.device) for values in vectors))
+        device = self.language_model.device_of(self.layer)
+        return SteeringVectors(*(values.to(device) for values in vectors))

@@ -83,7 +83,8 @@ class Concept:
         # Taken away from the MLP's output, and the sign turned: what the block adds because of one more unit.
         added_1W = -additions.of_vectors(layer, self.prompt, [len(self.prompt) - 1], -output_1O)
         passed_1W = added_1W * additions.passed_on(layer)
-        residual_2W = torch.cat([residual_1W, residual_1W + passed_1W.to(residual_1W)])
+        residual_1W = residual_1W.to(passed_1W)  # not rounded to the language model's dtype
+        residual_2W = torch.cat([residual_1W, residual_1W + passed_1W])
         without_V, with_V = self.language_model.unembed(residual_2W).log_softmax(dim=-1)
         top: list[int] = (with_V - without_V).topk(min(NUM_PROMOTED, len(with_V))).indices.tolist()
         texts = single_texts(self.language_model, set(top))

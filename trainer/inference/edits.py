@@ -215,7 +215,7 @@ class EditedBlock:
             text_of: index of each batch row's text, if rows of one text have the same input in this block.
         """
         self._num_rows = num_rows
-        self._blocks = blocks or {}
+        self._blocks = {} if blocks is None else blocks  # the caller's: it is empty until the first block is made
         self._text_of = text_of or range(num_rows)
         self._layers: dict[int, _LayerRows] = {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -25,6 +25,7 @@ from mxd.trainer.language_model.untrusted.config_check import (
     stored_weights,
 )
 from mxd.trainer.utils import hub
+from mxd.trainer.utils.devices import accelerator, named_device
 from mxd.trainer.utils.distributed import AUTO_MAP
 from mxd.trainer.utils.hub import first_line
 
@@ -39,21 +40,28 @@ WEIGHTS_NAMED = 3
 
 
 def choose_device(device: str) -> torch.device:
-    """Return the named device; ``auto`` and ``auto-map`` choose a GPU if there is one.
+    """Return the named device; ``auto`` and ``auto-map`` choose the accelerator, or the CPU if there is none.
 
     Raises:
-        UserError: the device is a GPU and there is none.
+        UserError: there is no such device.
     """
-    if device in ("auto", AUTO_MAP):
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise UserError("This machine has no usable GPU. Use --device cpu.")
-    return torch.device(device)
+    return accelerator() or torch.device("cpu") if device in ("auto", AUTO_MAP) else named_device(device)
 
 
 def choose_dtype(device: torch.device) -> torch.dtype:
-    """Default dtype of a language model's weights on a device."""
-    return torch.bfloat16 if device.type == "cuda" else torch.float32
+    """Default dtype of a language model's weights: bfloat16 on accelerators that have it natively, else float32.
+
+    NVIDIA GPUs before Ampere (T4, V100) only emulate bfloat16, which is far slower than float32.
+    """
+    if device.type == "cpu":
+        return torch.float32
+    if device.type == "cuda":
+        has_bfloat16 = torch.cuda.is_bf16_supported(including_emulation=False)
+    elif device.type == "mps":
+        has_bfloat16 = torch.backends.mps.is_macos_or_newer(14, 0)
+    else:
+        has_bfloat16 = getattr(torch, device.type).is_bf16_supported()
+    return torch.bfloat16 if has_bfloat16 else torch.float32
 
 
 def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
@@ -104,6 +112,39 @@ def weights_at_hand(module: nn.Module) -> Iterator[None]:
 
     with align_module_device(module):
         yield
+
+
+@contextmanager
+def head_in_float32(module: PreTrainedModel, blocks: nn.ModuleList) -> Iterator[dict[str, Tensor]]:
+    """Float32 copies of a language model's weights outside its blocks, by name, for ``torch.func.functional_call``.
+
+    Without the input embeddings, unless they are also the unembedding. Inside the context, offloaded weights of these
+    modules are not read again, which would replace the copies.
+    """
+    inside = {id(child) for block in blocks for child in block.modules()}
+    embeddings, unembedding = module.get_input_embeddings(), module.get_output_embeddings()
+    if unembedding is None or unembedding.weight is not embeddings.weight:
+        inside.add(id(embeddings))
+    head: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    with ExitStack() as stack:
+        for path, child in module.named_modules():
+            hook: Any = getattr(child, "_hf_hook", None)
+            is_offloaded = bool(getattr(hook, "offload", False))
+            if id(child) in inside or (not is_offloaded and not any(map(_is_short, child.parameters(recurse=False)))):
+                continue
+            with weights_at_hand(child):
+                own = list(child.named_parameters(path, recurse=False))
+                head |= {name: parameter.float() for name, parameter in own if id(parameter) not in seen}
+            seen |= {id(parameter) for _, parameter in own}
+            if is_offloaded:
+                hook.offload = False
+                stack.callback(setattr, hook, "offload", True)
+        yield head
+
+
+def _is_short(parameter: Tensor) -> bool:
+    return parameter.is_floating_point() and parameter.dtype != torch.float32
 
 
 def execution_device(module: nn.Module) -> torch.device | None:

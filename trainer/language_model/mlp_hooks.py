@@ -93,7 +93,7 @@ class _LastModule:
         return output.reshape(*hidden.shape[:-1], -1).clone()
 
 
-def replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: ExitStack) -> None:
+def replace_forward(module: nn.Module, forward: Callable[..., Any], stack: ExitStack) -> None:
     """Set ``forward`` on the instance until ``stack`` is closed. Libraries such as accelerate may have set their own.
 
     In the instance's dictionary, because TransformerLens sets attributes of its modules on others. A library that wraps
@@ -115,10 +115,10 @@ def replace_forward(module: nn.Module, forward: Callable[..., Tensor], stack: Ex
 class _Switch:
     """A replacement that can be turned off wherever it is referenced."""
 
-    def __init__(self, replacement: Callable[..., Tensor], original: Callable[..., Tensor]) -> None:
+    def __init__(self, replacement: Callable[..., Any], original: Callable[..., Any]) -> None:
         self.replacement = replacement
         self.original = original
         self.is_on = True
 
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.replacement(*args, **kwargs) if self.is_on else self.original(*args, **kwargs)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -27,10 +27,11 @@ from mxd.trainer.language_model.loading import (
     choose_device,
     choose_dtype,
     execution_device,
+    head_in_float32,
     load_dispatched,
     load_module,
 )
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction, replace_mlp
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction, replace_forward, replace_mlp
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.layers.base import SparseLayer
@@ -160,7 +161,11 @@ class LanguageModel:
 
     @torch.no_grad()
     def logits(self, input_ids_BT: Tensor) -> Tensor:
-        """Next-token logits [B, T, V] in float32."""
+        """Next-token logits [B, T, V] in float32; the final norm and the unembedding are computed in it."""
+        if self.dtype != torch.float32:
+            residual_BTW = self.residual(input_ids_BT)
+            logits_PV = self.unembed(residual_BTW.flatten(0, 1))
+            return logits_PV.view(*residual_BTW.shape[:2], -1)
         with ExitStack() as stack:
             self.linear_kernels.apply(stack)
             logits_BTV: Tensor = self.module(input_ids=self.on_device(input_ids_BT), use_cache=False).logits
@@ -278,29 +283,39 @@ class LanguageModel:
             handle.remove()
         return captured[0]
 
-    def unembed(self, residual_RW: Tensor) -> Tensor:
-        """Logits [R, V] in float32 of residual vectors after the last block; differentiable.
-
-        Replaces the output of the last block in a forward pass of one token per row. This works in every architecture,
-        wherever it keeps its final norm and unembedding. The blocks' own outputs are discarded, so plain MLPs are
-        skipped.
-        """
-
-        def replace_output(_block: nn.Module, _inputs: Any, output: Any) -> Any:
-            hidden = residual_RW.unsqueeze(1)
-            return (hidden, *output[1:]) if isinstance(output, tuple) else hidden
-
-        def skip(x: Tensor, _mlp: Mlp) -> Tensor:
-            return x.new_zeros(*x.shape[:-1], residual_RW.shape[-1])
-
-        ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
-        handle = self.architecture.blocks[-1].register_forward_hook(replace_output)
+    @cached_property
+    @torch.no_grad()
+    def _further_outputs(self) -> tuple[Any, ...] | None:
+        """What a block of this architecture returns after its hidden states; None if it returns no tuple."""
+        outputs: list[Any] = []
+        handle = self.architecture.blocks[-1].register_forward_hook(lambda *call: outputs.append(call[-1]))
         try:
-            with self.replace_mlps(dict.fromkeys(self.architecture.plain_mlps, skip)):
-                logits_RV: Tensor = self.module(input_ids=ids_R1, use_cache=False).logits[:, 0].float()
-            return logits_RV
+            self.module.base_model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=False)
         finally:
             handle.remove()
+        return outputs[0][1:] if isinstance(outputs[0], tuple) else None
+
+    def unembed(self, residual_RW: Tensor) -> Tensor:
+        """Logits [R, V] of residual vectors after the last block; differentiable.
+
+        Computed in float32 with float32 copies of the weights behind the blocks: a bfloat16 logit near 16 has steps of
+        0.06, which is more than most experts change it. Runs a forward pass of one token per row whose blocks return
+        the vectors. This works in every architecture, wherever it keeps its final norm and unembedding.
+
+        Args:
+            residual_RW: vectors of any dtype, on any device. Round them nowhere before.
+        """
+        blocks = self.architecture.blocks
+        hidden_R1W = residual_RW.to(self.device_of(len(blocks) - 1), torch.float32).unsqueeze(1)
+        output = hidden_R1W if self._further_outputs is None else (hidden_R1W, *self._further_outputs)
+        ids_R1 = torch.zeros(len(residual_RW), 1, dtype=torch.int64, device=self.device)
+        with ExitStack() as stack:
+            for block in blocks:
+                replace_forward(block, lambda *_args, **_kwargs: output, stack)
+            head = stack.enter_context(head_in_float32(self.module, blocks))
+            inputs = {"input_ids": ids_R1, "use_cache": False}
+            logits_RV: Tensor = torch.func.functional_call(self.module, head, kwargs=inputs).logits[:, 0]
+        return logits_RV.float()
 
     @contextmanager
     def replace_mlps(self, functions: Mapping[int, MlpFunction]) -> Iterator[None]:

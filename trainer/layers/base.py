@@ -10,9 +10,9 @@ from __future__ import annotations
 import copy
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from safetensors import SafetensorError
@@ -78,6 +78,10 @@ class SparseLayer(nn.Module, ABC):
         self.shards: Shards | None = None
         self._at_k: dict[int, SparseLayer] = {}
         self.gate = build_gate(config.gate, config.input_width, config.num_experts, config.k)
+
+    @torch.inference_mode(mode=False)  # weights that moved in inference mode could never be in a backward pass again
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def required_rank(self) -> int:
         """The rank in the config.

@@ -90,9 +90,10 @@ class JointTrainer:
         original_BTV = self.language_model.logits(ids_BT).log_softmax(-1)
         replacements = {layer: partial(self._forward, layer, share) for layer in self.trainers}
         with self.language_model.replace_mlps(replacements), torch.enable_grad():
-            ids_BT = ids_BT.to(self.language_model.device)
-            logits_BTV = self.language_model.module(input_ids=ids_BT, use_cache=False).logits.float()
-            replaced_BTV = logits_BTV.log_softmax(-1)
+            residual_BTW = self.language_model.residual(ids_BT)
+            logits_PV = self.language_model.unembed(residual_BTW.flatten(0, 1))
+            replaced_BTV = logits_PV.unflatten(0, ids_BT.shape).log_softmax(-1)
+            ids_BT = ids_BT.to(replaced_BTV.device)
             kl = F.kl_div(replaced_BTV, original_BTV, reduction="none", log_target=True).sum(-1).mean()
             next_token = F.nll_loss(replaced_BTV[:, :-1].flatten(0, 1), ids_BT[:, 1:].flatten())
             (share * (kl + self.next_token_weight * next_token)).backward()

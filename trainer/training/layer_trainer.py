@@ -153,7 +153,9 @@ class LayerTrainer:
         return cls(layer, optimizer, config, total_steps, last_active_N, group=group)
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
-        """Take one optimizer step on a batch of activations."""
+        """Take one optimizer step on a batch of activations, on any device."""
+        # The activations of a cache are on one device, the layers of a dispatched language model on several.
+        batch = MlpActivations(*(values.to(self.last_active_N.device) for values in batch))
         # Only TF32 is a setting of the whole process, which the language model's products in other threads see.
         with matmul_precision("high" if self.config.optimizer.matmul_precision == "high" else "highest"):
             return self._train_step(batch)

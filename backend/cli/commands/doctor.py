@@ -91,21 +91,22 @@ def _device(settings: Settings) -> Iterator[Finding]:
     import torch
 
     from mxd.trainer.language_model.loading import choose_device
+    from mxd.trainer.utils.devices import device_memory, device_name
 
     try:
         device = choose_device(settings.device)
     except UserError as error:
         yield Finding("device", "bad", str(error), "Choose another device with --device or MXD_DEVICE.")
         return
-    if device.type == "cuda":
-        free, total = torch.cuda.mem_get_info(device)
-        name = torch.cuda.get_device_name(device)
-        yield Finding("device", "good", f"{name}, {free / GIGABYTE:.1f} of {total / GIGABYTE:.1f} GB free")
+    memory = device_memory(device)
+    if memory is not None:
+        room = f"{memory.free / GIGABYTE:.1f} of {memory.total / GIGABYTE:.1f} GB free"
+        yield Finding("device", "good", f"{device.type}: {device_name(device)}, {room}")
         return
     advice = None
     if torch.version.cuda is not None:
         advice = "This PyTorch is built for CUDA but finds no GPU. Check the output of nvidia-smi."
-    yield Finding("device", "warning" if advice else "good", f"CPU, {torch.get_num_threads()} threads", advice)
+    yield Finding("device", "warning" if advice else "good", device_name(device), advice)
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:

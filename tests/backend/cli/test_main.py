@@ -8,8 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from mxd.backend.cli.main import SPINS, run, share_cores
+from mxd.backend.cli.runner import guarded
 from tests.backend.cli.words import Capture, document
 
 
@@ -130,3 +132,32 @@ def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(
     monkeypatch.setattr(os, "environ", environment)
     share_cores()
     assert environment.get("GOMP_SPINCOUNT") == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "amount"),
+    [
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has 8 GiB"),
+            ": 2.50 GiB could not be allocated",
+        ),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), ""),
+        (MemoryError(), ""),
+    ],
+)
+def test_out_of_memory_is_one_line(capsys: Capture, error: Exception, amount: str) -> None:
+    def work() -> int:
+        raise error
+
+    assert guarded(work) == 3
+    message = capsys.readouterr().err
+    assert message.startswith(f"mxd: Out of memory{amount}. Use smaller batches")
+    assert message.count("\n") == 1
+
+
+def test_other_runtime_errors_are_defects() -> None:
+    def work() -> int:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="multiplied"):
+        guarded(work)

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
@@ -278,10 +279,26 @@ NO_MEMORY = (
     torch.OutOfMemoryError("CUDA out of memory"),
     MemoryError(),
     RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: not enough memory: you tried 9 bytes"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("MPS backend out of memory (MPS allocated: 9 GB, other allocations: 1 GB, max allowed: 10 GB)"),
 )
 
 
-@pytest.mark.parametrize("error", NO_MEMORY, ids=["gpu", "python", "cpu"])
+class Exhausted:
+    """Raises an error while it holds a tensor, and records whether the tensor is gone when cached memory is freed."""
+
+    def __init__(self, error: Exception, patched: pytest.MonkeyPatch) -> None:
+        self.error = error
+        self.gone: list[bool] = []
+        patched.setattr("mxd.trainer.utils.devices.free_cached_memory", lambda: self.gone.append(self.held() is None))
+
+    def __call__(self, *_words: Any) -> Any:
+        tensor = torch.ones(3)
+        self.held = weakref.ref(tensor)
+        raise type(self.error)(*self.error.args)  # new, because its traceback holds the tensor
+
+
+@pytest.mark.parametrize("error", NO_MEMORY, ids=["gpu", "python", "cpu", "cublas", "mps"])
 @pytest.mark.parametrize("index", ["join", "step", "fork"])
 def test_out_of_memory_fails_only_one_request(
     live_client: TestClient, monkeypatch: pytest.MonkeyPatch, index: str, error: Exception
@@ -289,11 +306,12 @@ def test_out_of_memory_fails_only_one_request(
     alone = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
     original = getattr(RowBatch, index)
     met: list[str] = []
+    exhausted = Exhausted(error, monkeypatch)
 
     def fails_once(batch: RowBatch, *words: Any) -> Any:
         if not met:
             met.append(index)
-            raise error
+            exhausted()
         return original(batch, *words)
 
     monkeypatch.setattr(RowBatch, index, fails_once)
@@ -303,6 +321,7 @@ def test_out_of_memory_fails_only_one_request(
     assert "out of memory for this request. Shorten the prompt" in answer.text
     assert "out-of-memory" in answer.text
     again = events(live_client, edits=[{"expert": 3, "mode": "add", "strength": 30.0}])
+    assert exhausted.gone == [True]
     assert [data for name, data in again if name == "token"] == [data for name, data in alone if name == "token"]
 
 
@@ -329,12 +348,11 @@ def test_a_step_that_runs_out_of_memory_is_repeated(fitted: World, monkeypatch: 
 
 
 def test_routing_out_of_memory(live_client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_words: Any) -> Any:
-        raise torch.OutOfMemoryError("out of memory")
-
     with monkeypatch.context() as patched:
-        patched.setattr("mxd.trainer.inference.routing.route_together", fails)
+        exhausted = Exhausted(torch.OutOfMemoryError("out of memory"), patched)
+        patched.setattr("mxd.trainer.inference.routing.route_together", exhausted)
         answer = live_client.post(f"{RUN}/routing", json={"text": PROMPT})
+    assert exhausted.gone == [True]
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out-of-memory")
     assert live_client.post(f"{RUN}/routing", json={"text": PROMPT}).status_code == 200
 

@@ -146,6 +146,10 @@ def test_each_clause_equals_the_reference(world: World, runs: list[Run], edit: s
     assert any(check(world, runs, [Edit.model_validate(edit)]))
 
 
+def test_a_condition_reads_an_earlier_run_that_is_named_last(world: World, runs: list[Run]) -> None:
+    assert any(check(world, runs[::-1], [Edit.model_validate("two/5:add:6@when:one/7<=0")]))
+
+
 def test_an_edit_ends_on_the_token_that_completes_its_stop_text(world: World, runs: list[Run]) -> None:
     stop = character(world, runs, seed=1)
     ended = check(world, runs, [Edit.model_validate(f"3:add:0.3@until:{stop}")], seed=1)

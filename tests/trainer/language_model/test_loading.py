@@ -64,6 +64,22 @@ def test_weights_on_disk_are_read_for_initialization(both: tuple[LanguageModel, 
     assert torch.equal(plain.decoder_weight(2), spread.decoder_weight(2))
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt-neox"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_unembedding_on_disk(family: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    folder = str(saved_language_model(tmp_path, family))
+    plain = LanguageModel.load(folder, "cpu", dtype)
+    leaves = [name for name, module in plain.module.named_modules() if name and not list(module.children())]
+    places = {
+        name: "disk" if name.endswith((".norm", "final_layer_norm", "lm_head", "embed_out")) else "cpu"
+        for name in leaves
+    }
+    assert list(places.values()).count("disk") == 2
+    spread = LanguageModel.dispatched(folder, places, dtype)
+    for _ in range(2):
+        assert torch.allclose(plain.logits(IDS_BT), spread.logits(IDS_BT), atol=1e-5)
+
+
 def test_replacing_an_mlp_of_a_dispatched_model(both: tuple[LanguageModel, LanguageModel]) -> None:
     plain, spread = both
     shape = plain.mlp_shape(1)

@@ -190,3 +190,38 @@ def test_can_split_row(family: str) -> None:
     language_model = tiny_language_model(family)
     assert language_model.can_split_row(1) == (family != "opt")
     assert [name for name, _ in language_model.module.named_modules() if name.endswith("original")] == []
+
+
+@pytest.mark.parametrize("family", CONFIGS)
+def test_the_unembedding_is_computed_in_float32(family: str) -> None:
+    """In bfloat16, logits near 16 have steps of 0.06, in which the small effect of an expert vanishes."""
+    exact, rounded = tiny_language_model(family), tiny_language_model(family)
+    rounded.module.to(torch.bfloat16)
+    # The same weights, all of which bfloat16 can hold.
+    exact.module.load_state_dict({name: value.float() for name, value in rounded.module.state_dict().items()})
+    ids_BT = torch.tensor([[1, 5, 9, 200], [3, 3, 8, 2]])
+    residual_RW = exact.residual(ids_BT).flatten(0, 1)
+    expected_RV = exact.logits(ids_BT).flatten(0, 1)
+    for language_model in (exact, rounded):
+        assert torch.allclose(language_model.unembed(residual_RW), expected_RV, rtol=1e-5, atol=1e-5)
+    small_RW = 1e-4 * residual_RW.norm() * torch.nn.functional.normalize(torch.ones_like(residual_RW), dim=-1)
+    change_RV = exact.unembed(residual_RW + small_RW) - expected_RV
+    assert torch.allclose(
+        rounded.unembed(residual_RW + small_RW) - rounded.unembed(residual_RW), change_RV, rtol=1e-2, atol=1e-5
+    )
+    assert all(weight.dtype == torch.bfloat16 for weight in rounded.module.parameters())
+    # Whole logits differ by the rounding of the blocks only.
+    assert torch.equal(rounded.logits(ids_BT), rounded.unembed(rounded.residual(ids_BT).flatten(0, 1)).view(2, 4, -1))
+
+
+def test_the_unembedding_has_the_gradient_of_the_final_norm_and_the_head() -> None:
+    language_model = tiny_language_model("llama")
+    language_model.module.to(torch.bfloat16)
+    residual_RW = torch.randn(2, 16, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    language_model.unembed(residual_RW)[:, 7].sum().backward()
+    copied_RW = residual_RW.detach().clone().requires_grad_()
+    norm, head = language_model.module.model.norm, language_model.module.lm_head
+    scaled_RW = copied_RW * (copied_RW.square().mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt()
+    (scaled_RW * norm.weight.float() @ head.weight.float()[7]).sum().backward()
+    assert residual_RW.grad is not None and copied_RW.grad is not None
+    assert torch.allclose(residual_RW.grad, copied_RW.grad, atol=1e-5)

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.trainer.config import LayerConfig
+from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.layers.registry import build_layer, load_layer
-from tests.helpers.layers import random_layer
+from tests.helpers.layers import random_layer, random_layer_of
 
 
 def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
@@ -66,3 +66,13 @@ def test_k_larger_than_n_is_rejected() -> None:
     )
     with pytest.raises(UserError, match="k=4 exceeds the number of experts, 3"):
         build_layer(config)
+
+
+@pytest.mark.parametrize("method", ["mxd", "transcoder"])
+def test_weights_that_move_in_inference_mode_still_have_gradients(method: Method) -> None:
+    """As on an accelerator, where the first request that needs a layer moves it."""
+    layer = random_layer_of(method)
+    with torch.inference_mode():
+        layer.to(torch.float64)
+    layer(torch.ones(3, layer.config.input_width, dtype=torch.float64)).output_TO.sum().backward()
+    assert all(weight.grad is not None and weight.dtype == torch.float64 for weight in layer.parameters())

@@ -136,7 +136,9 @@ class _AblationRun:
         )
         seed = int(np.random.SeedSequence([self.seed, sequence]).generate_state(1)[0])
         ids = self.sequences[sequence]
-        return measure_interventions(self.language_model, self.layer, self.sparse_layer, ids, interventions, seed)
+        effects = measure_interventions(self.language_model, self.layer, self.sparse_layer, ids, interventions, seed)
+        # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
+        return InterventionEffects(*(values.cpu() for values in effects))
 
     def _summaries(
         self, examples: SampledExamples, parts: list[tuple[Ints, InterventionEffects]]

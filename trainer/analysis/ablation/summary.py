@@ -103,9 +103,9 @@ def _promoted_and_suppressed(
     """Tokens whose log p the contribution raises and lowers most, on average. None without direct effects."""
     if bool(effects.added.isnan().any()):
         return [], []
-    residuals_RW = torch.cat([effects.residual, effects.residual - effects.added]).to(language_model.dtype)
+    residuals_RW = torch.cat([effects.residual, effects.residual - effects.added])
     with_MV, without_MV = language_model.unembed(residuals_RW).log_softmax(dim=-1).chunk(2)
-    change_V = ((with_MV - without_MV) * weight_M.unsqueeze(1)).sum(dim=0)
+    change_V = ((with_MV - without_MV) * weight_M.to(with_MV).unsqueeze(1)).sum(dim=0)
     return _strongest(change_V, 1.0), _strongest(change_V, -1.0)
 
 

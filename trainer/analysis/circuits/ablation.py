@@ -118,7 +118,7 @@ def _predicted(
             raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
         contributions = nothing_frozen
         if len(group) > 1:  # no path leads from an expert back to itself
-            forward_pass.frozen = masks
+            forward_pass.frozen.update(masks)
             contributions = forward_pass.contributions([forward_pass.logits_1V], [seed_1V.unsqueeze(0)])
         products = (contributions.experts_RTK[layer][0][mask_TK].sum() for layer, mask_TK in masks.items())
         changes.append(-sum(float(product) for product in products))

@@ -236,7 +236,8 @@ def _sparse_mlp(
     )
     total_1TO = output_1TO
     if forward_pass.live:
-        live_TK.register_hook(partial(_freeze, forward_pass, layer))
+        # The hook must not hold the pass: autograd would keep both, and with them the whole graph, forever.
+        live_TK.register_hook(partial(_freeze, forward_pass.frozen, layer))
         change_TK = live_TK - live_TK.detach()
         change_TO = sparse_layer.contribution(dense_TM, Routing(change_TK, indices_TK))
         total_1TO = total_1TO + change_TO.reshape(shape)
@@ -245,8 +246,8 @@ def _sparse_mlp(
     return total_1TO.to(x_1TI.dtype).clone()  # some blocks add to it in place
 
 
-def _freeze(forward_pass: LinearizedPass, layer: int, gradient_TK: Tensor) -> Tensor:
-    frozen_TK = forward_pass.frozen.get(layer)
+def _freeze(frozen: Mapping[int, Tensor], layer: int, gradient_TK: Tensor) -> Tensor:
+    frozen_TK = frozen.get(layer)
     return gradient_TK if frozen_TK is None else gradient_TK.masked_fill(frozen_TK, 0)
 
 

@@ -14,6 +14,8 @@ from pathlib import Path
 import psutil
 import torch
 
+from mxd.trainer.utils.devices import device_memory, synchronize
+
 SECONDS_EACH = 0.2
 MAX_COLUMNS = 4096
 """Number of columns that suffices to measure the rate of a wider product."""
@@ -84,16 +86,15 @@ def _median_seconds(work: Callable[[], object], device: torch.device, clock: Cal
     while len(seconds) < 3 or clock() - began < SECONDS_EACH:
         started = clock()
         work()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+        synchronize(device)
         seconds.append(clock() - started)
     return statistics.median(seconds[1:])
 
 
 def free_bytes(device: torch.device) -> int:
-    """Free memory of a GPU, or free main memory."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
+    """Free memory of an accelerator, or free main memory."""
+    if (memory := device_memory(device)) is not None:
+        return memory.free
     free = int(psutil.virtual_memory().available)
     free_in_cgroup = _free_in_cgroup()
     return free if free_in_cgroup is None else min(free, free_in_cgroup)
@@ -110,10 +111,3 @@ def _free_in_cgroup() -> int | None:
 def resident_bytes() -> int:
     """Resident memory of this process."""
     return int(psutil.Process().memory_info().rss)
-
-
-def device_name(device: torch.device) -> str:
-    """Name of the device, for display."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} threads"

@@ -25,13 +25,13 @@ from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, FLOAT32, Forwa
 from mxd.trainer.training.planning.device_benchmark import (
     DeviceRates,
     Product,
-    device_name,
     free_bytes,
     measure,
     resident_bytes,
 )
 from mxd.trainer.training.planning.dtypes import dtype_name, dtype_of, fastest_dtype
 from mxd.trainer.training.planning.results import LayerPlan, TrainPlan
+from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
 
 UTILIZATION = 0.85

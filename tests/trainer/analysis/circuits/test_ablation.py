@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
 from mxd.trainer.analysis.circuits.ablation import ablate_experts
 from mxd.trainer.analysis.circuits.agreement import ablate_each_expert, agreement
+from mxd.trainer.analysis.circuits.forward_pass import run_linearized
 from mxd.trainer.analysis.circuits.graph import AblationEffect, ExpertAtToken
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
@@ -121,3 +125,15 @@ def test_invalid_groups_are_errors(world: World) -> None:
     inactive = next(expert for expert in range(33) if expert not in active)
     with pytest.raises(UserError, match=f"Not all.*{inactive} on token 3"):
         ablate_experts(world.language_model, run, CONFIG, [[ExpertAtToken("alone", 3, inactive)]])
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_passes_graph_is_freed(world: World, live: bool) -> None:
+    """Also with live coefficients, whose hooks autograd keeps where Python's collector does not look."""
+    run = run_of(world, "early", 0)
+    ids = prompt_ids(world.language_model, TEXT)
+    forward_pass = run_linearized(world.language_model, [run], ids, "kept", live=live)
+    node = weakref.ref(forward_pass.sites[0].output_1TO)
+    del forward_pass
+    gc.collect()
+    assert node() is None

@@ -30,6 +30,7 @@ def test_native_support_selects_bfloat16(capability: str, expected: bool, monkey
     units(monkeypatch, capability)
     assert fastest_dtype(CPU, 768) == (torch.bfloat16 if expected else torch.float32)
     assert fastest_dtype(CPU, 16) == torch.float32, "narrower than was measured"
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert fastest_dtype(GPU, 16) == torch.bfloat16
 
 
