@@ -54,6 +54,8 @@ class MethodTraits:
     """True if experts are initialised from example tokens by default."""
     mixing: Mixing = "paper"
     """Default mixing. Centred: the median of a C is subtracted, so that no constant mixing can replace the MLP."""
+    trains_on_whole_steps: bool = False
+    """True if the loss or the gate is not a mean over tokens, so that several processes would train another layer."""
     rank: RankTraits | None = None
     """Rank of the experts; None if the method has no rank setting."""
     module: str = ""
@@ -78,12 +80,14 @@ _TRAITS: dict[str, MethodTraits] = {
         has_top_k=False,
         initializes_from_examples=True,
         mixing="centred",
+        trains_on_whole_steps=True,
     ),
     "jumprelu-mxd": MethodTraits(
         "an MxD with a learned threshold per expert (JumpReLU, arXiv 2407.14435)",
         has_top_k=False,
         routes_all_experts=True,
         initializes_from_examples=True,
+        trains_on_whole_steps=True,
     ),
     "molt": MethodTraits(
         "a mixture of low-rank transforms (MOLT)",

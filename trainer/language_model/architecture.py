@@ -252,6 +252,11 @@ def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor]:
     """[out, in] and [out]; zeros if there is no bias."""
     with weights_at_hand(module):
         weight: Tensor = module.weight.detach()  # type: ignore[operator]
+        if not weight.is_floating_point() or weight.dim() != 2:
+            raise UserError(
+                f"The MLP's weights are quantised ({type(module).__name__}), so they cannot be copied. Use the "
+                "original language model."
+            )
         weight_OI = weight.T if isinstance(module, Conv1D) else weight
         bias = getattr(module, "bias", None)
         return weight_OI, weight_OI.new_zeros(weight_OI.shape[0]) if bias is None else bias.detach()

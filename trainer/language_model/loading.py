@@ -5,6 +5,7 @@ Loads the model on one device, dispatched over several devices, main memory and 
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
 """Module name -> device, as in transformers and accelerate; ``auto`` fills all devices evenly."""
+INDEX = "model.safetensors.index.json"
 WEIGHTS_NAMED = 3
 """Weights that an error message names at most."""
 
@@ -178,6 +180,7 @@ def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMa
     logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
     logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
     config = _config(name, local)
+    _check_can_load(config, Path(name))
     _check_fits_weights(config, Path(name))
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name,
@@ -203,8 +206,32 @@ def _check_fits_weights(config: PreTrainedConfig, folder: Path) -> None:
         check_sizes(_build_outline(config), stored)
 
 
+def _check_can_load(config: PreTrainedConfig, folder: Path) -> None:
+    """Raise an error if weights in the folder, or packages that they need, are missing. Reads no weights.
+
+    A folder with nothing but a config can be planned with.
+    """
+    quantization = getattr(config, "quantization_config", None) or getattr(
+        config.get_text_config(), "quantization_config", None
+    )
+    if quantization is not None:
+        from transformers.quantizers.auto import AutoHfQuantizer
+
+        AutoHfQuantizer.from_config(quantization, pre_quantized=True).validate_environment(device_map=None)
+    index = folder / INDEX
+    if index.is_file():
+        named = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+        missing = sorted(name for name in named if not (folder / name).is_file())
+        if missing:
+            raise _BadWeightsError(f"{', '.join(missing[:WEIGHTS_NAMED])}: named in {INDEX}, but not in the folder")
+    elif stored_weights(folder) is None and (pickled := sorted(folder.glob("*.bin"))):
+        raise _BadWeightsError(f"{pickled[0].name}: pickled weights can run code. Supported are .safetensors files")
+
+
 def _outline(name: str, local: bool) -> PreTrainedModel:
-    return _build_outline(_config(name, local))
+    config = _config(name, local)
+    _check_can_load(config, Path(name))
+    return _build_outline(config)
 
 
 def _build_outline(config: PreTrainedConfig) -> PreTrainedModel:
@@ -266,6 +293,11 @@ def _read(source: str, reader: Callable[[str, bool], T]) -> T:
         except _BadWeightsError as error:
             raise UserError(
                 f"The weights of {source} cannot be used. {error}. Download, copy or convert the language model again."
+            ) from error
+        except ImportError as error:  # quantised models and rare architectures need other packages
+            raise UserError(
+                f"The language model {source} needs a package that is not installed: {first_line(error)}. Install it, "
+                "or use a language model without it."
             ) from error
         except SafetensorError as error:
             raise UserError(f"The weights of {source} are damaged ({error}). Download or copy them again.") from error

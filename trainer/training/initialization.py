@@ -48,6 +48,16 @@ def needs_sample(config: TrainConfig) -> bool:
     return resolve_init(config) == "examples"
 
 
+def check_init(layer: SparseLayer, config: TrainConfig) -> None:
+    """Check that a layer, which may be on the meta device, has the initialisation of its config.
+
+    Raises:
+        UserError: it has not.
+    """
+    if resolve_init(config) == "examples" and not (layer.mixes_outputs and isinstance(layer.table, nn.Parameter)):
+        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
+
+
 @torch.no_grad()
 def initialize(
     layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations | None
@@ -56,9 +66,6 @@ def initialize(
 
     Args:
         sample: activations of the text; required if ``needs_sample``.
-
-    Raises:
-        UserError: the method has no such initialisation.
     """
     if resolve_init(config) == "examples":
         assert sample is not None
@@ -69,8 +76,7 @@ def _initialize_from_examples(
     layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations
 ) -> None:
     table_NO = layer.table
-    if not layer.mixes_outputs or not isinstance(table_NO, nn.Parameter):
-        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
+    assert isinstance(table_NO, nn.Parameter)
     # The layer may be on another device than the sample: sharded layers start in main memory.
     x_TI, y_TO = sample.inputs_for(layer).to(table_NO), sample.output_TO.to(table_NO)
     if isinstance(layer, MxD):

@@ -36,7 +36,7 @@ from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
-from mxd.trainer.training.initialization import initialize, resolve_init
+from mxd.trainer.training.initialization import check_init, initialize, resolve_init
 from mxd.trainer.training.matmul_precision import matmul_precision, product_dtype, products_in
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
@@ -124,10 +124,7 @@ class LayerTrainer:
         Raises:
             UserError: the settings need a single process, or the method has no such initialisation.
         """
-        if config.regularization != RegularizationConfig() and not group.is_single:
-            raise UserError("Regularisation needs all experts in one process. Run without torchrun.")
-        if config.min_k is not None and not group.is_single:
-            raise UserError("--min-k needs a single process. Leave it out, or run without torchrun.")
+        check_processes(config, group.world_size)
         layer_config = build_layer_config(config, language_model.architecture)
         with torch.random.fork_rng(devices=[]):  # by default it creates a context on every GPU of the machine
             torch.default_generator.manual_seed(config.seed)  # weights are sampled on the CPU for every device
@@ -299,6 +296,25 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
     return schedule.learning_rate * min(1.0, rise, fall)
 
 
+def check_processes(config: TrainConfig, processes: int) -> None:
+    """Check that several processes train the layer that one would.
+
+    Raises:
+        UserError: they would train another one.
+    """
+    if processes == 1:
+        return
+    if method_traits(config.method).trains_on_whole_steps:
+        raise UserError(
+            f"A {config.method} needs a single process: its thresholds depend on all tokens of a step. Run without "
+            "torchrun, or use --method mxd."
+        )
+    if config.regularization != RegularizationConfig():
+        raise UserError("Regularisation needs all experts in one process. Run without torchrun.")
+    if config.min_k is not None:
+        raise UserError("--min-k needs a single process. Leave it out, or run without torchrun.")
+
+
 def build_layer_config(config: TrainConfig, architecture: Architecture) -> LayerConfig:
     """Layer settings of a run, with the widths of the MLP that the layer replaces.
 
@@ -325,7 +341,10 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
     num_experts = config.num_experts or matched_num_experts(layer_config, shape.input_width)
     k = num_experts if config.method == "relu-mxd" else config.k
     gate = resolve_gate(config.gate, num_experts, k)
-    return layer_config.model_copy(update={"num_experts": num_experts, "k": k, "gate": gate})
+    layer_config = layer_config.model_copy(update={"num_experts": num_experts, "k": k, "gate": gate})
+    with torch.device("meta"):
+        check_init(build_layer(layer_config), config)
+    return layer_config
 
 
 def _check_settings(config: TrainConfig) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+import time
 from contextlib import ExitStack
 
 import pytest
@@ -17,10 +18,10 @@ from mxd.trainer.language_model.linear_kernels import LinearKernels, pack, packe
 WIDTH = 384
 
 
-@pytest.fixture
-def packed_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use packed weights wherever possible, whatever is faster on this machine."""
-    monkeypatch.setattr(LinearKernels, "is_packing_faster", lambda *_: True)
+@pytest.fixture(autouse=True)
+def x86(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Use packed weights whatever the processor."""
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
 
 
 def module() -> nn.Sequential:
@@ -28,7 +29,6 @@ def module() -> nn.Sequential:
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False)).requires_grad_(False)
 
 
-@pytest.mark.usefixtures("packed_only")
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (2, 2), (5,), (3, 70), (1025,), (0,)])
 def test_products_equal_those_of_the_module(shape: tuple[int, ...]) -> None:
     linears = module()
@@ -41,11 +41,9 @@ def test_products_equal_those_of_the_module(shape: tuple[int, ...]) -> None:
     assert actual.shape == expected.shape
     torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
     assert "forward" not in vars(linears[0])
-    is_packed = kernels.bytes_left < linear_kernels.PACKED_BYTES
-    assert is_packed == bool(x.numel())
+    assert all((each._packed is not None) == bool(x.numel()) for each in kernels._linears)
 
 
-@pytest.mark.usefixtures("packed_only")
 def test_forward_derivatives_are_kept() -> None:
     load_forward_derivatives()
     linears, x, direction = module(), torch.randn(8, WIDTH), torch.randn(8, WIDTH)
@@ -57,7 +55,6 @@ def test_forward_derivatives_are_kept() -> None:
     torch.testing.assert_close(tangent, direction @ first.T @ second.T)
 
 
-@pytest.mark.usefixtures("packed_only")
 def test_changed_weights_are_packed_again() -> None:
     linears, x = module(), torch.randn(8, WIDTH)
     kernels = LinearKernels(linears)
@@ -70,40 +67,31 @@ def test_changed_weights_are_packed_again() -> None:
         next(linears.parameters()).mul_(2)
 
 
-@pytest.mark.usefixtures("packed_only")
-def test_without_memory_for_a_copy_the_module_computes_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_for_all_copies_the_first_modules_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is computed first: otherwise, results would depend on earlier requests."""
     monkeypatch.setattr(linear_kernels, "PACKED_BYTES", 4 * WIDTH * WIDTH)
     linears, x = module(), torch.randn(8, WIDTH)
     kernels = LinearKernels(linears)
+    assert [each.module for each in kernels._linears] == [linears[0]]
     with ExitStack() as stack:
         kernels.apply(stack)
+        linears[1](x)
         actual = linears(x)
     torch.testing.assert_close(actual, linears(x), rtol=1e-4, atol=1e-5)
-    assert kernels.bytes_left == 0
 
 
-def test_the_faster_kernel_is_chosen_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed: list[int] = []
-
-    def is_packing_faster(weights: Sequence[Tensor], rows: int) -> bool:
-        timed.append(rows)
-        return actual(weights, rows)
-
-    actual = linear_kernels._is_packing_faster
-    monkeypatch.setattr(linear_kernels, "_is_packing_faster", is_packing_faster)
-    linears = module()
-    kernels = LinearKernels(linears)
-    choices = [kernels.is_packing_faster(rows) for rows in (1, 2, 3, 32, 33, 64, 2000, 4000)]
-    assert timed == [1, 4, 64, 1024]
-    assert choices[1] == choices[3]
-    assert choices[4:] == [kernels.is_packing_faster(rows) for rows in (33, 64, 2000, 4000)]
-
-
-@pytest.mark.parametrize("packed", [0.5, 2.0])
-def test_packed_weights_are_used_where_they_take_less_time(packed: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = iter([1.0, packed] * linear_kernels.REPEATS)
-    monkeypatch.setattr(linear_kernels, "_seconds", lambda _kernel: next(seconds))
-    assert LinearKernels(module()).is_packing_faster(4) == (packed < 1)
+def test_the_choice_depends_on_no_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two starts, one of them on a machine whose clocks stand still, have bit-identical products of any shape."""
+    linears, x = module(), torch.randn(40, WIDTH)
+    results = []
+    for clock in (time.thread_time, lambda: 0.0):
+        monkeypatch.setattr(time, "thread_time", clock)
+        with ExitStack() as stack:
+            LinearKernels(linears).apply(stack)
+            results.append([linears(x[:rows]) for rows in (1, 2, 40)])
+    assert all(map(torch.equal, *results))
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
+    assert not LinearKernels(linears)._linears
 
 
 def test_a_packed_product_with_bias() -> None:

@@ -19,7 +19,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import choose_device, load_outline
 from mxd.trainer.layers.ops import ops_on
-from mxd.trainer.training.layer_trainer import Experts, build_layer_config
+from mxd.trainer.training.layer_trainer import Experts, build_layer_config, check_processes
 from mxd.trainer.training.matmul_precision import product_dtype
 from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.training.planning.device_benchmark import (
@@ -64,6 +64,8 @@ class PlannedTraining:
         self.configs, self.setup = list(configs), setup
         self.stream = StreamSpec.from_configs(configs)
         self.stream.plan.shard(ProcessGroup(0, setup.processes))
+        for config in configs:
+            check_processes(config, setup.processes)
         source = configs[0].language_model
         self.outline = load_outline(source)
         self.architecture = Architecture(self.outline, source)
