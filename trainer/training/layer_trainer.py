@@ -35,6 +35,7 @@ from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.sizing import matched_num_experts
 from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
+from mxd.trainer.training.captured_step import CapturedStep, CudaRecorder, Launch, Step
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import check_init, initialize, resolve_init
 from mxd.trainer.training.matmul_precision import matmul_precision, product_dtype, products_in
@@ -77,6 +78,14 @@ class _RunningSums:
         zero = torch.zeros((), device=device)
         return cls(0, zero, zero.clone(), torch.zeros(num_experts, dtype=torch.int64, device=device))
 
+    def taken(self) -> _RunningSums:
+        """Copy of the sums, which start at zero again in the same memory."""
+        sums = _RunningSums(self.steps, self.errors.clone(), self.l0.clone(), self.counts_N.clone())
+        self.steps = 0
+        for tensor in (self.errors, self.l0, self.counts_N):
+            tensor.zero_()
+        return sums
+
 
 @dataclass
 class LayerTrainer:
@@ -102,9 +111,20 @@ class LayerTrainer:
     ddp_layer: nn.Module = field(init=False)
     """The layer, wrapped so that gradients are averaged over the processes."""
 
+    launch: Launch = "eager"
+    """How the kernels of a step are launched."""
+
     def __post_init__(self) -> None:
-        self.metrics = _RunningSums.zeros(self.layer.config.num_experts, self.last_active_N.device)
+        device = self.last_active_N.device
+        self.metrics = _RunningSums.zeros(self.layer.config.num_experts, device)
         self.ddp_layer = self.layer if self.layer.shards else self.group.data_parallel(self.layer)
+        # What differs between steps, as tensors, because a recorded step reads it from memory.
+        self._tokens_after = torch.zeros((), dtype=torch.int64, device=device)
+        self._centre_weight = torch.zeros((), device=device, dtype=next(self.layer.parameters()).dtype)
+        self._compute: Step = self._step_on_device
+        if self.launch == "graph":
+            self._check_recordable(device)
+            self._compute = CapturedStep(self._step_on_device, CudaRecorder())
 
     @classmethod
     def create(
@@ -115,6 +135,7 @@ class LayerTrainer:
         group: ProcessGroup = SINGLE_PROCESS,
         experts: Experts = "replicated",
         sample: MlpActivations | None = None,
+        launch: Launch = "eager",
     ) -> Self:
         """Trainer of a newly initialised layer. Its weights depend only on the config, not on the process group.
 
@@ -137,17 +158,37 @@ class LayerTrainer:
         else:
             layer = layer.to(device)
             initialize(layer, config, language_model, sample)
-        return cls.from_layer(layer, config, total_steps, group)
+        return cls.from_layer(layer, config, total_steps, group, launch)
 
     @classmethod
     def from_layer(
-        cls, layer: SparseLayer, config: TrainConfig, total_steps: int, group: ProcessGroup = SINGLE_PROCESS
+        cls,
+        layer: SparseLayer,
+        config: TrainConfig,
+        total_steps: int,
+        group: ProcessGroup = SINGLE_PROCESS,
+        launch: Launch = "eager",
     ) -> Self:
         """Trainer of a layer, with a new optimizer."""
+        device = next(layer.parameters()).device
         # fused: one kernel per step. The learning rate is set before each step.
-        optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, weight_decay=0.0, fused=True)
-        last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64, device=next(layer.parameters()).device)
-        return cls(layer, optimizer, config, total_steps, last_active_N, group=group)
+        rate = torch.zeros((), device=device) if launch == "graph" else 0.0
+        optimizer = torch.optim.AdamW(
+            layer.parameters(), lr=rate, weight_decay=0.0, fused=True, capturable=launch == "graph"
+        )
+        last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64, device=device)
+        return cls(layer, optimizer, config, total_steps, last_active_N, group=group, launch=launch)
+
+    def _check_recordable(self, device: torch.device) -> None:
+        """Check that steps can be recorded.
+
+        Raises:
+            UserError: they differ from each other, or run on another kind of device.
+        """
+        if device.type != "cuda":
+            raise UserError(f"Only steps on NVIDIA and AMD GPUs can be recorded, not on {device}. Use --launch eager.")
+        if self.config.regularization.k_spread or not self.group.is_single:
+            raise UserError("Steps with --k-spread or of several processes cannot be recorded. Use --launch eager.")
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
         """Take one optimizer step on a batch of activations, on any device."""
@@ -166,21 +207,46 @@ class LayerTrainer:
         return products_in(product_dtype(precision, device, width), device)
 
     def _train_step(self, batch: MlpActivations) -> LayerOutput:
+        x_TI, target_TO = batch.inputs_for(self.layer), batch.output_TO
         if self.step == 0 and resolve_init(self.config) != "examples":
             # D starts at zero, so the first output is b_out alone. The mean is the best constant.
-            self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(batch.output_TO.mean(dim=0)))
+            self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(target_TO.mean(dim=0)))
+        self._begin_step(len(x_TI))
+        output = self._compute(x_TI, target_TO)
+        self._end_step()
+        if self.step == self.total_steps and self.layer.shards is None:
+            self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
+        return output
+
+    def _begin_step(self, tokens: int) -> None:
+        """Set what differs between steps."""
+        rate = learning_rate(self.config.optimizer, self.step, self.total_steps)
+        for parameters in self.optimizer.param_groups:
+            if isinstance(parameters["lr"], Tensor):
+                parameters["lr"].fill_(rate)
+            else:
+                parameters["lr"] = rate
+        self._tokens_after.fill_(self.tokens + tokens * self.group.world_size)
+        self._centre_weight.fill_(max(1 - CENTRE_DECAY, 1 / (self.step + 1)))
+        self._step_tokens = tokens * self.group.world_size
+
+    def _step_on_device(self, x_TI: Tensor, target_TO: Tensor) -> LayerOutput:
+        """All work of a step on tensors; nothing that it reads from Python differs between steps."""
         with self._batch_mean(), self._products():
-            output, errors = self._forward(batch.inputs_for(self.layer), batch.output_TO)
+            output, errors = self._forward(x_TI, target_TO)
         auxiliary = self.auxiliary_loss(output.routing)
         self.optimizer.zero_grad()
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
         if self.layer.shards is not None:
             self._average_gradients()
-        self.apply_gradients(output.routing, errors[-1].detach())
+        self._update(output.routing, errors[-1].detach())
         self._track_mixing_centre(output.mixing_TM)
-        if self.step == self.total_steps and self.layer.shards is None:
-            self.routing_share = output_routing_share(self.layer, batch.inputs_for(self.layer), batch.output_TO)
         return output
+
+    def _end_step(self) -> None:
+        self.step += 1
+        self.tokens += self._step_tokens
+        self.metrics.steps += 1
 
     @property
     def dead_after_tokens(self) -> int:
@@ -198,16 +264,16 @@ class LayerTrainer:
             routing: routing of this process's tokens.
             error: normalised MSE of the layer on them.
         """
-        for parameters in self.optimizer.param_groups:
-            parameters["lr"] = learning_rate(self.config.optimizer, self.step, self.total_steps)
+        self._begin_step(len(routing.indices_TK))
+        self._update(routing, error)
+        self._end_step()
+
+    def _update(self, routing: Routing, error: Tensor) -> None:
         self.optimizer.step()
-        self.step += 1
-        self.tokens += len(routing.indices_TK) * self.group.world_size
         counts_N = active_counts(routing, self.layer.config.num_experts)
-        self.last_active_N.masked_fill_(counts_N > 0, self.tokens)
-        self.metrics.steps += 1
-        self.metrics.errors = self.metrics.errors + error
-        self.metrics.l0 = self.metrics.l0 + l0(routing)
+        self.last_active_N.masked_fill_(counts_N > 0, self._tokens_after)
+        self.metrics.errors += error
+        self.metrics.l0 += l0(routing)
         self.metrics.counts_N += counts_N
 
     @contextmanager
@@ -228,7 +294,7 @@ class LayerTrainer:
         if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
             centre_M = self.layer.mixing_centre_M
             batch_M = spatial_median(mixing_TM, centre_M, self.group.mean_over_tokens)
-            centre_M.lerp_(batch_M, max(1 - CENTRE_DECAY, 1 / self.step))
+            centre_M.lerp_(batch_M, self._centre_weight)
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""
@@ -240,10 +306,7 @@ class LayerTrainer:
 
     def pop_metrics(self) -> TrainMetrics:
         """Means over all processes and the steps since the last call. Collective."""
-        sums, self.metrics = (
-            self.metrics,
-            _RunningSums.zeros(self.layer.config.num_experts, self.last_active_N.device),
-        )
+        sums = self.metrics.taken()
         for mean in (sums.errors, sums.l0):
             self.group.mean_(mean)
         self.group.sum_(sums.counts_N)

@@ -21,6 +21,7 @@ from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.storage.run import LOCK_FILE, resume_command, runs_folder
+from mxd.trainer.training.captured_step import Launch
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, build_layer_config
 from mxd.trainer.training.loggers import OpenLog, no_log
@@ -72,6 +73,7 @@ def train_layers(
     resume: Resume = "never",
     group: ProcessGroup = SINGLE_PROCESS,
     experts: Experts = "replicated",
+    launch: Launch = "eager",
     log: OpenLog = no_log,
     cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
@@ -105,6 +107,7 @@ def train_layers(
             group,
             experts,
             first_buffer.captured[config.layer] if first_buffer else None,
+            launch,
         )
         for config in configs
     ]

@@ -84,7 +84,7 @@ class TrainCommand(ModelCommand):
         ),
         "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),
-        "hardware": ("device", "dtype", "expert-parallel", "processes", "plan"),
+        "hardware": ("device", "dtype", "launch", "expert-parallel", "processes", "plan"),
     }
 
     methods: ClassVar[tuple[str, ...]] = get_args(TrainableMethod)
@@ -100,6 +100,9 @@ class TrainCommand(ModelCommand):
     package: pip install 'mxd-explorer[tensorboard]'."""
     resume: bool = False
     """Resume the run if it exists. With --name alone, its own settings are used."""
+    launch: Literal["eager", "graph"] = "eager"
+    """How a GPU gets the kernels of a step: one by one, or as one recorded CUDA graph, which is faster if steps are
+    small. graph has been tested without a GPU only."""
     expert_parallel: bool = False
     """Shard the experts over the processes of torchrun, for layers that do not fit on one GPU. By default every process
     holds all experts."""
@@ -156,6 +159,7 @@ class TrainCommand(ModelCommand):
                 resume="if-any" if self.resume else "never",
                 group=group,
                 experts=self._experts,
+                launch=self.launch,
                 log=log,
                 cache=self._filled_cache(configs, language_model, group, stop),
                 callbacks=Callbacks(progress, stop),
