@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BeforeValidator, Field
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
+from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import UserError
 
 
@@ -80,7 +81,10 @@ class Settings(BaseSettings):
     frontend: Path = Field(default_factory=_frontend)
     """Folder of the built frontend. Default: the one of this installation."""
     device: str = "auto"
-    """Device of the language models: auto, cpu, cuda or cuda:1."""
+    """Device of the language models: auto, cpu, cuda, xpu, mps, or one of several such as cuda:1."""
+    dtype: DtypeChoice = "auto"
+    """Data type of the language models. auto: bfloat16 on accelerators that have it natively, else float32. Circuits
+    and effects are more exact in float32, which needs twice the memory."""
     prompt_tokens: Positive = 1024
     """Maximum length of a prompt, in tokens. The language model may allow less."""
     batch_rows: Positive = 64

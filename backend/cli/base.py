@@ -6,13 +6,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
+from mxd.trainer.config import DtypeChoice
 from mxd.trainer.utils.printable import printable
+
+if TYPE_CHECKING:
+    from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.utils.distributed import ProcessGroup
 
 T = TypeVar("T")
 POSITIONAL = "positional argument"
@@ -86,4 +91,18 @@ class ModelCommand(Command):
     """Base class of the commands that run a language model."""
 
     device: str = "auto"
-    """Device of the language model: auto, cpu, cuda, or auto-map (over all GPUs, main memory and disk)."""
+    """Device of the language model: auto, cpu, cuda, xpu, mps, one of several such as cuda:1, or auto-map (over all
+    GPUs, main memory and disk)."""
+    dtype: DtypeChoice = "auto"
+    """Data type of the language model. auto: bfloat16 on accelerators that have it natively, else float32. Final norm
+    and logits are always computed in float32."""
+
+    def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
+        """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device.
+
+        Raises:
+            UserError: it cannot be loaded.
+        """
+        from mxd.trainer.language_model.model import LanguageModel
+
+        return LanguageModel.load(source, self.device if group is None else group.device(self.device), self.dtype)

@@ -159,7 +159,7 @@ class InferenceService:
         source = run.language_model_source
         with self._lock:
             return self._workers.setdefault(
-                source, ModelWorker(source, self._settings.device, self._settings.batch_rows)
+                source, ModelWorker(source, self._settings.device, self._settings.batch_rows, self._settings.dtype)
             )
 
     @contextmanager

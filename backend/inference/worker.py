@@ -27,6 +27,7 @@ from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringS
 from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
+    from mxd.trainer.config import DtypeChoice
     from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
     from mxd.trainer.language_model.model import LanguageModel
 
@@ -94,10 +95,10 @@ class GenerationRequest:
 class ModelWorker:
     """A language model with the only thread that uses it. The model is loaded when it is first needed."""
 
-    def __init__(self, source: str, device: str, max_rows: int) -> None:
+    def __init__(self, source: str, device: str, max_rows: int, dtype: DtypeChoice = "auto") -> None:
         self.source = source
         self.language_model: LanguageModel | None = None
-        self._device = device
+        self._device, self._dtype = device, dtype
         self._max_rows = max_rows
         self._thread = ThreadPoolExecutor(1, "language-model", import_compute_modules)
         self._lock = Lock()
@@ -176,7 +177,7 @@ class ModelWorker:
             from mxd.trainer.language_model.model import LanguageModel
 
             try:
-                self.language_model = LanguageModel.load(self.source, self._device)
+                self.language_model = LanguageModel.load(self.source, self._device, self._dtype)
             except UserError as error:  # the server's files, not the request
                 raise UnusableRunError(str(error)) from error
         return self.language_model

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch
 from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -18,7 +19,7 @@ from mxd.api.layer import Layer, load
 from mxd.api.loading import data_folder
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
-from mxd.trainer.config import Method, TextConfig, TrainConfig
+from mxd.trainer.config import DtypeChoice, Method, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import runs_folder
@@ -32,7 +33,9 @@ Callback = Callable[[Mapping[str, float]], object]
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
 
 
-def load_model(source: str, *, device: str = "auto") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_model(
+    source: str, *, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto"
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Load a plain transformers model and its tokenizer, also from a GGUF file. Pickled weights are rejected.
 
     >>> model, tokenizer = mxd.load_model(model_folder)
@@ -41,12 +44,13 @@ def load_model(source: str, *, device: str = "auto") -> tuple[PreTrainedModel, P
 
     Args:
         source: Hub name, folder, path of a GGUF file, or ``package:NAME`` for the GGUF file of an installed package.
-        device: ``auto``, ``cpu``, ``cuda`` or ``auto-map``.
+        device: ``auto``, ``cpu``, ``cuda``, ``xpu``, ``mps``, one of several such as ``cuda:1``, or ``auto-map``.
+        dtype: ``auto`` is bfloat16 on accelerators that have it natively, and float32 elsewhere.
 
     Raises:
         UserError: the model does not exist, is damaged, or is not a causal language model.
     """
-    language_model = LanguageModel.load(source, device)
+    language_model = LanguageModel.load(source, device, dtype)
     model = language_model.module.requires_grad_(True)
     model.name_or_path = source  # from which commands and the dashboard load it again
     return model, language_model.tokenizer

@@ -27,6 +27,7 @@ from mxd.trainer.config.methods import Activation, Encoder, ImportedMethod, Meth
 from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.config.training import (
     Dtype,
+    DtypeChoice,
     ImportFormat,
     Init,
     OnShortText,
@@ -47,6 +48,7 @@ __all__ = [
     "Count",
     "DoseConfig",
     "Dtype",
+    "DtypeChoice",
     "Edit",
     "EditMode",
     "Encoder",

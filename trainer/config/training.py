@@ -21,6 +21,8 @@ Init = Literal["auto", "random", "examples"]
 OnShortText = Literal["fail", "repeat"]
 MatmulPrecision = Literal["auto", "highest", "high", "medium"]
 Dtype = Literal["float32", "bfloat16", "float16", "float64"]
+DtypeChoice = Literal["auto", "float32", "bfloat16"]
+"""Dtype in which a language model is loaded; ``auto`` suits the device."""
 
 
 class TextConfig(Config):

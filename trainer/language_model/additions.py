@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.errors import UserError
@@ -158,7 +159,7 @@ class Additions:
                 rows = len(outputs(torch.zeros(len(ids), width, device=device)))
             handle = model.architecture.block(layer).register_forward_hook(stop)
             try:
-                with model.replace_mlps({layer: replace}):
+                with _in_float32(model.architecture.block(layer)), model.replace_mlps({layer: replace}):
                     model.module.base_model(
                         input_ids=torch.tensor([list(ids)] * rows, device=model.device), use_cache=False
                     )
@@ -222,6 +223,30 @@ class Additions:
 
     def _is_close(self, value: Tensor, expected: Tensor) -> bool:
         return bool((value - expected).norm() <= self._tolerance * expected.norm())
+
+
+@contextmanager
+def _in_float32(block: nn.Module) -> Iterator[None]:
+    """Compute a block in float32, because in half precision a small difference of its outputs is mostly rounding.
+
+    Blocks whose weights are offloaded stay as they are.
+    """
+    short = {it.dtype for it in block.parameters() if it.is_floating_point()} - {torch.float32, torch.float64}
+    if not short or any(it.is_meta for it in block.parameters()):
+        yield
+        return
+
+    def wide(value: Any) -> Any:
+        return value.float() if isinstance(value, Tensor) and value.dtype in short else value
+
+    with ExitStack() as stack:
+        for module in block.modules():
+            for name, weight in [(name, it) for name, it in module._parameters.items() if it is not None]:
+                stack.callback(module._parameters.__setitem__, name, weight)
+                module._parameters[name] = nn.Parameter(wide(weight), requires_grad=False)
+        widen = block.register_forward_pre_hook(lambda _, *inputs: tree_map(wide, inputs), with_kwargs=True)
+        stack.callback(widen.remove)
+        yield
 
 
 @contextmanager

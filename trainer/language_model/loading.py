@@ -26,7 +26,7 @@ from mxd.trainer.language_model.untrusted.config_check import (
     stored_weights,
 )
 from mxd.trainer.utils import hub
-from mxd.trainer.utils.devices import accelerator, named_device
+from mxd.trainer.utils.devices import accelerator, device_memory, named_device
 from mxd.trainer.utils.distributed import AUTO_MAP
 from mxd.trainer.utils.hub import first_line
 
@@ -64,6 +64,18 @@ def choose_dtype(device: torch.device) -> torch.dtype:
     else:
         has_bfloat16 = getattr(torch, device.type).is_bf16_supported()
     return torch.bfloat16 if has_bfloat16 else torch.float32
+
+
+def fits_in_float32(source: str, device: str) -> bool:
+    """True if a language model in float32 takes at most half of a device's free memory, or shares main memory anyway.
+
+    Raises:
+        UserError: as ``choose_device`` and ``load_outline``.
+    """
+    memory = device_memory(choose_device(device))
+    if memory is None:
+        return True
+    return device != AUTO_MAP and 2 * 4 * sum(it.numel() for it in load_outline(source).parameters()) <= memory.free
 
 
 def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:

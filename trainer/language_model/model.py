@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
+from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.additions import Additions
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
@@ -80,20 +81,22 @@ class LanguageModel:
         """Cache of token id -> its text inside a text."""
 
     @classmethod
-    def load(cls, source: str, device: str = "auto", dtype: torch.dtype | None = None) -> LanguageModel:
+    def load(cls, source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> LanguageModel:
         """Load a language model from the Hub, a folder or a GGUF file. Remote code and pickled weights are rejected.
 
         Args:
             source: Hub name (``openai-community/gpt2``), folder, or path of a GGUF file.
-            device: ``auto`` uses a GPU if there is one. ``auto-map`` fills all GPUs evenly; what they cannot hold stays
-                in main memory or on disk.
-            dtype: by default bfloat16 on a GPU and float32 elsewhere.
+            device: ``auto`` uses the accelerator if there is one. ``auto-map`` fills all GPUs evenly; what they cannot
+                hold stays in main memory or on disk.
+            dtype: ``auto`` is bfloat16 on accelerators that have it natively, and float32 elsewhere.
 
         Raises:
             UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
         """
         chosen = choose_device(device)
-        dtype = dtype or choose_dtype(chosen)
+        if isinstance(dtype, str):
+            named: torch.dtype = choose_dtype(chosen) if dtype == "auto" else getattr(torch, dtype)
+            dtype = named
         if device == AUTO_MAP:
             return cls.dispatched(source, "auto", dtype)
         return cls(load_module(source, dtype).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]

@@ -31,12 +31,11 @@ class AblateCommand(ModelCommand):
         """Measure, and print the medians over experts."""
         from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.ablation import build_ablations
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
         run = Run.load(self.name, settings.data)
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task(f"Measuring {run.name}", "examples") as callbacks:
             result = build_ablations(run, self.config, language_model, database, callbacks=callbacks)
         self.report(

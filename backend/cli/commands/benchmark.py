@@ -43,7 +43,6 @@ class BenchmarkCommand(ModelCommand):
         from mxd.trainer.evaluation.probing.benchmark import run_benchmark
         from mxd.trainer.evaluation.probing.sae_probes import SaeProbes
         from mxd.trainer.evaluation.probing.saebench import write_saebench
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
@@ -53,7 +52,7 @@ class BenchmarkCommand(ModelCommand):
             raise UserError(f"The runs belong to several language models: {', '.join(sorted(sources))}. Name one's.")
         SaeProbes().dataset_names(self.config.datasets)  # before the language model is loaded
         folder = self.out or settings.data / BENCHMARK_FOLDER
-        language_model = LanguageModel.load(sources.pop(), self.device)
+        language_model = self.load_language_model(sources.pop())
         for run in runs:
             run.layer.to(language_model.device_of(run.config.layer))
         with task("Benchmark", "data sets") as callbacks:

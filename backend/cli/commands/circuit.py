@@ -14,6 +14,7 @@ from mxd.backend.cli.console import task
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
 from mxd.backend.plots.attention_text import ExplainedEdge, attention_lines
+from mxd.trainer.config import DtypeChoice
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.errors import UserError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
+    from mxd.trainer.utils.distributed import ProcessGroup
 
 MAX_EXPERTS_SHOWN = 12
 """Experts listed as text. --json and --output contain all."""
@@ -56,19 +58,21 @@ class CircuitCommand(ModelCommand):
     graph: Path | None = None
     """Add the graph to this folder in the attribution graph format of Neuronpedia and circuit-tracer, with labels and
     examples of its experts."""
+    dtype: DtypeChoice = "auto"
+    """Data type of the language model. auto: float32 if it fits the device, because bfloat16 changes the graph; else
+    bfloat16."""
     model_id: str | None = None
     """Neuronpedia's id of the language model, for --graph (default: the folder of its feature files)."""
 
     def run(self) -> int:
         """Trace, and print a summary."""
         from mxd.trainer.analysis.circuits.tracing import trace
-        from mxd.trainer.language_model.model import LanguageModel
 
         _check_output(self.output)
         values = nest(CircuitConfig, self.flags)
         validate(CircuitConfig, values, type(self), "mxd circuit")  # before anything large is loaded
         runs = self._runs()
-        language_model = LanguageModel.load(runs[0].language_model_source, self.device)
+        language_model = self.load_language_model(runs[0].language_model_source)
         config = CircuitConfig.model_validate({**values, "target": _token_id(language_model, self.target)})
         with task("Tracing", "experts") as callbacks:
             circuit = trace(language_model, runs, config, callbacks)
@@ -82,6 +86,14 @@ class CircuitCommand(ModelCommand):
         summary = _format_result(circuit, config, effects, self.output or self.graph)
         self.report(result, "\n".join([summary, *attention_lines(circuit, explained)]))
         return 0
+
+    def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
+        """Load a language model as ``--device`` and ``--dtype`` say."""
+        from mxd.trainer.language_model.loading import fits_in_float32
+
+        if self.dtype == "auto" and fits_in_float32(source, self.device):
+            return self.model_copy(update={"dtype": "float32"}).load_language_model(source, group)
+        return super().load_language_model(source, group)
 
     def _runs(self) -> list[Run]:
         """Load the runs.

@@ -54,14 +54,13 @@ class ContrastCommand(ModelCommand):
     def run(self) -> int:
         """Compare, and print one row per expert."""
         from mxd.trainer.analysis.contrast.measure import contrast
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         run = Run.load(self.name, self.settings().data)
         a, b = self._text(self.a, self.kind_a), self._text(self.b or self.a, self.kind_b)
         if (self.b or self.a, self.kind_b) == (self.a, self.kind_a):
             raise UserError("Text A and text B are the same. Give another file as --b, or two kinds.")
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         with task(f"Contrasting {a.name} and {b.name}", "tokens") as callbacks:
             result = contrast(run, a, b, self.config, language_model, callbacks)
         self.report(asdict(result), _table(result, language_model.tokenizer))

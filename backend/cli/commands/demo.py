@@ -29,7 +29,7 @@ class DemoCommand(Command):
 
     data: Path | None = None
     """Folder of a demo (default: the bundled one; an installed package copies it to your user data folder)."""
-    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device"}))] = Field(
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device", "dtype"}))] = Field(
         default_factory=dict
     )
     open: bool = False

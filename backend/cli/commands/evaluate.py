@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from mxd.trainer.evaluation.evaluate import Evaluator, Measurement
+    from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
 
     Measure = Callable[[Evaluator], Measurement]
@@ -119,7 +120,7 @@ class EvaluateCommand(ModelCommand):
             for run in runs:
                 check_held_out(run.name, config.text, run.config.text)
         digest = fingerprint(config.text)
-        lazy_evaluator = _LazyEvaluator(config, runs[0], self.device)
+        lazy_evaluator = _LazyEvaluator(config, runs[0], self.load_language_model)
 
         def measure(members: Sequence[Run], subject: str, evaluation: Measure, k: int | None = None) -> Result:
             weights = weights_digest(members)
@@ -160,8 +161,8 @@ class EvaluateCommand(ModelCommand):
 class _LazyEvaluator:
     """Evaluator that is opened when the first run has no cached result."""
 
-    def __init__(self, config: EvaluateConfig, run: Run, device: str) -> None:
-        self.config, self.run, self.device = config, run, device
+    def __init__(self, config: EvaluateConfig, run: Run, load: Callable[[str], LanguageModel]) -> None:
+        self.config, self.run, self.load = config, run, load
         self._evaluator: Evaluator | None = None
 
     def open(self, callbacks: Callbacks) -> Evaluator:
@@ -169,10 +170,9 @@ class _LazyEvaluator:
         from dataclasses import replace
 
         from mxd.trainer.evaluation.evaluate import Evaluator
-        from mxd.trainer.language_model.model import LanguageModel
 
         if self._evaluator is None:
-            language_model = LanguageModel.load(self.run.language_model_source, self.device)
+            language_model = self.load(self.run.language_model_source)
             self._evaluator = Evaluator.open(self.config, language_model, callbacks)
         return replace(self._evaluator, callbacks=callbacks)
 

@@ -37,12 +37,11 @@ class EvaluateSteeringCommand(ModelCommand):
         """Measure, and print medians over experts."""
         from mxd.backend.database.engine import opened
         from mxd.trainer.evaluation.steering import evaluate_steering
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
         run = Run.load(self.name, settings.data)
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task(f"Steering with {run.name}") as callbacks:
             results = evaluate_steering(run, self.config, language_model, database, callbacks=callbacks)
         self.report({"run": run.name, "results": [asdict(result) for result in results]}, _table(results))

@@ -64,7 +64,6 @@ class ExportCommand(ModelCommand):
     def _export_vectors(self) -> str:
         from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.mean_outputs import mean_outputs
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
         from mxd.trainer.storage.run import Run
 
@@ -72,7 +71,7 @@ class ExportCommand(ModelCommand):
         run = Run.load(self.names[0], settings.data)
         assert self.format == "gguf" or self.format == "vectors"
         check_vectors(run, self.format, self.expert, self.out)
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
             means = mean_outputs(run, self.expert, language_model, database, callbacks)
         write_vectors(run, self.format, {mean.expert: mean.vector_W for mean in means}, self.out)

@@ -64,7 +64,6 @@ class FinetuneCommand(ModelCommand):
         runs = [Run.load(name, settings.data) for name in self.names]
         config = self.config(runs, settings.data)
         from mxd.backend.database.engine import opened
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.training.finetune import finetune, new_run_configs
         from mxd.trainer.utils.memory import keep_freed_memory
 
@@ -78,7 +77,7 @@ class FinetuneCommand(ModelCommand):
                 config,
                 settings.data,
                 database,
-                LanguageModel.load(runs[0].language_model_source, self.device),
+                self.load_language_model(runs[0].language_model_source),
                 resume="if-any" if self.resume else "never",
                 callbacks=Callbacks(show, stop),
             )

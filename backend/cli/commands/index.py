@@ -50,7 +50,7 @@ class IndexCommand(ModelCommand):
         config = self.config.model_copy(update={"text": with_context_of(run, self.config.text)})
         database = open_database(settings.database_url)
         with init_process_group() as group:
-            result = index_run(run, config, database, self.device, group, self.cache)
+            result = self._index(run, config, database, group)
             labels = label_run(run, database) if group.is_main else None
         database.dispose()
         if labels is None:
@@ -63,36 +63,26 @@ class IndexCommand(ModelCommand):
         )
         return 0
 
+    def _index(self, run: Run, config: IndexConfig, database: Engine, group: ProcessGroup) -> IndexResult:
+        from mxd.trainer.analysis.indexing import build_index
+        from mxd.trainer.data.activation_cache import ActivationCache
+        from mxd.trainer.utils.memory import keep_freed_memory
+
+        keep_freed_memory()
+        language_model = self.load_language_model(run.language_model_source, group)
+        with stoppable() as stop, progress_of(group, f"Indexing {run.name}") as progress:
+            return build_index(
+                run,
+                config,
+                language_model,
+                database,
+                group=group,
+                cache=ActivationCache.open(self.cache, language_model.device) if self.cache else None,
+                callbacks=Callbacks(progress, stop),
+            )
+
 
 def with_context_of(run: Run, text: TextConfig) -> TextConfig:
     """Return ``text`` with the context length and start token that the run was trained with, unless given."""
     trained = run.config.text.model_dump(include={"context_length", "start_token"})
     return text.model_copy(update={name: trained[name] for name in trained if name not in text.model_fields_set})
-
-
-def index_run(
-    run: Run, config: IndexConfig, database: Engine, device: str, group: ProcessGroup, cache: Path | None = None
-) -> IndexResult:
-    """Index a run and show progress.
-
-    Raises:
-        UserError: the text, the run or the language model cannot be used.
-        Interrupted: the task was cancelled. The database is unchanged.
-    """
-    from mxd.trainer.analysis.indexing import build_index
-    from mxd.trainer.data.activation_cache import ActivationCache
-    from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.utils.memory import keep_freed_memory
-
-    keep_freed_memory()
-    language_model = LanguageModel.load(run.language_model_source, group.device(device))
-    with stoppable() as stop, progress_of(group, f"Indexing {run.name}") as progress:
-        return build_index(
-            run,
-            config,
-            language_model,
-            database,
-            group=group,
-            cache=ActivationCache.open(cache, language_model.device) if cache else None,
-            callbacks=Callbacks(progress, stop),
-        )

@@ -38,7 +38,7 @@ class McpCommand(ModelCommand):
         from mxd.backend.cli.mcp.server import serve_stdio
 
         if self.url is None:
-            api = api_in_process(self.settings(device=self.device))
+            api = api_in_process(self.settings(device=self.device, dtype=self.dtype))
         else:
             api = api_of_server(self.url, os.environ.get("MXD_TOKEN", ""))
         anyio.run(serve_stdio, api, self.allow_write)

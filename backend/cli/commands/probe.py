@@ -43,7 +43,7 @@ class ProbeCommand(ModelCommand):
             for run in runs:
                 register_run(run, database)
                 source = run.language_model_source
-                loaded[source] = loaded.get(source) or LanguageModel.load(source, self.device)
+                loaded[source] = loaded.get(source) or self.load_language_model(source)
                 with task(f"Probing {run.name}", "texts") as callbacks:
                     results.append(probe(run, self.config, loaded[source], database, callbacks))
         document: Any = results[0] if len(results) == 1 else results

@@ -84,9 +84,7 @@ class ProtectCommand(ModelCommand):
         return 0
 
     def _language_model(self, run: Run) -> LanguageModel:
-        from mxd.trainer.language_model.model import LanguageModel
-
-        return LanguageModel.load(run.language_model_source, self.device)
+        return self.load_language_model(run.language_model_source)
 
     def _retain_sequences(self, run: Run, language_model: LanguageModel) -> Tensor:
         """Return sequences of the retain text, of the context length that the run was trained with."""

@@ -40,14 +40,13 @@ class RecurrenceCommand(ModelCommand):
         from mxd.trainer.analysis.recurrence.measure import measure_recurrence
         from mxd.trainer.analysis.recurrence.save import save_recurrence
         from mxd.trainer.errors import UserError
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         if len(self.names) < 2:
             raise UserError("Name at least two runs: the one to describe, and another seed of it.")
         settings = self.settings()
         run, *others = (Run.load(name, settings.data) for name in self.names)
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task(f"Comparing {run.name}", "tokens") as callbacks:
             result = measure_recurrence(run, others, self.config, language_model, callbacks)
             is_stored = save_recurrence(database, result, self.config)

@@ -33,11 +33,10 @@ class RouteCommand(ModelCommand):
         """Route, and print one line per token."""
         from mxd.trainer.inference.predictions import predict
         from mxd.trainer.inference.routing import route
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         run = Run.load(self.name, self.settings().data)
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         routing = route(language_model, run, self.text, self.k)
         predictions = predict(language_model, run, self.text, self.k)
         pairs = zip(routing.tokens, predictions.tokens, strict=True)

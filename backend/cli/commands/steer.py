@@ -53,7 +53,6 @@ class SteerCommand(ModelCommand):
     def run(self) -> int:
         """Generate, and print both continuations with their difference."""
         from mxd.trainer.inference.steering import steer
-        from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
@@ -66,7 +65,7 @@ class SteerCommand(ModelCommand):
         for each in runs:
             _check_experts(each, _edited_experts(config, each.name, run.name))
             _warn_of_unknown_units(config, each.name, run.name, units[each.name])
-        language_model = LanguageModel.load(run.language_model_source, self.device)
+        language_model = self.load_language_model(run.language_model_source)
         steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
         result = SteeredGeneration.collect(run.name, self.prompt, steps)
         if config.edits and not result.changed_tokens:

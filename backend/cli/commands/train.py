@@ -18,7 +18,7 @@ from mxd.backend.cli.options import nest, options
 from mxd.backend.cli.parser import validate
 from mxd.backend.cli.plan_text import format_plan
 from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
-from mxd.trainer.config import TrainConfig, parse_count
+from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod, method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
@@ -117,7 +117,7 @@ class TrainCommand(ModelCommand):
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
     1)."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    dtype: DtypeChoice = "auto"
     """Data type of the language model. auto: bfloat16 on hardware with native support, else float32; a resumed run
     keeps its own. The layer is always trained in float32."""
 

@@ -110,6 +110,18 @@ def test_additions_equal_the_difference_of_plain_hooks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PLAIN | CHANGED))
+def test_additions_of_small_vectors_are_not_rounded_in_half_precision(name: str) -> None:
+    half, exact = model_of((PLAIN | CHANGED)[name]), model_of((PLAIN | CHANGED)[name])
+    half.module.to(torch.bfloat16)
+    exact.module.load_state_dict({name: value.float() for name, value in half.module.state_dict().items()})
+    before = dict(half.module.named_parameters())
+    vector_1O = 1e-3 * torch.randn(1, 16, generator=torch.Generator().manual_seed(3))
+    added_1W, expected_1W = (model.additions.of_vectors(LAYER, IDS, [3], vector_1O) for model in (half, exact))
+    assert (added_1W - expected_1W).norm() < 0.1 * expected_1W.norm()  # the stream before the block is rounded
+    assert all(weight is before[name] for name, weight in half.module.named_parameters())
+
+
+@pytest.mark.parametrize("name", sorted(PLAIN | CHANGED))
 def test_later_blocks_pass_the_stream_on(name: str) -> None:
     """Gemma 4 multiplies the stream at the end of each block, here by 0.5."""
     model = model_of((PLAIN | CHANGED)[name])
