@@ -91,6 +91,7 @@ def test_checking_the_examples_ends_when_the_page_is_left(page: Page) -> None:
         page.goto(ADDRESS)
     expect(page.get_by_role("status").filter(has_text="Checking example 1")).to_be_visible()
     with page.expect_event("requestfailed", lambda request: request.url.endswith("/api/circuits")):
+        page.get_by_role("button", name="Help and theme").click()
         page.get_by_role("link", name="Glossary").click()
 
 

@@ -34,7 +34,7 @@ def search(page: Page) -> None:
 OVERLAYS = {
     "keys": Overlay(
         "/runs",
-        lambda page: page.get_by_role("button", name="Keyboard shortcuts").click(),
+        lambda page: page.keyboard.press("?"),
         lambda page: page.get_by_role("dialog", name="Keyboard shortcuts"),
     ),
     "runs": Overlay(

@@ -13,14 +13,20 @@ from tests.browser.sample import ANSWERING
 pytestmark = pytest.mark.browser
 
 
+def open_help(page: Page) -> None:
+    page.get_by_role("button", name="Help and theme").click()
+
+
 def test_the_chosen_theme_is_remembered(page: Page) -> None:
     page.goto("/runs")
+    open_help(page)
     body = page.locator("body")
     light = str(body.evaluate("body => getComputedStyle(body).backgroundColor"))
     page.get_by_role("radio", name="Dark").click()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(body).not_to_have_css("background-color", light)
     page.reload()
+    open_help(page)
     expect(page.get_by_role("radio", name="Dark")).to_be_checked()
     expect(body).not_to_have_css("background-color", light)
     page.get_by_role("radio", name="Auto").click()
@@ -31,6 +37,7 @@ def test_the_chosen_theme_is_remembered(page: Page) -> None:
 
 def test_frame_and_chosen_theme_are_there_before_the_scripts(page: Page) -> None:
     page.goto("/runs")
+    open_help(page)
     page.get_by_role("radio", name="Dark").click()
     page.route("**/assets/*.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
     page.reload()
@@ -51,12 +58,12 @@ def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(page).to_have_url(re.compile("/runs"))
     page.keyboard.press("Escape")
     expect(dialog).to_have_count(0)
-    opener = page.get_by_role("button", name="Keyboard shortcuts")
-    opener.click()
+    open_help(page)
+    page.get_by_role("button", name="Keyboard shortcuts").click()
     expect(page.locator("[role=dialog]:focus, [role=dialog] :focus")).to_have_count(1)
     dialog.get_by_role("button", name="Close").click()
     expect(dialog).to_have_count(0)
-    expect(opener).to_be_focused()
+    expect(page.get_by_role("button", name="Help and theme")).to_be_focused()
 
 
 def test_shortcuts_are_disabled_while_typing(page: Page) -> None:
@@ -125,20 +132,58 @@ def test_the_search_list_follows_a_changed_query(page: Page) -> None:
         expect(option.filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
 
 
+def choose_run(page: Page, current: str, other: str) -> None:
+    page.get_by_role("button", name=re.compile(current)).click()
+    page.get_by_role("option", name=re.compile(other)).click()
+
+
 def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     page.goto(f"/experts?run={site.run}&search=html")
-    page.get_by_role("button", name=re.compile(site.run)).click()
-    page.get_by_role("option", name=re.compile(site.other_run)).click()
-    expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}$"))
+    choose_run(page, site.run, site.other_run)
+    expect(page).to_have_url(re.compile(rf"/experts\?run={site.other_run}&search=html$"))
     expect(page.get_by_text(f"mxd index {site.other_run}")).to_be_visible()
-    for name, words in (("Home", "Not indexed yet"), ("Routing", "Type a text"), ("Steering", "The tray is empty")):
-        page.get_by_role("navigation", name="Pages").get_by_role("link", name=name).click()
+    page.get_by_role("link", name="MxD Explorer, home").click()
+    expect(page.get_by_text("Not indexed yet").first).to_be_visible()
+    for name, words in (("Prompt", "Type a text"), ("Steer", "The tray is empty")):
+        page.get_by_role("navigation", name="Places").get_by_role("link", name=name).click()
         expect(page).to_have_url(re.compile(f"run={site.other_run}"))
         expect(page.get_by_text(words).first).to_be_visible()
     page.get_by_role("link", name="Runs", exact=True).click()
     page.get_by_role("region", name="Runs").get_by_role("link", name=site.other_run, exact=True).click()
     expect(page.get_by_role("heading", name=site.other_run, exact=True)).to_be_visible()
     expect(page.get_by_text("finished").first).to_be_visible()
+
+
+def test_another_run_keeps_the_prompt_the_token_and_the_tray(page: Page, site: Site) -> None:
+    page.goto(f"/routing?run={site.run}&prompt=One+day&lock=2&edits=12:add:3")
+    expect(page.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
+    choose_run(page, site.run, site.other_run)
+    expect(page).to_have_url(re.compile(rf"run={site.other_run}&prompt=One\+day&lock=2"))
+    tray = page.get_by_role("complementary", name="Tray")
+    expect(tray).to_contain_text(f"{site.run}/12")
+    choose_run(page, site.other_run, site.run)
+    expect(tray).to_contain_text("Tray112")
+
+
+def test_tabs_collect_experts_into_one_tray(page: Page) -> None:
+    page.goto("/experts?run=demo-l3-k16")
+    expect(page.get_by_role("row").nth(3)).to_be_visible()
+    second = page.context.new_page()
+    second.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
+    second.get_by_role("button", name="Add to tray").click()
+    expect(page.get_by_role("complementary", name="Tray")).to_contain_text(str(ANSWERING))
+    second.goto("/steering?run=demo-l3-k16&edits=40:ablate&tokens=1")
+    expect(second.get_by_role("region", name="Edits").or_(second.get_by_text("40")).first).to_be_visible()
+    expect(page.get_by_role("complementary", name="Tray")).not_to_contain_text("40")
+
+
+def test_pages_work_while_the_browser_counts_as_offline(page: Page) -> None:
+    page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
+    page.evaluate("window.dispatchEvent(new Event('offline'))")
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
+    page.get_by_role("row").nth(3).get_by_role("link").first.click()
+    expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
 def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site) -> None:
@@ -150,9 +195,8 @@ def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site
 
 def test_the_prompt_is_kept_between_pages(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16&prompt=One+day")
-    pages = page.get_by_role("navigation", name="Pages")
-    for name in ("Runs", "Circuits", "Experts", "Steering"):
-        pages.get_by_role("link", name=name).click()
+    for name in ("Runs", "Prompt", "Circuits", "Explore", "Steer"):
+        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("One day")
 
 
@@ -276,8 +320,7 @@ def test_a_narrow_screen_has_tabs_and_sheets(open_page: OpenPage) -> None:
     expect(sheet).to_have_count(0)
     page.goto("/experts?run=demo-l3-k16&sort=max_activation")
     expect(page.locator("td.c-label", has_text="automatic label").first).to_be_visible()
-    page.get_by_role("navigation", name="Pages").get_by_role("button", name="Prompt").tap()
-    page.get_by_role("dialog", name="Prompt").get_by_role("link", name="Routing").tap()
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt").tap()
     expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
     page.get_by_role("button", name="Search").tap()
     expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()

@@ -23,7 +23,11 @@ import { allPages } from "./routes";
 /** A query client that already fetches what every page needs. */
 export function newQueryClient(): QueryClient {
   const queries: QueryClient = new QueryClient({
-    defaultOptions: { queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false } },
+    defaultOptions: {
+      // The server is often on this machine, which answers while the browser counts as offline.
+      queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false, networkMode: "always" },
+      mutations: { networkMode: "always" },
+    },
     // Any 401 response reveals a revoked token.
     queryCache: new QueryCache({
       onError: (error) => {

@@ -6,8 +6,7 @@ import { useNavigate } from "react-router";
 import { OverlayProvider, OverlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 
-import { Sidebar } from "./navigation/sidebar";
-import { Tabs } from "./navigation/tabs";
+import { TopBar } from "./navigation/top-bar";
 import { usePromptedLink, useRememberPrompt } from "./navigation/use-prompted-link";
 import { SearchDialogProvider } from "./search/search-dialog";
 import { ShortcutsDialog } from "./shortcuts-dialog";
@@ -27,18 +26,15 @@ export function AppShell({ children }: { readonly children: ReactNode }) {
         <a className="skip" href="#main">
           Skip to content
         </a>
-        <div className="app">
-          <Sidebar onHelp={() => setHelp(true)} />
-          <main id="main" tabIndex={-1}>
-            {children}
-            <OverlayContainer />
-          </main>
-        </div>
+        <TopBar onShortcuts={() => setHelp(true)} />
+        <main id="main" tabIndex={-1}>
+          {children}
+          <OverlayContainer />
+        </main>
         <div className="dock">
           <StatusLine />
           <TrayBar />
         </div>
-        <Tabs />
         <ShortcutsDialog isOpen={help} onOpenChange={setHelp} />
       </SearchDialogProvider>
     </OverlayProvider>

@@ -1,22 +1,47 @@
-/** The tray of the current run. */
+/** The tray, as seen from the current run. */
 
-import { createContext, type ReactNode, useContext, useMemo, useState, useSyncExternalStore } from "react";
+import { createContext, type ReactNode, useContext, useEffect, useMemo, useState, useSyncExternalStore } from "react";
 
 import { useCurrentRun } from "@/components/runs/current-run";
 import { editsParam, readParams, textParam } from "@/hooks/use-url-state";
 import { type Edit, newEdit } from "@/lib/edits/edits";
-import { createTrayStore, type TrayStore, withEdit, withoutExpert } from "@/lib/edits/tray";
+import {
+  createTrayStore,
+  TRAY_KEY,
+  type TrayStore,
+  viewFrom,
+  withEdit,
+  withoutExpert,
+  withRuns,
+} from "@/lib/edits/tray";
 
 const TrayContext = createContext<TrayStore | null>(null);
 const URL_PARAMS = { run: textParam(null), edits: editsParam };
 
-/** A link with edits fills the tray of its run once, on loading the page. */
+/** A link with edits fills the tray once, on loading the page. */
 function openStore(): TrayStore {
-  return createTrayStore(window.sessionStorage, readParams(URL_PARAMS, window.location.search));
+  const { run, edits } = readParams(URL_PARAMS, window.location.search);
+  const linked = run === null ? edits : withRuns(edits, run);
+  return createTrayStore(window.sessionStorage, window.localStorage, linked);
 }
+
+/** On Steering the URL holds the edits, so that two tabs can steer differently. */
+const isSteering = () => window.location.pathname.startsWith("/steering");
 
 export function TrayProvider({ children }: { readonly children: ReactNode }) {
   const [store] = useState(openStore);
+  const { name } = useCurrentRun();
+  useEffect(() => {
+    // Edits from a link without a run belong to the run that it opens.
+    if (name !== null && store.read().some(({ run }) => run === undefined)) store.write(withRuns(store.read(), name));
+  }, [name, store]);
+  useEffect(() => {
+    const onStorage = ({ key }: StorageEvent) => {
+      if (key === TRAY_KEY && !isSteering()) store.follow();
+    };
+    window.addEventListener("storage", onStorage);
+    return () => window.removeEventListener("storage", onStorage);
+  }, [store]);
   return <TrayContext value={store}>{children}</TrayContext>;
 }
 
@@ -32,14 +57,24 @@ export interface Tray {
   readonly replaceAll: (edits: readonly Edit[]) => void;
 }
 
+const NO_EDITS: readonly Edit[] = [];
+
 export function useTray(): Tray {
   const store = useContext(TrayContext);
   if (store === null) throw new Error("useTray needs a TrayProvider above it");
-  const { name: run } = useCurrentRun();
-  const edits = useSyncExternalStore(store.subscribe, () => store.read(run));
+  const { summary, runs } = useCurrentRun();
+  const all = useSyncExternalStore(store.subscribe, store.read);
+  const { shown: edits, hidden } = useMemo(
+    () => (summary === null ? { shown: all, hidden: NO_EDITS } : viewFrom(all, summary, runs)),
+    [all, summary, runs],
+  );
   return useMemo(() => {
+    const run = summary?.name;
     const replaceAll = (next: readonly Edit[]) => {
-      if (run !== null) store.write(run, next);
+      if (run === undefined) return;
+      const kept = [...hidden, ...withRuns(next, run)];
+      if (isSteering()) store.write(kept);
+      else store.share(kept);
     };
     /** An edit names its expert's run only if that is another one. */
     const other = (expertRun?: string) => (expertRun === run ? undefined : expertRun);
@@ -50,5 +85,5 @@ export function useTray(): Tray {
     const toggle = (expert: number, expertRun?: string) =>
       has(expert, expertRun) ? remove(expert, expertRun) : put(newEdit(expert, other(expertRun)));
     return { edits, has, toggle, put, remove, replaceAll };
-  }, [edits, run, store]);
+  }, [edits, hidden, summary, store]);
 }

@@ -1,59 +1,86 @@
-/** The tray: edits that persist across pages, one list per run, kept for the browser tab. */
+/**
+ * The tray: edits that persist across pages and runs. Each names its expert's run. A tab has its own copy, because two
+ * tabs may steer differently; experts that are collected outside Steering reach all tabs.
+ */
 
 import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
-export interface TrayStorage {
-  readonly getItem: (key: string) => string | null;
-  readonly setItem: (key: string, value: string) => void;
-  readonly removeItem: (key: string) => void;
-}
-
-/** Edits from a link, for a given run or, if null, for the first run the page shows. */
-export interface SharedEdits {
-  readonly run: string | null;
-  readonly edits: readonly Edit[];
-}
+export type TrayStorage = Pick<Storage, "getItem" | "setItem">;
 
 export interface TrayStore {
-  /** Referentially stable until the edits change. `run` is null while it is not known yet. */
-  readonly read: (run: string | null) => readonly Edit[];
-  readonly write: (run: string, edits: readonly Edit[]) => void;
+  /** Referentially stable until the edits change. An edit without a run is one of the run that is shown. */
+  readonly read: () => readonly Edit[];
+  /** For this tab only. */
+  readonly write: (edits: readonly Edit[]) => void;
+  /** For this tab, the other tabs, and tabs opened later. */
+  readonly share: (edits: readonly Edit[]) => void;
+  /** Takes over what another tab shared. */
+  readonly follow: () => void;
   readonly subscribe: (listener: () => void) => () => void;
 }
 
-const EMPTY: readonly Edit[] = [];
+export const TRAY_KEY = "mxd-tray";
 
-export function createTrayStore(storage: TrayStorage, shared: SharedEdits | null = null): TrayStore {
-  const lists = new Map<string, readonly Edit[]>();
+/** `linked`: edits from a link, which replace this tab's. */
+export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: readonly Edit[] = []): TrayStore {
   const listeners = new Set<() => void>();
-  const key = (run: string) => `mxd-tray:${run}`;
-  const save = (run: string, edits: readonly Edit[]) => {
-    lists.set(run, edits);
-    if (edits.length === 0) storage.removeItem(key(run));
-    else storage.setItem(key(run), formatEdits(edits));
-  };
-  let pending = shared !== null && shared.edits.length > 0 ? shared : null;
-  const read = (run: string | null): readonly Edit[] => {
-    if (run === null) return pending?.run === null ? pending.edits : EMPTY;
-    const cached = lists.get(run);
-    if (cached !== undefined) return cached;
-    if (pending !== null && (pending.run ?? run) === run) {
-      save(run, pending.edits);
-      pending = null;
-    } else {
-      lists.set(run, parseEdits(storage.getItem(key(run)) ?? ""));
-    }
-    return lists.get(run) ?? EMPTY;
-  };
-  const write = (run: string, edits: readonly Edit[]) => {
-    save(run, edits);
+  let edits = linked.length > 0 ? linked : parseEdits(tab.getItem(TRAY_KEY) ?? shared.getItem(TRAY_KEY) ?? "");
+  const write = (next: readonly Edit[]) => {
+    edits = next;
+    tab.setItem(TRAY_KEY, formatEdits(next));
     for (const listener of listeners) listener();
   };
-  const subscribe = (listener: () => void) => {
-    listeners.add(listener);
-    return () => void listeners.delete(listener);
+  return {
+    read: () => edits,
+    write,
+    share: (next) => {
+      write(next);
+      shared.setItem(TRAY_KEY, formatEdits(next));
+    },
+    follow: () => write(parseEdits(shared.getItem(TRAY_KEY) ?? "")),
+    subscribe: (listener) => {
+      listeners.add(listener);
+      return () => void listeners.delete(listener);
+    },
   };
-  return { read, write, subscribe };
+}
+
+/** A run as the tray needs it. */
+export interface TrayRun {
+  readonly name: string;
+  readonly language_model: string;
+  readonly layer: number;
+}
+
+/** Whether an edit of `run` can be made beside those of `current`: another layer of the same language model. */
+function isCombined(run: string, current: TrayRun, runs: readonly TrayRun[]): boolean {
+  if (run === current.name) return true;
+  const other = runs.find(({ name }) => name === run);
+  return other?.language_model === current.language_model && other.layer !== current.layer;
+}
+
+interface View {
+  /** Edits that can be made together with those of the current run, which they do not name. */
+  readonly shown: readonly Edit[];
+  /** Edits of other language models, or of other runs of the same layer: kept until their run is shown. */
+  readonly hidden: readonly Edit[];
+}
+
+export function viewFrom(edits: readonly Edit[], current: TrayRun, runs: readonly TrayRun[]): View {
+  const shown: Edit[] = [];
+  const hidden: Edit[] = [];
+  for (const edit of edits) {
+    const { run = current.name, ...rest } = edit;
+    if (run === current.name) shown.push(rest);
+    else if (isCombined(run, current, runs)) shown.push(edit);
+    else hidden.push(edit);
+  }
+  return { shown, hidden };
+}
+
+/** The edits, each with the name of its run. */
+export function withRuns(edits: readonly Edit[], current: string): readonly Edit[] {
+  return edits.map((edit) => ({ ...edit, run: edit.run ?? current }));
 }
 
 export function withEdit(edits: readonly Edit[], edit: Edit): readonly Edit[] {

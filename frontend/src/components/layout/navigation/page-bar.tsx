@@ -1,22 +1,19 @@
-/** The top bar of a page: breadcrumbs, search, Copy link and the page's own buttons. */
+/** The bar of a page: the views of its place or breadcrumbs, search, Copy link and the page's own buttons. */
 
 import { Fragment, type ReactNode } from "react";
-import { Link } from "react-router";
+import { Link, NavLink, useLocation } from "react-router";
 
 import { SearchBox } from "@/components/layout/search/search-box";
-import { useSearchDialog } from "@/components/layout/search/search-dialog";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
 import { decisiveShare } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
-import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
-import { BrandMark, Icon } from "@/components/ui/icon";
 import { queryText } from "@/hooks/use-url-state";
 import { formatEdits } from "@/lib/edits/edits";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import { RunChooser } from "./run-chooser";
+import { type Place, placeOf, placesOf } from "./pages";
+import { usePromptedLink } from "./use-prompted-link";
 
 interface Crumb {
   readonly label: string;
@@ -34,9 +31,23 @@ interface PageBarProps {
   readonly withSearch?: boolean;
 }
 
+/** The views of the page's place. */
+function Views({ place }: { readonly place: Place }) {
+  const linkTo = usePromptedLink();
+  return (
+    <nav className="views" aria-label={`${place.name}, views`}>
+      {place.views.map(({ page, name }) => (
+        <NavLink key={page} to={linkTo(page)}>
+          {name}
+        </NavLink>
+      ))}
+    </nav>
+  );
+}
+
 function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
   return (
-    <nav className="crumb wide" aria-label="Breadcrumbs">
+    <nav className="crumb" aria-label="Breadcrumbs">
       {crumbs.map((crumb, i) => (
         <Fragment key={crumb.label}>
           {i > 0 && <span>/</span>}
@@ -69,18 +80,6 @@ export function CopyLink() {
   );
 }
 
-function NarrowRun() {
-  const links = usePageLinks();
-  return (
-    <span className="narrow-run">
-      <Link to={links.page("home")} aria-label="Home">
-        <BrandMark />
-      </Link>
-      <RunChooser look="bare" />
-    </span>
-  );
-}
-
 /** Below this share, most of a layer’s effect does not depend on its experts. */
 const LOW_ROUTING_SHARE = 0.5;
 
@@ -98,21 +97,20 @@ function RoutingWarning() {
 }
 
 export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
-  const search = useSearchDialog();
+  const { pathname } = useLocation();
+  const { runs } = useCurrentRun();
+  const place = placeOf(pathname, placesOf(runs));
   const [firstCrumb] = crumbs;
+  const hasViews = place !== null && place.views.length > 1 && crumbs.length <= 1;
   return (
     <>
       <header className="bar">
         {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
-        <NarrowRun />
-        <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />
-        <div className="grow wide" />
+        {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
+        <div className="grow" />
         {withSearch && <SearchBox />}
         <CopyLink />
         {children}
-        <Button variant="ghost" className="narrow-run" aria-label="Search" onClick={search.open}>
-          <Icon name="search" />
-        </Button>
       </header>
       <RoutingWarning />
     </>

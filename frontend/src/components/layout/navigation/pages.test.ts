@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { hasFrontier, pageGroups } from "./pages";
+import { hasFrontier, placesOf } from "./pages";
 
 const run = (layer: number, k: number, min_k: number | null = null, evaluated_k: readonly number[] = []) => ({
   language_model: "lm",
@@ -21,8 +21,8 @@ test("a frontier needs two K on one MLP", () => {
 });
 
 test("the page is in the navigation once there is a frontier", () => {
-  const pages = (runs: Parameters<typeof pageGroups>[0]) =>
-    pageGroups(runs).flatMap((group) => group.pages.map(({ page }) => page));
+  const pages = (runs: Parameters<typeof placesOf>[0]) =>
+    placesOf(runs).flatMap((group) => group.views.map(({ page }) => page));
   expect(pages([run(3, 16)])).not.toContain("frontier");
   expect(pages([run(3, 16), run(3, 32)])).toContain("frontier");
 });

@@ -1,56 +1,52 @@
-/** The pages in the sidebar and in the tabs of narrow screens, in groups. */
+/** The places of the dashboard, each with the views that it holds. */
 
 import type { PageName } from "@/components/runs/page-links";
 import type { IconName } from "@/components/ui/icon";
 
-export interface PageEntry {
+export interface View {
   readonly page: PageName;
   readonly name: string;
-  readonly icon: IconName;
 }
 
-export interface PageGroup {
+export interface Place {
   readonly name: string;
   readonly icon: IconName;
-  readonly pages: readonly PageEntry[];
+  /** The place opens with the first one. */
+  readonly views: readonly [View, ...View[]];
 }
 
-export const GENERAL_PAGES: readonly PageEntry[] = [
-  { page: "home", name: "Home", icon: "home" },
-  { page: "runs", name: "Runs", icon: "runs" },
-];
-
-const PAGE_GROUPS: readonly PageGroup[] = [
+const PLACES: readonly Place[] = [
+  { name: "Runs", icon: "runs", views: [{ page: "runs", name: "Runs" }] },
   {
     name: "Explore",
     icon: "experts",
-    pages: [
-      { page: "experts", name: "Experts", icon: "experts" },
-      { page: "search", name: "Search", icon: "search" },
-      { page: "contrast", name: "Contrast", icon: "contrast" },
-      { page: "lists", name: "Lists", icon: "list" },
+    views: [
+      { page: "experts", name: "Experts" },
+      { page: "search", name: "Search" },
+      { page: "contrast", name: "Contrast" },
+      { page: "lists", name: "Lists" },
     ],
   },
   {
     name: "Prompt",
     icon: "routing",
-    pages: [
-      { page: "routing", name: "Routing", icon: "routing" },
-      { page: "circuits", name: "Circuits", icon: "circuits" },
+    views: [
+      { page: "routing", name: "Routing" },
+      { page: "circuits", name: "Circuits" },
     ],
   },
-  { name: "Steer", icon: "steering", pages: [{ page: "steering", name: "Steering", icon: "steering" }] },
+  { name: "Steer", icon: "steering", views: [{ page: "steering", name: "Steering" }] },
   {
     name: "Evaluate",
     icon: "probing",
-    pages: [
-      { page: "compare", name: "Compare", icon: "compare" },
-      { page: "frontier", name: "Frontier", icon: "frontier" },
-      { page: "benchmark", name: "Benchmark", icon: "benchmark" },
-      { page: "faithfulness", name: "Faithfulness", icon: "faithfulness" },
-      { page: "health", name: "Expert health", icon: "health" },
-      { page: "probing", name: "Probing", icon: "probing" },
-      { page: "privacy", name: "Privacy", icon: "privacy" },
+    views: [
+      { page: "compare", name: "Compare" },
+      { page: "frontier", name: "Frontier" },
+      { page: "benchmark", name: "Benchmark" },
+      { page: "faithfulness", name: "Faithfulness" },
+      { page: "health", name: "Expert health" },
+      { page: "probing", name: "Probing" },
+      { page: "privacy", name: "Privacy" },
     ],
   },
 ];
@@ -74,10 +70,17 @@ export function hasFrontier(runs: readonly ComparedRun[]): boolean {
   return [...values.values()].some(({ size }) => size > 1);
 }
 
-/** The groups without pages that would be empty. */
-export function pageGroups(runs: readonly ComparedRun[]): readonly PageGroup[] {
-  if (hasFrontier(runs)) return PAGE_GROUPS;
-  return PAGE_GROUPS.map((group) => ({ ...group, pages: group.pages.filter(({ page }) => page !== "frontier") }));
+/** The places without views that would be empty. */
+export function placesOf(runs: readonly ComparedRun[]): readonly Place[] {
+  if (hasFrontier(runs)) return PLACES;
+  return PLACES.map((place) => {
+    const [first, ...others] = place.views;
+    return { ...place, views: [first, ...others.filter(({ page }) => page !== "frontier")] };
+  });
 }
 
-export const GLOSSARY_PAGE: PageEntry = { page: "glossary", name: "Glossary", icon: "book" };
+/** The place of an address, from its first part; null for Home, the glossary and missing pages. */
+export function placeOf(pathname: string, places: readonly Place[]): Place | null {
+  const section = pathname.split("/")[1];
+  return places.find(({ views }) => views.some(({ page }) => page === section)) ?? null;
+}

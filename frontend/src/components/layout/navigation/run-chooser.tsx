@@ -12,7 +12,7 @@ type RunSelect = Awaited<ReturnType<typeof importRunSelect>>["default"];
 
 const missingLine = (numRuns: number) => (numRuns === 0 ? "create one with mxd train" : "not found, choose another");
 
-export function RunChooser({ look = "boxed" }: { readonly look?: "boxed" | "bare" }) {
+export function RunChooser() {
   const { name, summary, runs } = useCurrentRun();
   const [loaded, setLoaded] = useState<{ readonly RunSelect: RunSelect } | null>(null);
   const [isOpen, setOpen] = useState(false);
@@ -30,29 +30,21 @@ export function RunChooser({ look = "boxed" }: { readonly look?: "boxed" | "bare
   const openOnArrow = (event: KeyboardEvent) => {
     if (event.key === "ArrowDown" || event.key === "ArrowUp") open();
   };
-  const className = look === "boxed" ? "run-select" : "run-select bare";
-  const buttonClass = look === "boxed" ? "runpick" : "runpick bare";
   const content = (
     <>
       <b>{name ?? "No runs yet"}</b>
-      {look === "boxed" && (
-        <span className="line">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
-      )}
+      <span className="line">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
     </>
   );
   const icon = <Icon name="chevronDown" />;
   if (loaded !== null) {
-    return (
-      <loaded.RunSelect {...{ className, buttonClass, icon, isOpen, onOpenChange: setOpen }}>
-        {content}
-      </loaded.RunSelect>
-    );
+    return <loaded.RunSelect {...{ icon, isOpen, onOpenChange: setOpen }}>{content}</loaded.RunSelect>;
   }
   return (
-    <div className={className}>
+    <div className="run-select">
       <button
         type="button"
-        className={buttonClass}
+        className="runpick"
         aria-haspopup="listbox"
         aria-expanded={false}
         disabled={runs.length === 0}

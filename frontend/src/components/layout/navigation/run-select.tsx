@@ -5,19 +5,15 @@ import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
-import { RunOption } from "@/components/runs/run-option";
-import { TriggerButton } from "@/components/ui/button";
 
-/** The same section for another run; parameters specific to the old run are dropped. */
-function urlForRun(pathname: string, run: string): string {
-  if (pathname.startsWith("/runs/")) return `/runs/${encodeURIComponent(run)}`;
-  const section = /^\/[^/]*/.exec(pathname)?.[0] ?? "/";
-  return `${section}?run=${encodeURIComponent(run)}`;
-}
+import { RunOption } from "@/components/runs/run-option";
+import { urlForRun } from "@/components/runs/url-for-run";
+import { useTray } from "@/components/tray/tray-context";
+import { TriggerButton } from "@/components/ui/button";
+import { formatEdits } from "@/lib/edits/edits";
+import { viewFrom, withRuns } from "@/lib/edits/tray";
 
 interface RunSelectProps {
-  readonly className: string;
-  readonly buttonClass: string;
   /** Content of the button. */
   readonly children: ReactNode;
   readonly icon: ReactNode;
@@ -26,28 +22,33 @@ interface RunSelectProps {
 }
 
 export default function RunSelect(props: RunSelectProps) {
-  const { className, buttonClass, children, icon, isOpen, onOpenChange } = props;
+  const { children, icon, isOpen, onOpenChange } = props;
   const { name, runs } = useCurrentRun();
-  const { pathname } = useLocation();
+  const { edits } = useTray();
+  const location = useLocation();
   const navigate = useNavigate();
+  const choose = (chosen: string) => {
+    const summary = runs.find((run) => run.name === chosen);
+    if (summary === undefined || chosen === name) return;
+    const seen = viewFrom(withRuns(edits, name ?? chosen), summary, runs).shown;
+    void navigate(urlForRun(location, name, chosen, formatEdits(seen)));
+  };
   return (
     <Select
       aria-label="Run"
-      className={className}
+      className="run-select"
       value={name}
       isOpen={isOpen}
       onOpenChange={onOpenChange}
       // eslint-disable-next-line jsx-a11y/no-autofocus -- it replaces the button that was pressed
       autoFocus
-      onChange={(key) => {
-        if (key !== null && key !== name) void navigate(urlForRun(pathname, String(key)));
-      }}
+      onChange={(key) => choose(String(key))}
     >
-      <TriggerButton className={buttonClass}>
+      <TriggerButton className="runpick">
         <SelectValue>{() => children}</SelectValue>
         {icon}
       </TriggerButton>
-      <Popover className="popover" placement="bottom start">
+      <Popover className="popover" placement="bottom end">
         <ListBox items={runs.map((run) => ({ run, id: run.name }))}>{({ run }) => <RunOption run={run} />}</ListBox>
       </Popover>
     </Select>
