@@ -29,6 +29,12 @@ def _decode(piece: bytes) -> str | None:
         return None
 
 
+def _with_hex_bytes(piece: bytes) -> str:
+    """Decode what is UTF-8; write other bytes as SentencePiece names them, for example ``<0xF0><0x9F>``."""
+    escaped = piece.decode("utf-8", "surrogateescape")  # byte 0xNN becomes U+DCNN
+    return "".join(f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped)
+
+
 class Vocabulary:
     """Texts of tokens, in sequences and alone, and tokens by their text."""
 
@@ -68,7 +74,7 @@ class Vocabulary:
         return decode_each(self._bytes[token] for token in ids)
 
     def name(self, token: int) -> str:
-        """Text of a token alone; its raw name if it is part of a character."""
+        """Text of a token alone; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""
         if token not in self._names:
             self._names[token] = self._name(token)
         return self._names[token]
@@ -82,6 +88,8 @@ class Vocabulary:
         text = self.texts([token])[0]
         if text and "\N{REPLACEMENT CHARACTER}" not in text:
             return text
+        if token < len(self._bytes) and self._bytes[token]:
+            return _with_hex_bytes(self._bytes[token])
         return str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
 
     @cached_property
