@@ -52,3 +52,46 @@ class SavedSession(SessionSummary):
     steering: SteeringRequest
     changed: tuple[str, ...]
     """Reasons why the same request may generate different texts now, one sentence each."""
+
+
+class ShowcaseToken(Schema):
+    """A token of a stored text."""
+
+    id: int
+    text: str
+    delta_log_probability: float
+    """Change of its log-probability by the edits, in nats."""
+
+
+class ShowcaseText(Schema):
+    """A continuation at one strength."""
+
+    strength: float
+    """Strength of every edit, in units of its expert's 99th percentile. 0 is the original model."""
+    tokens: tuple[ShowcaseToken, ...]
+
+
+class ShowcaseFile(Schema):
+    """The file ``showcase.json`` of a data folder."""
+
+    run: str
+    session: str
+    """Name of the session."""
+    command: str
+    """The command that wrote the texts."""
+    texts: Annotated[tuple[ShowcaseText, ...], Field(min_length=2)]
+    """By rising strength. The first is that of the original model."""
+
+
+class Showcase(Schema):
+    """A saved session with its texts at several strengths, so that a slider answers at once."""
+
+    session: SavedSession
+    texts: tuple[ShowcaseText, ...]
+
+
+class HomeShowcase(Schema):
+    """What the first page shows."""
+
+    showcase: Showcase | None
+    """Null if the data folder has none, or if its texts can no longer be reproduced."""

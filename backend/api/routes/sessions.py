@@ -18,10 +18,13 @@ from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
+from mxd.backend.schemas.sessions import HomeShowcase, Showcase, ShowcaseFile
 from mxd.trainer.config import Edit
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import writing
 
+SHOWCASE_FILE = "showcase.json"
+"""In the data folder. ``scripts/showcase.py`` writes it."""
 PROMPT_SHOWN = 200
 NEAR = 0.005
 """Largest relative difference of units without a visible effect."""
@@ -48,6 +51,24 @@ def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDe
         steering = request.steering.model_dump(mode="json")
         record = sessions.save_session(session, run, request.name, steering, units)
         return _opened(session, services.library, record)
+
+
+@router.get("/showcase")
+def showcase(services: ServicesDep) -> HomeShowcase:
+    """The session of the first page, with its texts at several strengths."""
+    try:
+        stored = ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
+    except FileNotFoundError:
+        return HomeShowcase(showcase=None)
+    except ValidationError as error:
+        raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
+    with reading(services.database) as session:
+        for record in sessions.sessions_of(session, stored.run):
+            if record.name == stored.session and _is_readable(record):
+                opened = _opened(session, services.library, record)
+                if not opened.changed:
+                    return HomeShowcase(showcase=Showcase(session=opened, texts=stored.texts))
+    return HomeShowcase(showcase=None)
 
 
 @router.get("/sessions/{id}")

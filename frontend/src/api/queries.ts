@@ -276,6 +276,12 @@ export function sessionsQuery(run: string) {
   });
 }
 
+export const showcaseQuery = queryOptions({
+  queryKey: ["showcase"],
+  queryFn: ({ signal }) => unwrap(client.GET("/api/showcase", { signal })),
+  staleTime: 5 * MINUTE,
+});
+
 export function sessionQuery(id: string) {
   return queryOptions({
     queryKey: ["session", id],

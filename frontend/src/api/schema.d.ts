@@ -1122,6 +1122,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/showcase": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Showcase
+         * @description The session of the first page, with its texts at several strengths.
+         */
+        get: operations["showcase"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/chat/completions": {
         parameters: {
             query?: never;
@@ -3961,6 +3981,14 @@ export interface components {
             tokens: number;
         };
         /**
+         * HomeShowcase
+         * @description What the first page shows.
+         */
+        HomeShowcase: {
+            /** @description Null if the data folder has none, or if its texts can no longer be reproduced. */
+            showcase: components["schemas"]["Showcase"] | null;
+        };
+        /**
          * Interpretability
          * @description Measures of how easily the experts of a run are described. They depend on the indexed text and its length.
          */
@@ -5841,6 +5869,43 @@ export interface components {
              * @description Its strength in units of its 99th percentile.
              */
             strength: number | null;
+        };
+        /**
+         * Showcase
+         * @description A saved session with its texts at several strengths, so that a slider answers at once.
+         */
+        Showcase: {
+            session: components["schemas"]["SavedSession"];
+            /** Texts */
+            texts: components["schemas"]["ShowcaseText"][];
+        };
+        /**
+         * ShowcaseText
+         * @description A continuation at one strength.
+         */
+        ShowcaseText: {
+            /**
+             * Strength
+             * @description Strength of every edit, in units of its expert's 99th percentile. 0 is the original model.
+             */
+            strength: number;
+            /** Tokens */
+            tokens: components["schemas"]["ShowcaseToken"][];
+        };
+        /**
+         * ShowcaseToken
+         * @description A token of a stored text.
+         */
+        ShowcaseToken: {
+            /**
+             * Delta Log Probability
+             * @description Change of its log-probability by the edits, in nats.
+             */
+            delta_log_probability: number;
+            /** Id */
+            id: number;
+            /** Text */
+            text: string;
         };
         /**
          * SignInRequest
@@ -9184,6 +9249,44 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+        };
+    };
+    showcase: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The request cannot be served; the message says why. */
+            "4XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description The server cannot answer now. */
+            "5XX": {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ErrorResponse"];
+                };
+            };
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["HomeShowcase"];
+                };
             };
         };
     };

@@ -70,6 +70,7 @@ export type Estimate = Schemas["Estimate"];
 export type RunDetail = Schemas["RunDetail"];
 export type RunStatus = RunSummary["status"];
 export type RunSummary = Schemas["RunSummary"];
+export type ShowcaseText = Schemas["ShowcaseText"];
 export type SavedSession = Schemas["SavedSession"];
 export type SearchHit = Schemas["SearchHit"];
 export type SimilarBy = Schemas["SimilarExperts"]["by"];

@@ -25,19 +25,40 @@ export function describeAutomaticLabel(automatic: AutomaticLabel): string {
   return `Automatic label ${by}; ${score}${onTokens}${within}`;
 }
 
-export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
+/** Mark of an automatic label: its balanced accuracy or, if it is weak, its precision on a sample of tokens. */
+function Mark({ automatic: { balanced_accuracy: accuracy, precision, is_clear: isClear } }: AutomaticLabelProps) {
+  if (accuracy === null)
+    return (
+      <>
+        auto<span className="sr">matic label, not tested</span>
+      </>
+    );
+  if (!isClear && precision !== null)
+    return (
+      <>
+        weak<span className="sr"> automatic label, precision</span> {formatPercent(precision, 0)} %
+      </>
+    );
   return (
-    <span className="auto-label" title={describeAutomaticLabel(automatic)}>
+    <>
+      {isClear ? "auto" : "weak"}
+      <span className="sr">{isClear ? "matic" : " automatic"} label, balanced accuracy</span> {formatFixed(accuracy)}
+    </>
+  );
+}
+
+interface AutomaticLabelProps {
+  readonly automatic: AutomaticLabel;
+}
+
+export function AutomaticLabelText({ automatic }: AutomaticLabelProps) {
+  return (
+    <span
+      className={automatic.is_clear ? "auto-label" : "auto-label weak"}
+      title={describeAutomaticLabel(automatic)}
+    >
       <span className="auto-mark">
-        {automatic.balanced_accuracy === null ? (
-          <>
-            auto<span className="sr">matic label, not tested</span>
-          </>
-        ) : (
-          <>
-            auto<span className="sr">matic label, balanced accuracy</span> {formatFixed(automatic.balanced_accuracy)}
-          </>
-        )}
+        <Mark automatic={automatic} />
         <span className="sr">:</span>
       </span>{" "}
       {automatic.label}

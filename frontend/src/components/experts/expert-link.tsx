@@ -9,32 +9,29 @@ import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 
-import { AutomaticLabelText, shownAutomatic } from "./automatic-label";
+import { AutomaticLabelText } from "./automatic-label";
 
 interface ExpertLabelProps {
   readonly label: string | null;
-  /** Shown, marked as automatic, if there is no user label and its score is high enough. */
+  /** Shown if there is no user label, marked as automatic, and as weak if its score is low. */
   readonly automatic?: AutomaticLabel | null | undefined;
-  /** Shown if there is no label at all. */
+  /** Shown if there is no clear label. */
   readonly topTokens?: readonly string[];
 }
 
-/** A weak automatic label is hidden, which differs from having none. Labels are inside links, so this is no link. */
-function NoLabel({ automatic }: Pick<ExpertLabelProps, "automatic">) {
-  const [id, text] =
-    automatic == null ? (["no_label", "no label yet"] as const) : (["weak_label", "no clear label"] as const);
+function NoLabel() {
   return (
-    <span className="dim" {...definitionHandlers(id, useTips())}>
-      {text}
+    <span className="dim" {...definitionHandlers("no_label", useTips())}>
+      no label yet
     </span>
   );
 }
 
 export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
-  const shown = shownAutomatic(automatic);
-  if (shown !== null) return <AutomaticLabelText automatic={shown} />;
-  if (topTokens.length === 0) return <NoLabel automatic={automatic} />;
+  if (automatic !== null && (automatic.is_clear || topTokens.length === 0))
+    return <AutomaticLabelText automatic={automatic} />;
+  if (topTokens.length === 0) return <NoLabel />;
   return (
     <span className="chips">
       {topTokens.slice(0, 3).map((text, i) => (

@@ -89,8 +89,8 @@ export const GLOSSARY = {
     text: "A label derived from stored examples. “English:” before a rule limits it to English text. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % interval, so that few examples do not rank first.",
   },
   weak_label: {
-    name: "No clear label",
-    text: "The expert has an automatic label, but its balanced accuracy is below 0.65, its precision below 25 %, or its recall below 10 %. Such a label is not used as a name. The expert’s page shows it with its scores.",
+    name: "Weak label",
+    text: "An automatic label whose balanced accuracy is below 0.65, whose precision is below 25 %, or whose recall is below 10 %. It is shown in grey with its precision.",
   },
   no_label: {
     name: "No label yet",

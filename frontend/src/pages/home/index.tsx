@@ -1,159 +1,133 @@
-/** Home: one interesting expert with its top examples, its effect when turned up, and its routing in a prompt. */
+/** Home: experts that change a text by a slider, and the ways into the dashboard. */
 
 import "./home.css";
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
+import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import { contextsQuery, expertQuery } from "@/api/queries";
-import type { ExpertDetail, RunSummary } from "@/api/types";
+import { showcaseQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { hasHiddenLayer, methodName } from "@/components/runs/run-labels";
-import { Term } from "@/components/terms/term";
+import { Icon, type IconName } from "@/components/ui/icon";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useBestExperts } from "@/hooks/use-best-experts";
+import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { newEdit } from "@/lib/edits/edits";
+import { requestEdits } from "@/pages/steer/steering/steering-params";
 
-import { PAPER_URL } from "@/lib/text/paper";
+import { Hero } from "./hero";
+import { HOME_PARAMS } from "./home-params";
 
-import { ActivatingContexts } from "./activating-contexts";
-import { HOME_PARAMS, HOME_STRENGTH } from "./home-params";
-import { generationPrompt, HOME_CONTEXTS, UNRELATED_PROMPT, routingPrompt } from "./home-prompts";
-import { PromptRouting } from "./routing/prompt-routing";
-import { SteeringDemo } from "./steering/steering-demo";
-import { useHomeExpert } from "./use-home-expert";
+/** A prompt that is about nothing in particular. */
+const PROMPT = "This morning I went to the";
 
-/** Link to the routing of a prompt through one run of every trained layer. */
-function AllLayers({ run }: { readonly run: RunSummary }) {
+function Door({ icon, to, title, children }: DoorProps) {
+  return (
+    <Link className="door" to={to}>
+      <b>
+        <Icon name={icon} /> {title}
+      </b>
+      <span>{children}</span>
+    </Link>
+  );
+}
+
+interface DoorProps {
+  readonly icon: IconName;
+  readonly to: string;
+  readonly title: string;
+  readonly children: ReactNode;
+}
+
+function Doors({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
-  const otherRuns = runs.filter(
-    ({ language_model: model, layer, status }) =>
-      model === run.language_model && layer !== run.layer && status === "finished",
+  const ofModel = runs.filter(({ language_model: model, status }) => model === run.language_model && status === "finished");
+  const others = pickLayerRuns(
+    run,
+    ofModel.filter(({ layer }) => layer !== run.layer),
   );
-  const layerRuns = pickLayerRuns(run, otherRuns);
-  if (layerRuns.length === 0) return null;
   return (
-    <>
-      {" "}
-      <Link className="link" to={links.page("routing", { prompt: UNRELATED_PROMPT, layers: layerRuns.join(",") })}>
-        Route a prompt through {layerRuns.length === 1 ? "both" : `all ${layerRuns.length + 1}`} trained layers.
-      </Link>
-    </>
+    <nav className="doors" aria-label="Where to begin">
+      <Door
+        icon="routing"
+        title="Follow a sentence"
+        to={links.page("routing", { prompt: PROMPT, ...(others.length > 0 && { layers: others.join(",") }) })}
+      >
+        Type a text and watch which experts each token uses{others.length > 0 && `, in ${others.length + 1} layers`}.
+      </Door>
+      <Door icon="experts" title="Find an expert" to={links.page("experts")}>
+        Search by word, by passage, by two texts, or by what the model should say.
+      </Door>
+      <Door icon="probing" title="Is it faithful?" to={links.page("compare")}>
+        Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
+      </Door>
+    </nav>
   );
 }
 
-/** How faithful the layer is, if it was evaluated on text that it was not trained on. */
-function LossRecovered({ run: { held_out: heldOut } }: { readonly run: RunSummary }) {
-  if (heldOut === null || heldOut.seen_text) return null;
-  const { value, low, high } = heldOut.loss_recovered;
-  return (
-    <>
-      {" "}
-      <Term id="loss_recovered">Loss recovered</Term>: {formatPercent(value, 1)}&nbsp;% (95&nbsp;% interval{" "}
-      {formatPercent(low, 1)} to {formatPercent(high, 1)}&nbsp;%, {formatCount(heldOut.tokens)} held-out tokens).
-    </>
-  );
-}
-
-function describeActiveExperts({ has_top_k: hasTopK, k }: RunSummary): string {
-  return hasTopK ? `Each token uses ${String(k)} of them.` : "Each token uses those above a threshold.";
-}
-
-function Intro({ run }: { readonly run: RunSummary }) {
-  return (
-    <section className="intro">
-      <h1>
-        One MLP, replaced by {formatCount(run.num_experts)} experts. {describeActiveExperts(run)}
-      </h1>
-      <p>
-        In an <Term id="mxd">MxD (mixture of decoders)</Term>, experts replace an MLP of a language model (
-        <a className="link" href={PAPER_URL}>
-          paper
-        </a>
-        ). A gate activates a few of them on each token, and their outputs add up. Each expert can be inspected and
-        edited alone.
-      </p>
-      <p>
-        This run: {methodName(run.method)}, layer {run.layer} of {run.language_model_name}; each expert is{" "}
-        {hasHiddenLayer(run) ? "a linear map" : "a single direction"}.
-        <LossRecovered run={run} />
-        <AllLayers run={run} />
-      </p>
-    </section>
-  );
-}
-
-interface SectionsProps {
-  readonly run: RunSummary;
-  readonly detail: ExpertDetail;
-  /** How far the expert is turned up at first. */
-  readonly initialStrength: number;
-  /** Prompt of the saved session that steers this expert, if any. */
-  readonly savedPrompt: string | null;
-  readonly onNext: () => void;
-}
-
-function Sections({ run, detail, initialStrength, savedPrompt, onNext }: SectionsProps) {
+/** The run's most interesting expert, if the data folder has no showcase. */
+function BestExpert({ run }: { readonly run: RunSummary }) {
+  const { experts, isPending, error } = useBestExperts(run.name);
   const [params, setParams] = useUrlState(HOME_PARAMS);
-  const { expert } = detail.row;
-  const { data } = useInfiniteQuery(contextsQuery(run.name, expert, 0, HOME_CONTEXTS));
-  const contexts = data?.pages[0]?.examples ?? [];
-  const prompt = params.prompt ?? routingPrompt(contexts);
-  const ownPrompt = params.mode === "add" ? savedPrompt : null;
-  const steeringPrompt = params.steering_prompt ?? ownPrompt ?? generationPrompt(contexts, params.mode);
+  const expert = params.expert ?? experts[0]?.expert;
+  useShortcut("random", () => {
+    const index = experts.findIndex((row) => row.expert === expert);
+    const next = experts[(index + 1) % experts.length];
+    if (next !== undefined) setParams({ expert: next.expert, prompt: null, strength: null }, "push");
+  });
+  if (error !== null) return <ErrorState error={error} />;
+  if (expert === undefined && isPending) return <LoadingState label="Choosing an expert" rows={8} rowHeight={28} />;
+  if (expert === undefined)
+    return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
   return (
-    <div className="home">
-      <ActivatingContexts run={run} detail={detail} contexts={contexts} onNext={onNext} />
-      <SteeringDemo
-        key={`${run.name} ${expert}`}
-        run={run.name}
-        row={detail.row}
-        prompt={steeringPrompt}
-        mode={params.mode}
-        strength={params.strength ?? (params.mode === "add" ? initialStrength : HOME_STRENGTH[params.mode])}
-        onPrompt={(text) => setParams({ steering_prompt: text }, "push")}
-        onMode={(mode) => setParams({ mode, strength: null })}
-        onStrength={(strength) => setParams({ strength })}
-      />
-      <PromptRouting
-        run={run.name}
-        row={detail.row}
-        prompt={prompt}
-        token={params.token}
-        onPrompt={(text) => setParams({ prompt: text, token: null }, "push")}
-        onToken={(token) => setParams({ token })}
-      />
-    </div>
+    <Hero
+      key={`${run.name} ${expert}`}
+      run={run.name}
+      numExperts={run.num_experts}
+      title="changes a text"
+      request={{ prompt: PROMPT }}
+      edits={[newEdit(expert)]}
+      texts={[]}
+    />
   );
 }
 
-function HomeExpert({ expert, ...props }: Omit<SectionsProps, "detail"> & { readonly expert: number }) {
-  const { data, error, refetch } = useQuery(expertQuery(props.run.name, expert));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading expert" rows={10} rowHeight={28} />;
-  return <Sections {...props} detail={data} />;
-}
-
-function IndexedRun({ run }: { readonly run: RunSummary }) {
-  const { expert, strength, savedPrompt, error, isPending, another } = useHomeExpert(run.name);
-  if (error !== null) return <ErrorState error={error} />;
-  if (isPending) return <LoadingState label="Choosing an expert" rows={10} rowHeight={28} />;
-  if (expert === null)
-    return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
-  return <HomeExpert run={run} expert={expert} initialStrength={strength} savedPrompt={savedPrompt} onNext={another} />;
-}
-
-function UnindexedRun({ run }: { readonly run: RunSummary }) {
+function Unindexed({ run }: { readonly run: RunSummary }) {
   return (
     <EmptyState title="Not indexed yet">
       {run.name} has not been indexed yet. To see what its experts fire on, run:
       <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
     </EmptyState>
+  );
+}
+
+function Content({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  const [{ expert }] = useUrlState(HOME_PARAMS);
+  const { data, error } = useQuery(showcaseQuery);
+  if (error !== null) return <ErrorState error={error} />;
+  if (data === undefined) return <LoadingState label="Loading" rows={8} rowHeight={28} />;
+  const { showcase } = data;
+  const shownRun = runs.find(({ name }) => name === showcase?.session.run);
+  if (showcase === null || shownRun === undefined || expert !== null)
+    return run.indexed_tokens === null ? <Unindexed run={run} /> : <BestExpert run={run} />;
+  const { steering, name } = showcase.session;
+  return (
+    <Hero
+      run={shownRun.name}
+      numExperts={shownRun.num_experts}
+      title={`turn prose into ${name.split(",")[0]?.toLowerCase() ?? name}`}
+      request={steering}
+      edits={requestEdits(steering.edits ?? [])}
+      texts={showcase.texts}
+    />
   );
 }
 
@@ -164,10 +138,10 @@ export default function HomePage() {
       <PageBar crumbs={[{ label: "Home" }]} />
       <WithRun>
         {(run) => (
-          <>
-            <Intro run={run} />
-            {run.indexed_tokens === null ? <UnindexedRun run={run} /> : <IndexedRun run={run} />}
-          </>
+          <div className="home">
+            <Content run={run} />
+            <Doors run={run} />
+          </div>
         )}
       </WithRun>
     </>
