@@ -2,8 +2,8 @@
 
     python scripts/showcase.py smollm2-l16 "Verse, with two experts" --data data/demo
 
-Reads the session from ``sessions.json`` and writes ``showcase.json``, both in the data folder. At strength 0 the text is
-the baseline's; elsewhere every edit of the session has that strength.
+Reads the session from ``sessions.json`` and writes ``showcase.json``, both in the data folder. At strength 0 the text
+is the baseline's; elsewhere every edit of the session has that strength.
 """
 
 from __future__ import annotations
