@@ -13,9 +13,11 @@ from transformers import (
     AutoModelForCausalLM,
     FalconConfig,
     Gemma2Config,
+    Gemma3nTextConfig,
     GemmaConfig,
     GPT2Config,
     GPTNeoXConfig,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
     OPTConfig,
@@ -76,6 +78,29 @@ CONFIGS: dict[str, PreTrainedConfig] = {
     "falcon": FalconConfig(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, ffn_hidden_size=24, **_SPECIAL),
 }
 
+_FOUR_LAYERS = _LLAMA_LIKE | {"num_hidden_layers": 4}
+OTHER_CACHES: dict[str, PreTrainedConfig] = {
+    "lfm2": Lfm2Config(
+        **_LLAMA_LIKE | {"block_ff_dim": 24},
+        block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "full_attention", "conv"],
+        **_SPECIAL,
+    ),
+    "gemma3n": Gemma3nTextConfig(
+        **_FOUR_LAYERS,
+        **_SPECIAL,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=VOCABULARY,
+        laurel_rank=4,
+        altup_num_inputs=2,
+        num_kv_shared_layers=2,
+        activation_sparsity_pattern=[0.0] * 4,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        sliding_window=8,
+    ),
+}
+"""Families whose cache is not one pair of keys and values per block: convolution states, shared pairs."""
+
 
 @cache
 def byte_tokenizer() -> PreTrainedTokenizerBase:
@@ -93,7 +118,7 @@ def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # A copy: who changes the config of one changes none of the others.
-        module = AutoModelForCausalLM.from_config(deepcopy(CONFIGS[family]), dtype=torch.float32)
+        module = AutoModelForCausalLM.from_config(deepcopy({**CONFIGS, **OTHER_CACHES}[family]), dtype=torch.float32)
     for parameter in module.parameters():
         # Starting values are so small that every next-token distribution would be flat and every test blind.
         parameter.data.mul_(3.0) if parameter.dim() > 1 else None

@@ -234,15 +234,21 @@ class EditedBlock:
         assert output_BTO is not None
         return output_BTO
 
-    def last_experts(self, batch_rows: Sequence[int]) -> list[tuple[RoutedExpert, ...]]:
-        """Active experts on the last token of some batch rows, before edits, strongest first."""
+    def experts_at(self, places: Sequence[tuple[int, int]]) -> list[tuple[RoutedExpert, ...]]:
+        """Active experts on some tokens, before edits, strongest first.
+
+        Args:
+            places: batch row and position of each token in the forward pass; -1 is the last position.
+        """
+        positions = dict(places)
         experts: dict[int, tuple[RoutedExpert, ...]] = {}
         for rows in self._layers.values():
-            chosen = [index for index, row in enumerate(rows.batch_rows) if row in batch_rows]
-            last = Routing(*(values[chosen, -1] for values in rows.routing_RT))
-            routed = routed_experts(rows.sparse_layer, rows.dense_RTM[chosen, -1], last)
+            chosen = [index for index, row in enumerate(rows.batch_rows) if row in positions]
+            tokens = chosen, [positions[rows.batch_rows[index]] for index in chosen]
+            routing = Routing(*(values[tokens] for values in rows.routing_RT))
+            routed = routed_experts(rows.sparse_layer, rows.dense_RTM[tokens], routing)
             experts |= dict(zip([rows.batch_rows[index] for index in chosen], routed, strict=True))
-        return [experts[row] for row in batch_rows]
+        return [experts[row] for row, _ in places]
 
     def routing(self, batch_rows: Sequence[int], tokens: int, device: torch.device) -> Routing:
         """Live routing [R * T, K] of some batch rows; rows without a layer in this block have no active experts."""

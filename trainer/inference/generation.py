@@ -4,6 +4,10 @@ All rows share one key-value cache, left-padded to the longest. The prompt of a 
 then appended, so a long prompt adds no padding to the computation of short ones. Rows that hold the same list of ids
 are one text, which is computed once up to the first block that is edited in any row.
 
+Not every architecture has one pair of keys and values per block: some share pairs, or keep convolution or recurrent
+states. For these, every step computes all tokens again, padded on the right, which changes no earlier token of a causal
+language model.
+
 Shapes: B rows, T tokens, I input width, V vocabulary size.
 """
 
@@ -13,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,10 +24,10 @@ from torch import Tensor
 from mxd.trainer.config import Sampling
 from mxd.trainer.inference.conditions import TextProgress
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits
-from mxd.trainer.inference.kv_cache import GrowableCache
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.sampling import SamplingRequest, TokenComparison, sample_and_compare
-from mxd.trainer.language_model.model import LanguageModel, cache_argument
+from mxd.trainer.language_model.kv_cache import GrowableCache
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
 
 
@@ -94,6 +97,8 @@ class StepOutput:
     blocks: Mapping[int, EditedBlock]
     batch_rows: Sequence[int]
     """Index of each row in the forward pass."""
+    last_tokens: Sequence[int]
+    """Position of each row's last token in the forward pass; -1 is the last."""
 
     @cached_property
     @torch.inference_mode()
@@ -119,11 +124,11 @@ class StepOutput:
     @torch.inference_mode()
     def experts(self) -> Mapping[SequenceState, tuple[RoutedExpert, ...]]:
         """Active experts on the last token of each sampled row, in the block that its sampler names."""
-        index = dict(zip(self.rows, self.batch_rows, strict=True))
+        place = dict(zip(self.rows, zip(self.batch_rows, self.last_tokens, strict=True), strict=True))
         experts: dict[SequenceState, tuple[RoutedExpert, ...]] = {}
         for block in {row.sampler.block for row in self.rows if row.sampler is not None}:
             sampled = [row for row in self.rows if row.sampler is not None and row.sampler.block == block]
-            routed = self.blocks[block].last_experts([index[row] for row in sampled])
+            routed = self.blocks[block].experts_at([place[row] for row in sampled])
             experts |= dict(zip(sampled, routed, strict=True))
         return experts
 
@@ -173,7 +178,7 @@ class RowBatch:
         self.language_model = language_model
         self.layout = BatchLayout([], 0)
         """Present rows, and the block at which those of one text split."""
-        self._cache = GrowableCache()
+        self._cache = self._new_cache()
         self._lengths: dict[SequenceState, int] = {}
 
     @property
@@ -192,11 +197,12 @@ class RowBatch:
         (length,) = {len(prompt.ids) for prompt in prompts}
         sources, rows = [prompt for prompt, _ in continuations], [row for _, row in continuations]
         split_block = self._split_block([*self.rows, *prompts])
-        fresh, prompt_layout = GrowableCache(), BatchLayout(prompts, split_block)
+        fresh, prompt_layout = self._new_cache(), BatchLayout(prompts, split_block)
         output = self._forward(prompt_layout, length, dict.fromkeys(prompts, 0), fresh)
         new_layout, parents = BatchLayout(rows, split_block), {row: prompts[source] for source, row in continuations}
-        fresh.reorder(prompt_layout.sources(self._num_blocks, new_layout, parents))
-        if self.rows:
+        if fresh is not None:
+            fresh.reorder(prompt_layout.sources(self._num_blocks, new_layout, parents))
+        if self.rows and self._cache is not None and fresh is not None:
             self._reorder(BatchLayout(self.rows, split_block))
             self._cache.append_rows(fresh)
         else:
@@ -209,18 +215,19 @@ class RowBatch:
             logits_BV=output.logits_BV[sources],
             log_p_BV=output.log_p_BV[sources],
             batch_rows=sources,
+            last_tokens=[output.last_tokens[source] for source in sources],
         )
 
     @torch.inference_mode()
     def step(self) -> StepOutput:
         """Compute the newest token of every row. If this fails, the cache stays as it was."""
-        length = self._cache.get_seq_length()
+        length = 0 if self._cache is None else self._cache.get_seq_length()
         succeeded = False
         try:
             output = self._forward(self.layout, 1, self._lengths, self._cache)
             succeeded = True
         finally:
-            if not succeeded:
+            if not succeeded and self._cache is not None:
                 self._cache.truncate(length)
         self._lengths = {row: length + 1 for row, length in self._lengths.items()}
         return output
@@ -247,11 +254,15 @@ class RowBatch:
             return
         lengths = {row: self._lengths[row] for row in remaining}
         if remaining:
-            skip = self._cache.get_seq_length() - max(lengths.values())
+            skip = 0 if self._cache is None else self._cache.get_seq_length() - max(lengths.values())
             self._reorder(BatchLayout(remaining, self._split_block(remaining)), skip=skip)
         else:
-            self._cache, self.layout = GrowableCache(), BatchLayout([], 0)
+            self._cache, self.layout = self._new_cache(), BatchLayout([], 0)
         self._lengths = lengths
+
+    def _new_cache(self) -> GrowableCache | None:
+        """An empty cache; None if the language model has none with one pair per block."""
+        return GrowableCache() if self.language_model.can_grow_cache else None
 
     @property
     def _num_blocks(self) -> int:
@@ -265,49 +276,46 @@ class RowBatch:
     def _reorder(
         self, layout: BatchLayout, parents: Mapping[SequenceState, SequenceState] | None = None, skip: int = 0
     ) -> None:
-        self._cache.reorder(self.layout.sources(self._num_blocks, layout, parents or {}), skip)
+        if self._cache is not None:
+            self._cache.reorder(self.layout.sources(self._num_blocks, layout, parents or {}), skip)
         self.layout = layout
 
     def _forward(
-        self, layout: BatchLayout, new: int, before: Mapping[SequenceState, int], cache: GrowableCache
+        self, layout: BatchLayout, new: int, before: Mapping[SequenceState, int], cache: GrowableCache | None
     ) -> StepOutput:
-        """Compute the ``new`` newest tokens of every row; ``before`` counts each row's tokens in the cache."""
-        device, rows, texts = self.language_model.device, layout.rows, layout.texts
-        cached = cache.get_seq_length()
-        lengths = [before[text] for text in texts]
+        """Compute the ``new`` newest tokens of every row, or without a cache all of them.
+
+        Args:
+            before: number of each row's tokens in the cache.
+        """
+        model, rows, texts = self.language_model, layout.rows, layout.texts
+        if cache is None:
+            new, before = max(len(text.ids) for text in texts), dict.fromkeys(rows, 0)
         blocks = _edited_blocks(layout, before, new)
-        sharing = shared_prefix(self.language_model.architecture.blocks, layout.split_block, layout.text_of)
         with ExitStack() as stack:
             # First, so that replaced MLPs compute the original with the faster kernels.
-            self.language_model.linear_kernels.apply(stack)
-            stack.enter_context(sharing)
-            stack.enter_context(self.language_model.replace_mlps(blocks))
-            output: Any = self.language_model.module(
-                input_ids=torch.tensor([text.ids[-new:] for text in texts], device=device),
-                attention_mask=_attention_mask(lengths, cached, new, device),
-                position_ids=torch.tensor(lengths, device=device).unsqueeze(1) + torch.arange(new, device=device),
-                use_cache=True,
-                logits_to_keep=1,
-                **{cache_argument(self.language_model.module): cache},
-            )
-        logits_BV: Tensor = output.logits[:, -1].float()
+            model.linear_kernels.apply(stack)
+            stack.enter_context(shared_prefix(model.architecture.blocks, layout.split_block, layout.text_of))
+            stack.enter_context(model.replace_mlps(blocks))
+            if cache is None:
+                last_tokens = [len(row.ids) - 1 for row in rows]
+                ids_RT = torch.tensor([[*text.ids, *[0] * (new - len(text.ids))] for text in texts])
+                logits_BV = model.logits_at(ids_RT, last_tokens)
+            else:
+                last_tokens = [-1] * len(rows)
+                ids_RT = torch.tensor([text.ids[-new:] for text in texts])
+                logits_BV = model.next_padded_logits(ids_RT, [before[text] for text in texts], cache)
         log_p_BV = logits_BV.log_softmax(dim=-1)
-        return StepOutput(self.language_model, tuple(rows), logits_BV, log_p_BV, blocks, range(len(rows)))
-
-
-def _attention_mask(lengths: Sequence[int], cached: int, new: int, device: torch.device) -> Tensor | None:
-    """[R, cached + new]: 0 over the left padding; None without padding, which allows faster attention."""
-    if all(length == cached for length in lengths):
-        return None
-    lengths_R1 = torch.tensor(lengths, device=device).unsqueeze(1)
-    return (torch.arange(cached + new, device=device) >= cached - lengths_R1).long()
+        return StepOutput(model, tuple(rows), logits_BV, log_p_BV, blocks, range(len(rows)), last_tokens)
 
 
 def _edited_blocks(layout: BatchLayout, before: Mapping[SequenceState, int], new: int) -> dict[int, EditedBlock]:
     rows, blocks = layout.rows, dict[int, EditedBlock]()
     for index, row in enumerate(rows):
         for block, edits in row.edits.items():
-            plans_T = row.plans(block, before[row], before[row] + new)
+            end = min(before[row] + new, len(row.ids))
+            plans_T = row.plans(block, before[row], end)
+            plans_T += [None] * (before[row] + new - end)  # padding
             # In the first block that may differ, rows of one text still have the same input.
             text_of = layout.text_of if block == layout.split_block else None
             blocks.setdefault(block, EditedBlock(len(rows), blocks, text_of)).add_row(index, edits, plans_T)

@@ -12,10 +12,14 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 Mlp = Callable[[], Tensor]
 """Returns the output of the original MLP."""
+
+PROBE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
+"""What a forward pass raises if an architecture cannot do what a probe tries."""
 
 MlpFunction = Callable[[Tensor, Mlp], Tensor]
 """Maps the MLP's input [B, T, I] and the original MLP to an output [B, T, O].
@@ -23,6 +27,13 @@ MlpFunction = Callable[[Tensor, Mlp], Tensor]
 The function may keep all three: they are copies, because some blocks change such tensors in place. Falcon adds
 attention to its MLP's output, so what was captured would change with it.
 """
+
+
+def agrees(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
+    """True if a probe's values equal the expected ones up to the rounding of a forward pass in ``dtype``."""
+    share = 1e-3 if dtype == torch.float32 else 0.05
+    tolerance = share * expected.abs().max().item()
+    return actual.shape == expected.shape and torch.allclose(actual, expected, rtol=0, atol=tolerance)
 
 
 def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, stack: ExitStack) -> None:

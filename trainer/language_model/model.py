@@ -22,6 +22,7 @@ from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.additions import Additions
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
+from mxd.trainer.language_model.kv_cache import GrowableCache
 from mxd.trainer.language_model.linear_kernels import LinearKernels
 from mxd.trainer.language_model.loading import (
     DeviceMap,
@@ -32,7 +33,7 @@ from mxd.trainer.language_model.loading import (
     load_dispatched,
     load_module,
 )
-from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction, replace_forward, replace_mlp
+from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, MlpFunction, agrees, replace_forward, replace_mlp
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.layers.base import SparseLayer
@@ -188,6 +189,61 @@ class LanguageModel:
             raise UserError(f"{type(self.module).__name__} returned no key-value cache. {TESTED_VERSIONS}")
         return output.logits[:, -1].float(), returned
 
+    def next_padded_logits(self, ids_BT: Tensor, cached: Sequence[int], cache: Cache) -> Tensor:
+        """Logits [B, V] in float32 of the token after the last, of rows that are padded on the left in a cache.
+
+        Args:
+            ids_BT: the newest tokens of each row.
+            cached: number of each row's tokens in the cache.
+            cache: a cache with one pair of keys and values per block; the tokens are added to it.
+        """
+        length, new = cache.get_seq_length(), ids_BT.shape[1]
+        cached_B1, mask_BT = torch.tensor(cached, device=self.device).unsqueeze(1), None
+        if any(tokens != length for tokens in cached):  # without a mask, attention is faster
+            mask_BT = (torch.arange(length + new, device=self.device) >= length - cached_B1).long()
+        output = self.module(
+            input_ids=self.on_device(ids_BT),
+            attention_mask=mask_BT,
+            position_ids=cached_B1 + torch.arange(new, device=self.device),
+            use_cache=True,
+            logits_to_keep=1,
+            **{cache_argument(self.module): cache},
+        )
+        logits_BV: Tensor = output.logits[:, -1].float()
+        return logits_BV
+
+    def logits_at(self, ids_BT: Tensor, positions: Sequence[int]) -> Tensor:
+        """Logits [B, V] in float32 of the token after one position in each row, without a cache."""
+        wanted = sorted(set(positions))
+        keep = {}
+        if "logits_to_keep" in inspect.signature(type(self.module).forward).parameters:
+            keep = {"logits_to_keep": torch.tensor(wanted, device=self.device)}
+        logits_BTV = self.module(input_ids=self.on_device(ids_BT), use_cache=False, **keep).logits
+        columns = [wanted.index(position) if keep else position for position in positions]
+        logits_BV: Tensor = logits_BTV[torch.arange(len(columns)), columns].float()
+        return logits_BV
+
+    @cached_property
+    @torch.no_grad()
+    def can_grow_cache(self) -> bool:
+        """True if a cache may have one pair of keys and values per block, with rows that are padded on the left.
+
+        Tested with a few tokens against forward passes without a cache.
+        """
+        rows, cache = [[1, 2, 3, 2], [3, 1, 2]], GrowableCache()
+        try:
+            for ids in rows:
+                fresh = cache if ids is rows[0] else GrowableCache()
+                self.next_padded_logits(torch.tensor([ids[:-1]]), [0], fresh)
+                if fresh is not cache:
+                    cache.append_rows(fresh)
+            newest = torch.tensor([ids[-1:] for ids in rows])
+            logits_2V = self.next_padded_logits(newest, [len(ids) - 1 for ids in rows], cache)
+            expected_2V = torch.stack([self.logits(torch.tensor([ids]))[0, -1] for ids in rows])
+        except PROBE_ERRORS:
+            return False
+        return cache.num_pairs == len(self.architecture.blocks) and agrees(logits_2V, expected_2V, self.dtype)
+
     def capture(self, layer: int, input_ids_BT: Tensor) -> MlpActivations:
         """Input and output of a layer's MLP on B x T tokens. Later layers are not computed."""
         return self.capture_layers([layer], input_ids_BT)[layer]
@@ -240,11 +296,9 @@ class LanguageModel:
             with self.replace_mlps({layer: lambda _x, mlp: mlp().repeat(2, 1, 1)}):
                 try:
                     logits_RTV = self.logits(ids_1T)
-                except (RuntimeError, ValueError):
+                except PROBE_ERRORS:
                     logits_RTV = expected_TV.unsqueeze(0)
-            self._can_split_row[layer] = len(logits_RTV) == 2 and all(
-                torch.allclose(logits_TV, expected_TV, rtol=1e-3, atol=1e-2) for logits_TV in logits_RTV
-            )
+            self._can_split_row[layer] = agrees(logits_RTV, expected_TV.expand(2, -1, -1), self.dtype)
         return self._can_split_row[layer]
 
     @torch.no_grad()
@@ -260,11 +314,9 @@ class LanguageModel:
             with shared_prefix(self.architecture.blocks, layer, text_of_B):
                 try:
                     logits_3V = self._last_logits(ids_2T, mask_2T)
-                except (RuntimeError, ValueError):
+                except PROBE_ERRORS:
                     logits_3V = expected_3V[:0]
-            self._can_share_prefix[layer] = logits_3V.shape == expected_3V.shape and torch.allclose(
-                logits_3V, expected_3V, rtol=1e-3, atol=1e-2
-            )
+            self._can_share_prefix[layer] = agrees(logits_3V, expected_3V, self.dtype)
         return self._can_share_prefix[layer]
 
     def _last_logits(self, input_ids_BT: Tensor, mask_BT: Tensor) -> Tensor:

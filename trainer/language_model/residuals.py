@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from mxd.trainer.language_model.mlp_hooks import replace_forward
+from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, agrees, replace_forward
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
@@ -91,13 +91,14 @@ class Residuals:
             ids_2T = torch.tensor([[1, 2, 3], [3, 1, 1]], device=model.device)
             expected_2TV = model.logits(ids_2T)
             try:
-                with start_at(model.architecture.blocks, layer, residual_at(model, layer, ids_2T)):
+                hidden_2TW = residual_at(model, layer, ids_2T)
+                with start_at(model.architecture.blocks, layer, hidden_2TW):
                     actual_2TV = model.logits(ids_2T)
-            except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
-                actual_2TV = expected_2TV[:0]
-            self._can_continue[layer] = actual_2TV.shape == expected_2TV.shape and torch.allclose(
-                actual_2TV, expected_2TV, rtol=1e-3, atol=1e-2
-            )
+            except PROBE_ERRORS:
+                hidden_2TW, actual_2TV = expected_2TV, expected_2TV[:0]
+            # Some architectures have several residual streams, so that rows are not the first dimension.
+            has_rows = hidden_2TW.shape[:-1] == ids_2T.shape
+            self._can_continue[layer] = has_rows and agrees(actual_2TV, expected_2TV, model.dtype)
         return self._can_continue[layer]
 
     def has(self, layer: int, first: int, count: int) -> bool:

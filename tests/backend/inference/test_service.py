@@ -27,9 +27,9 @@ from mxd.backend.settings import Settings
 from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.inference.generation import RowBatch, SequenceState
-from mxd.trainer.inference.kv_cache import GrowableLayer
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
+from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run

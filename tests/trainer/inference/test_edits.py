@@ -121,7 +121,7 @@ def test_rows_with_different_layers_and_plans_are_independent() -> None:
         )
     assert torch.equal(output[3], x_BTI[3].cos())
     x_RI = x_BTI[[2, 0], -1]
-    actual = together.last_experts([2, 0])
+    actual = together.experts_at([(2, -1), (0, -1)])
     for experts, expected in zip(actual, routed_experts(one, one.dense_output(x_RI), one.route(x_RI)), strict=True):
         assert [it.expert for it in experts] == [it.expert for it in expected]
         assert [it.share for it in experts] == pytest.approx([it.share for it in expected])

@@ -14,7 +14,7 @@ from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import tiny_language_model
+from tests.helpers.language_models import OTHER_CACHES, tiny_language_model
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
 from tests.trainer.inference.test_steering import make_run
@@ -71,13 +71,49 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
     return actual
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt", "gemma2", "falcon"])
+@pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "opt", "gemma2", "falcon", *OTHER_CACHES])
 @pytest.mark.parametrize("apart", [1, 3])
 def test_batched_equals_alone(world: World, family: str, apart: int) -> None:
     language_model, run = tiny_language_model(family), make_run(world)
     alone = [list(steer(language_model, run, config)) for config in requests()]
     for actual, expected in zip(together(language_model, run, requests(), apart), alone, strict=True):
         assert sorted(tokens(actual)) == sorted(tokens(expected))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "falcon", *OTHER_CACHES])
+def test_steered_tokens_equal_those_of_a_hook_without_a_cache(world: World, family: str) -> None:
+    """The right tokens: plain transformers on the whole text in every step, with a hook on the MLP."""
+    language_model, run = tiny_language_model(family), make_run(world)
+    assert language_model.can_grow_cache == (family not in OTHER_CACHES)
+    prompt = "the old fox sat and sang to the red dog"
+    sampling = Sampling(max_tokens=12, temperature=0.0, repetition_penalty=1.0)
+    config = SteeringConfig(prompt=prompt, edits=(Edit(expert=3, mode="add", strength=8),), sampling=sampling)
+    steered = [
+        step
+        for step in steer(language_model, run, config)
+        if isinstance(step, TokenEvent) and step.variant == "steered"
+    ]
+    row_O = run.layer.table[3]
+    tokenizer, layer = language_model.tokenizer, run.layer
+    ids = [tokenizer.eos_token_id, *tokenizer(prompt)["input_ids"]]
+
+    def hook(_module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
+        x_TI = inputs[0].reshape(-1, 16)
+        # The expert's coefficient grows by 8 units of 1: its output is (a C - m) * (z D + d), of which a C is linear.
+        return output + 8 * (row_O * layer.dense_output(x_TI)).reshape(output.shape)
+
+    block = language_model.architecture.block(run.config.layer)
+    mlp = getattr(block, language_model.architecture.mlp_names(run.config.layer)[1])
+    handle = mlp.register_forward_hook(hook)
+    try:
+        for step in steered:
+            with torch.no_grad():
+                log_p_V = language_model.module(torch.tensor([ids]), use_cache=False).logits[0, -1].log_softmax(-1)
+            assert step.id == int(log_p_V.argmax())
+            ids.append(step.id)
+    finally:
+        handle.remove()
+    assert len(steered) > 3
 
 
 def test_a_leaving_row_does_not_change_the_others(world: World) -> None:

@@ -66,7 +66,7 @@ def test_blocks_that_cannot_share_a_prefix_are_detected(world: World) -> None:
 def test_blocks_before_the_first_edit_compute_each_text_once(world: World) -> None:
     language_model, run = tiny_language_model(), make_run(world)  # of block 1
     rows: list[list[int]] = [[] for _ in language_model.architecture.blocks]
-    assert language_model.can_share_prefix(1)  # found out before anybody counts
+    assert language_model.can_grow_cache and language_model.can_share_prefix(1)  # found out before anybody counts
     for block, seen in zip(language_model.architecture.blocks, rows, strict=True):
         block.input_layernorm.register_forward_pre_hook(partial(count, seen))  # type: ignore[union-attr]
     steps = list(steer(language_model, run, config("the old fox", EDITS, 12, seed=2)))

@@ -74,6 +74,11 @@ class GrowableCache(DynamicCache):
         super().__init__()
         self.layer_class_to_replicate = GrowableLayer
 
+    @property
+    def num_pairs(self) -> int:
+        """Number of blocks with keys and values of their own."""
+        return len(self._growable())
+
     def truncate(self, length: int) -> None:
         """Keep only the first ``length`` tokens, in the blocks that have more."""
         for layer in self._growable():
