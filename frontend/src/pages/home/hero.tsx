@@ -190,10 +190,10 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
   const links = pageLinks(run);
   return (
     <section className="hero" aria-label="Steering a text">
+      <h1>
+        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts {title}. Move the slider.
+      </h1>
       <div className="hero-side">
-        <h1>
-          {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts {title}. Move the slider.
-        </h1>
         {edits.map(({ expert }) => (
           <ExpertCard key={expert} run={run} expert={expert} />
         ))}
