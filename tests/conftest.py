@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
+import mxd.trainer.experimental  # registers its methods, as the programs do  # noqa: F401
 from tests.helpers.fuzzing import WANTED
 from tests.helpers.scheduling import ByFile
 from tests.helpers.servers.postgresql import Server, postgresql

@@ -19,6 +19,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from starlette.routing import Match
 
+import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.docs_page import docs_page
 from mxd.backend.api.middleware.authentication import Authenticator, AuthMiddleware

@@ -26,7 +26,7 @@ def _plan_lines(plan: TrainPlan) -> Iterator[str]:
     for layer in plan.layers:
         yield (
             f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
-            f"{layer.gate} gate, {_short(layer.parameters)} parameters, "
+            f"{_short(layer.parameters)} parameters, "
             f"{_short(layer.step_flops_per_token)}FLOP per token"
         )
     yield "memory"

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.cli.console import Interrupted
 from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.trainer.errors import SilentError, UserError, is_out_of_memory

@@ -28,7 +28,6 @@ SHORT = {
     "method": "",
     "num_experts": "n",
     "k": "k",
-    "gate": "",
     "init": "",
     "learning_rate": "lr",
     "seed": "s",
@@ -43,8 +42,8 @@ def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def sweep_values(config: TrainConfig) -> dict[str, Any]:
     """Return the values of one config that a sweep may vary."""
-    flat = {**config.gate.model_dump(), **config.optimizer.model_dump(), **config.model_dump()}
-    return {**{name: flat[name] for name in SHORT}, "gate": config.gate.gate}
+    flat = {**config.optimizer.model_dump(), **config.model_dump()}
+    return {name: flat[name] for name in SHORT}
 
 
 def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:

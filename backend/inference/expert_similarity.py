@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from mxd.backend.inference.closest import Closest, closest
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.gates.base import ExpertSelection
+from mxd.trainer.layers.gate import ExpertSelection
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
 
@@ -77,7 +77,7 @@ class ExpertSimilarity:
         return Plane(x, y, by, min(float(explained), 1.0))
 
     def _rows(self, by: By) -> Callable[[ExpertSelection], Tensor]:
-        """Function that returns the directions of some experts; not every gate stores them all together."""
+        """Function that returns the directions of some experts."""
         layer = self._run.layer
         if by == "gate":
             return layer.gate.rows

@@ -11,8 +11,6 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoIndexError, RunNotFoundError
 from mxd.backend.schemas import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
-from mxd.trainer.config import Method
-from mxd.trainer.config.gates import GateConfig, resolve_gate
 from mxd.trainer.config.methods import Mixing, method_traits
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
@@ -217,13 +215,12 @@ def _summary(
         language_model=run.language_model,
         language_model_name=display_name(run.language_model),
         layer=run.layer,
-        method=cast(Method, run.method),
+        method=run.method,
         activation=run.activation,
         num_experts=run.num_experts,
         k=run.k,
         min_k=cast(int | None, run.config.get("min_k")),
         has_top_k=method_traits(run.method).has_top_k,
-        gate=gate_of(run),
         mixing=mixing_of(run),
         hidden_width=run.hidden_width,
         parameters=run.parameters,
@@ -243,12 +240,6 @@ def _summary(
         held_out=evaluated.held_out,
         evaluated_k=evaluated.ks,
     )
-
-
-def gate_of(run: RunRecord) -> str:
-    """Describe a run's gate."""
-    gate = GateConfig.model_validate(run.config.get("gate", {}))
-    return resolve_gate(gate, run.num_experts, run.k).describe()
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:

@@ -84,8 +84,6 @@ class RunSummary(Schema):
     """Smallest K of Matryoshka training; null if trained with one K."""
     has_top_k: bool
     """True if a smaller K can be chosen for routing and steering."""
-    gate: str
-    """Kind of gate, with its number of groups if it has groups."""
     mixing: Mixing | None
     """Mixing of an MxD: the paper's exact form, which can become constant, or centred. Null for other methods."""
     hidden_width: int

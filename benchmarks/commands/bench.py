@@ -12,7 +12,6 @@ from benchmarks.commands.bench_browse import BenchBrowse, BenchLoad, tokenizer_f
 from benchmarks.commands.bench_busy import BenchBusy
 from benchmarks.commands.bench_crowd import BenchCrowd
 from benchmarks.commands.bench_evaluate import BenchEvaluate
-from benchmarks.commands.bench_gates import BenchGates
 from benchmarks.commands.bench_gpu import BenchGpu
 from benchmarks.commands.bench_large import BenchLarge
 from benchmarks.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
@@ -164,7 +163,6 @@ class BenchIndex(_BenchPipeline):
 BENCHMARKS: Mapping[str, type[Command]] = {
     "layer": BenchLayer,
     "train": BenchTrain,
-    "gates": BenchGates,
     "large": BenchLarge,
     "gpu": BenchGpu,
     "peers": BenchPeers,

@@ -14,6 +14,7 @@ from sqlalchemy import Engine, create_engine, inspect
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
+import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.database.demo import unpacked_database, writable_demo
 from mxd.backend.queries.automatic_labels import shown_labels

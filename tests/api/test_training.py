@@ -131,9 +131,9 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, keywords: dict[str, Any], 
 
 def test_nested_configs_can_be_flat_or_complete() -> None:
     base = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
-    flat = TrainConfig.from_keywords(base, {"learning_rate": 0.5, "gate": "two-level", "context_length": 64})
-    whole = TrainConfig.from_keywords(base, {"optimizer": {"learning_rate": 0.5}, "gate": {"gate": "two-level"}})
-    assert (flat.optimizer, flat.gate) == (whole.optimizer, whole.gate)
+    flat = TrainConfig.from_keywords(base, {"learning_rate": 0.5, "k_spread": 0.5, "context_length": 64})
+    whole = TrainConfig.from_keywords(base, {"optimizer": {"learning_rate": 0.5}, "regularization": {"k_spread": 0.5}})
+    assert (flat.optimizer, flat.regularization) == (whole.optimizer, whole.regularization)
     assert flat.text.context_length == 64
 
 

@@ -22,9 +22,7 @@ METHODS = (
     "transcoder",
     "skip-transcoder",
     "autoencoder",
-    "relu-mxd --num-experts 8 --k 8",
     "batch-topk-mxd",
-    "jumprelu-mxd",
     "molt --rank 4",
 )
 OPTIONS = {

@@ -5,10 +5,8 @@ from __future__ import annotations
 import torch
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig, Method
-from mxd.trainer.config.gates import FLAT, GateConfig
 from mxd.trainer.config.methods import Mixing, method_traits
 from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.gates import FlatGate
 from mxd.trainer.layers.registry import build_layer
 
 
@@ -19,7 +17,6 @@ def random_layer(
     num_experts: int = 33,
     k: int = 5,
     seed: int = 0,
-    gate: GateConfig = FLAT,
     mixing: Mixing = "paper",
 ) -> SparseLayer:
     """A layer with random parameters, the decoder included."""
@@ -31,7 +28,6 @@ def random_layer(
         k=k,
         activation=activation,
         encoder=encoder,
-        gate=gate,
         mixing=mixing,
     )
     return _random(config, seed)
@@ -59,9 +55,3 @@ def _random(config: LayerConfig, seed: int) -> SparseLayer:
     for parameter in layer.parameters():
         parameter.data.normal_(0, 0.5, generator=generator)
     return layer
-
-
-def flat_gate(layer: SparseLayer) -> FlatGate:
-    """Return the layer's gate, which must be flat."""
-    assert isinstance(layer.gate, FlatGate)
-    return layer.gate

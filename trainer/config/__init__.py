@@ -12,7 +12,6 @@ from mxd.trainer.config.analysis import (
 )
 from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.conditions import Scope
-from mxd.trainer.config.gates import GateConfig
 from mxd.trainer.config.generation import (
     DoseConfig,
     Edit,
@@ -23,7 +22,7 @@ from mxd.trainer.config.generation import (
     Strength,
 )
 from mxd.trainer.config.layer import LayerConfig
-from mxd.trainer.config.methods import Activation, Encoder, ImportedMethod, Method, TrainableMethod
+from mxd.trainer.config.methods import Activation, Encoder, Method
 from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.config.training import (
     Dtype,
@@ -53,9 +52,7 @@ __all__ = [
     "EditMode",
     "Encoder",
     "EvaluateConfig",
-    "GateConfig",
     "ImportFormat",
-    "ImportedMethod",
     "IndexConfig",
     "Init",
     "LayerConfig",
@@ -76,6 +73,5 @@ __all__ = [
     "Strength",
     "TextConfig",
     "TrainConfig",
-    "TrainableMethod",
     "parse_count",
 ]

@@ -12,6 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.suggestions import suggest
 
+FLAT_GATE = {"gate": "flat", "groups": None, "top_groups": None}
+"""Gate of a saved run or layer. Other gates were removed."""
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d{1,16}(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 
@@ -20,6 +22,23 @@ def parse_count(value: object) -> object:
     """Parse ``20M``, ``1.5b`` or ``250k`` as a whole number; return anything else unchanged for pydantic to check."""
     match = _COUNT.match(value.strip()) if isinstance(value, str) else None
     return round(float(match[1]) * _SUFFIXES[match[2].lower()]) if match else value
+
+
+def without_retired(values: Any, retired: Mapping[str, Any]) -> Any:
+    """Leave out the settings of removed features, which files of earlier versions have.
+
+    Args:
+        retired: setting -> its value when the feature is off.
+
+    Raises:
+        ValueError: the feature is on.
+    """
+    if not isinstance(values, Mapping):
+        return values
+    for name, off in retired.items():
+        if values.get(name, off) != off:
+            raise ValueError(f"{name} is {values[name]!r}, which this version cannot read. It reads {off!r} only.")
+    return {name: value for name, value in values.items() if name not in retired}
 
 
 Size = Annotated[int, Field(gt=0, lt=2**28)]

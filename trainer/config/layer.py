@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from mxd.trainer.config.base import Config, Size
-from mxd.trainer.config.gates import GateConfig
+from typing import Any
+
+from pydantic import model_validator
+
+from mxd.trainer.config.base import FLAT_GATE, Config, Size, without_retired
 from mxd.trainer.config.methods import Activation, Encoder, Method, Mixing
 
 
@@ -21,7 +24,7 @@ class LayerConfig(Config):
     num_experts: Size
     """Number of experts N."""
     k: Size
-    """Largest number of active experts per token, K; the mean number for a batch-topk-mxd or jumprelu-mxd."""
+    """Largest number of active experts per token, K; the mean number for a batch-topk-mxd."""
     activation: Activation
     """Activation function of the encoder. gelu_tanh is the tanh approximation of GELU; silu is also known as Swish."""
     encoder: Encoder
@@ -32,5 +35,8 @@ class LayerConfig(Config):
     """Rank of the experts; for a molt, the largest rank. None if the method has no rank."""
     min_k: Size | None = None
     """Smallest K that the layer was trained for (Matryoshka-K). None if it was trained with K only."""
-    gate: GateConfig = GateConfig()
-    """Kind of gate."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_retired(cls, values: Any) -> Any:
+        return without_retired(values, {"gate": FLAT_GATE})

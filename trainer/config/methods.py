@@ -1,28 +1,23 @@
-"""Training methods, and facts about them that are needed where no layer is built."""
+"""Training methods: an open registry of facts that are needed where no layer is built.
+
+The methods of the core are registered here, and their classes in ``mxd.trainer.layers.registry``. Others register
+themselves with ``register_method`` when their module is imported.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
-from typing import Literal, get_args
+from typing import Annotated, Literal
 
-TrainableMethod = Literal[
-    "mxd",
-    "transcoder",
-    "skip-transcoder",
-    "autoencoder",
-    "relu-mxd",
-    "batch-topk-mxd",
-    "jumprelu-mxd",
-    "molt",
-]
-ExperimentalMethod = Literal["low-rank-mxd", "tensor-ring-mxd", "hidden-mxd"]
-ImportedMethod = Literal["jumprelu-transcoder", "jumprelu-skip-transcoder"]
-Method = Literal[TrainableMethod, ExperimentalMethod, ImportedMethod]
+from pydantic import AfterValidator
+
+from mxd.trainer.utils.suggestions import suggest
+
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]
 Mixing = Literal["paper", "centred"]
+Status = Literal["core", "experimental", "imported"]
 
 MOLT_LEVELS = tuple(level for level in range(5) for _ in range(2**level))
 """How often the largest rank is halved, for each transform in a cycle of 31."""
@@ -46,16 +41,18 @@ class MethodTraits:
 
     summary: str
     """Noun phrase for model cards."""
+    status: Status = "core"
+    """core: ``mxd train`` trains it. experimental: ``mxd lab train`` does. imported: it is only read from files."""
     has_top_k: bool = True
     """True if the gate keeps the K largest scores of each token, so that a smaller K can be requested."""
-    routes_all_experts: bool = False
-    """True if a routing has one column per expert."""
     initializes_from_examples: bool = False
     """True if experts are initialised from example tokens by default."""
     mixing: Mixing = "paper"
     """Default mixing. Centred: the median of a C is subtracted, so that no constant mixing can replace the MLP."""
     trains_on_whole_steps: bool = False
     """True if the loss or the gate is not a mean over tokens, so that several processes would train another layer."""
+    mixes_hidden: bool = False
+    """True for an MxD whose experts scale hidden units, of an encoder without an activation function."""
     rank: RankTraits | None = None
     """Rank of the experts; None if the method has no rank setting."""
     module: str = ""
@@ -74,7 +71,6 @@ _TRAITS: dict[str, MethodTraits] = {
     "transcoder": MethodTraits("a TopK transcoder", initializes_from_examples=True),
     "skip-transcoder": MethodTraits("a TopK skip transcoder", initializes_from_examples=True),
     "autoencoder": MethodTraits("a TopK autoencoder of the MLP's output", initializes_from_examples=True),
-    "relu-mxd": MethodTraits("an MxD without a top-k", has_top_k=False, routes_all_experts=True),
     "batch-topk-mxd": MethodTraits(
         "an MxD with K active experts on average (BatchTopK, arXiv 2412.06410)",
         has_top_k=False,
@@ -82,38 +78,47 @@ _TRAITS: dict[str, MethodTraits] = {
         mixing="centred",
         trains_on_whole_steps=True,
     ),
-    "jumprelu-mxd": MethodTraits(
-        "an MxD with a learned threshold per expert (JumpReLU, arXiv 2407.14435)",
-        has_top_k=False,
-        routes_all_experts=True,
-        initializes_from_examples=True,
-        trains_on_whole_steps=True,
-    ),
     "molt": MethodTraits(
         "a mixture of low-rank transforms (MOLT)",
         rank=RankTraits(lambda width: max(1, width // 2), lambda count, rank: sum(transform_ranks(count, rank))),
     ),
-    "jumprelu-transcoder": MethodTraits("a transcoder with a threshold per feature (JumpReLU)", has_top_k=False),
+    "relu-mxd": MethodTraits("an MxD without a top-k", "imported", has_top_k=False),
+    "jumprelu-transcoder": MethodTraits(
+        "a transcoder with a threshold per feature (JumpReLU)", "imported", has_top_k=False
+    ),
     "jumprelu-skip-transcoder": MethodTraits(
-        "a skip transcoder with a threshold per feature (JumpReLU)", has_top_k=False
+        "a skip transcoder with a threshold per feature (JumpReLU)", "imported", has_top_k=False
     ),
 }
 
 
-def register_method(method: ExperimentalMethod, traits: MethodTraits) -> None:
+def register_method(method: str, traits: MethodTraits) -> None:
     """Make a method available that is defined outside the core."""
     _TRAITS[method] = traits
 
 
+def methods(*statuses: Status) -> tuple[str, ...]:
+    """Names of the registered methods with one of some statuses, in the order of the statuses."""
+    return tuple(name for status in statuses for name, traits in _TRAITS.items() if traits.status == status)
+
+
 def method_traits(method: str) -> MethodTraits:
-    """Facts about a method; loads the experimental methods if the method is one of them.
+    """Facts about a method.
 
     Raises:
         KeyError: there is no such method.
     """
-    if method not in _TRAITS and method in get_args(ExperimentalMethod):
-        import_module("mxd.trainer.experimental")
     return _TRAITS[method]
+
+
+def _check_known(method: str) -> str:
+    if method not in _TRAITS:
+        raise ValueError(f"Unknown method.{suggest(method, _TRAITS)} Known methods: {', '.join(_TRAITS)}.")
+    return method
+
+
+Method = Annotated[str, AfterValidator(_check_known)]
+"""Name of a registered method."""
 
 
 def max_active(method: Method, k: int) -> int:

@@ -6,14 +6,12 @@ The docstring of a field is its documentation and its ``--help`` text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
-from mxd.trainer.config.gates import GateConfig
-from mxd.trainer.config.methods import ImportedMethod, Method
+from mxd.trainer.config.base import FLAT_GATE, Config, Count, RunName, Size, parse_count, without_retired
+from mxd.trainer.config.methods import Method, method_traits
 from mxd.trainer.config.privacy import ProtectConfig
 
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
@@ -151,8 +149,7 @@ class TrainConfig(Config):
     """Number of experts N. Default: as many as match the parameters of a transcoder with 32 features per input
     value."""
     k: Size = 32
-    """Maximum number of active experts per token, K. Default: 32. For batch-topk-mxd and jumprelu-mxd it is an
-    average; relu-mxd has no limit."""
+    """Maximum number of active experts per token, K. Default: 32. For batch-topk-mxd it is an average."""
     rank: Size | None = None
     """Rank of low-rank experts; for a molt, the largest rank. Default for a molt: half the MLP's output width."""
     min_k: Size | None = None
@@ -162,8 +159,6 @@ class TrainConfig(Config):
     """Mixing of an MxD. centred: the median of aC over the training tokens is subtracted, so that no constant mixing
     can replace the MLP. paper: aC as in the paper; training may then make the routing useless. Default: auto, which is
     centred if the method supports it."""
-    gate: GateConfig = GateConfig()
-    """Kind of gate."""
     init: Init = "auto"
     """Initialisation. examples: each expert starts as one example token, with its gate at the input and its output at
     the MLP's output. random: as torch's Linear, with a zero decoder, as in the paper. Default: auto, which is examples
@@ -193,13 +188,13 @@ class TrainConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _store_optimizer(cls, values: Any) -> Any:
-        return _with_optimizer(values, default_optimizer)
+        return _with_optimizer(without_retired(values, {"gate": FLAT_GATE}), default_optimizer)
 
     @model_validator(mode="after")
     def _is_trainable(self) -> Self:
         if self.origin is None and self.tokens == 0:
             raise ValueError("tokens must be greater than 0.")
-        if self.origin is None and self.method in get_args(ImportedMethod):
+        if self.origin is None and method_traits(self.method).status == "imported":
             raise ValueError(f"A {self.method} can be imported but not trained. Choose another --method.")
         return self
 
@@ -209,16 +204,22 @@ class TrainConfig(Config):
         return self.seed if self.data_seed is None else self.data_seed
 
 
+_EXTENDED: dict[str, type[TrainConfig]] = {}
+
+
+def register_settings(field: str, config: type[TrainConfig]) -> None:
+    """Make runs readable whose settings have a field that only ``config`` has."""
+    _EXTENDED[field] = config
+
+
 def parse_train_config(values: object) -> TrainConfig:
-    """Validate the saved settings of a run; loads the experimental settings if the run has any.
+    """Validate the saved settings of a run, with the class that was registered for them.
 
     Raises:
         ValueError: the settings are invalid.
     """
-    if isinstance(values, Mapping) and "experimental" in values:
-        config: TrainConfig = import_module("mxd.trainer.experimental").ExperimentalTrainConfig.model_validate(values)
-        return config
-    return TrainConfig.model_validate(values)
+    fields = [field for field in _EXTENDED if isinstance(values, Mapping) and field in values]
+    return (_EXTENDED[fields[0]] if fields else TrainConfig).model_validate(values)
 
 
 PLACE = "{run}"

@@ -23,7 +23,7 @@ DOMINANT_LOSS_RECOVERED = 0.5
 """Loss recovered by the always-on experts alone above which they raise an alarm."""
 LARGE_K_ERROR = 0.1
 """Relative difference between the mean number of active experts and K that is a warning."""
-MEAN_K_METHODS = ("batch-topk-mxd", "jumprelu-mxd")
+MEAN_K_METHODS = ("batch-topk-mxd",)
 """Methods whose K is a target for the mean over tokens."""
 CONSTANT_MIXING_VARIATION = 0.05
 """Variation of the mixing vector below which it is nearly constant."""

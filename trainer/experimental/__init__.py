@@ -1,7 +1,7 @@
-"""Experimental methods: kept reproducible, but not part of the core.
+"""Experimental methods and settings: kept reproducible, but not part of the core, which does not name them.
 
-``EXPERIMENTAL_METHODS`` lists the methods, ``ExperimentalTrainConfig`` their extra settings. Core modules never import
-this package. It is loaded by ``mxd lab`` and, by name, when a saved run needs it.
+Importing this package registers them. The programs do so at their start: ``mxd.backend`` and ``mxd.api``. The modules
+with the layers are imported when a layer is built.
 """
 
 from __future__ import annotations
@@ -12,28 +12,31 @@ from typing import Annotated
 from pydantic import Field
 
 from mxd.trainer.config import Config, TrainConfig
-from mxd.trainer.config.methods import ExperimentalMethod, MethodTraits, RankTraits, register_method
+from mxd.trainer.config.methods import MethodTraits, RankTraits, register_method
+from mxd.trainer.config.training import register_settings
 
-EXPERIMENTAL_METHODS: dict[ExperimentalMethod, MethodTraits] = {
+METHODS = {
     "low-rank-mxd": MethodTraits(
         "a mixture of low-rank experts (muMoE in CP form, arXiv 2402.12550)",
+        "experimental",
         rank=RankTraits(lambda width: max(1, width // 4), lambda _count, rank: rank),
         module="mxd.trainer.experimental.low_rank",
     ),
     "tensor-ring-mxd": MethodTraits(
         "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
+        "experimental",
         rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
         module="mxd.trainer.experimental.tensor_ring",
     ),
     "hidden-mxd": MethodTraits(
         "an MxD that mixes hidden units (EleutherAI's clt-training)",
+        "experimental",
         mixing="centred",
+        mixes_hidden=True,
         module="mxd.trainer.experimental.hidden",
     ),
 }
-"""Facts about each experimental method."""
-
-for _method, _traits in EXPERIMENTAL_METHODS.items():
+for _method, _traits in METHODS.items():
     register_method(_method, _traits)
 
 
@@ -51,4 +54,4 @@ class ExperimentalTrainConfig(TrainConfig):
     experimental: ExperimentalConfig = ExperimentalConfig()
 
 
-__all__ = ["EXPERIMENTAL_METHODS", "ExperimentalConfig", "ExperimentalTrainConfig"]
+register_settings("experimental", ExperimentalTrainConfig)

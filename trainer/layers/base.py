@@ -20,11 +20,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.gates import GateForm
 from mxd.trainer.config.methods import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
-from mxd.trainer.layers.gates import FlatGate, Gate, build_gate
+from mxd.trainer.layers.gate import Gate
 from mxd.trainer.layers.ops import mix
 from mxd.trainer.layers.ops.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
@@ -64,20 +63,16 @@ class SparseLayer(nn.Module, ABC):
     """True if each output depends on one entry of the mixing only, and linearly."""
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias")
     """Names of the parameters with one row per expert; empty if the experts cannot be sharded over processes."""
-    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat", "product-key", "two-level"})
-    """Supported kinds of gate."""
     gate: Gate
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__()
         if config.k > config.num_experts:
             raise UserError(f"k={config.k} exceeds the number of experts, {config.num_experts}. Lower --k.")
-        if config.gate.gate not in self.gates:
-            raise UserError(f"Gate not supported by {self.method}: {config.gate.gate}. Use --gate flat.")
         self.config = config
         self.shards: Shards | None = None
         self._at_k: dict[int, SparseLayer] = {}
-        self.gate = build_gate(config.gate, config.input_width, config.num_experts, config.k)
+        self.gate = Gate(config.input_width, config.num_experts)
 
     @torch.inference_mode(mode=False)  # weights that moved in inference mode could never be in a backward pass again
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -97,7 +92,6 @@ class SparseLayer(nn.Module, ABC):
         """Select the experts of each token, largest gate activation first."""
         if self.shards is None:
             return Routing(*self.gate.choose(x_TI, self.config.k))
-        assert isinstance(self.gate, FlatGate)
         return Routing(*sharded_gate(x_TI, self.gate.weight, self.gate.bias, self.config.k, self.shards))
 
     def at_k(self, k: int) -> SparseLayer:
@@ -128,12 +122,10 @@ class SparseLayer(nn.Module, ABC):
         """Keep only this process's slice of the experts. ``route`` and ``decode`` then communicate.
 
         Raises:
-            UserError: the method or its gate cannot be sharded, or there are fewer experts than processes.
+            UserError: the method cannot be sharded, or there are fewer experts than processes.
         """
         if not self.expert_tables:
             raise UserError(f"The experts of a {self.method} cannot be sharded. Omit --expert-parallel.")
-        if not isinstance(self.gate, FlatGate):
-            raise UserError("Only experts with a flat gate can be sharded. Omit --expert-parallel, or use --gate flat.")
         if shards.world_size > self.config.num_experts:
             raise UserError(f"{self.config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
         for name in self.expert_tables:

@@ -14,14 +14,8 @@ from mxd.trainer.layers.files import WEIGHTS_FILE, read_layer_config
 from mxd.trainer.layers.mxd import GluMxD, MlpMxD
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
 from mxd.trainer.layers.variants.batch_topk import GluBatchTopK, MlpBatchTopK
-from mxd.trainer.layers.variants.jumprelu import (
-    GluJumpReluMxD,
-    JumpReluSkipTranscoder,
-    JumpReluTranscoder,
-    MlpJumpReluMxD,
-)
+from mxd.trainer.layers.variants.dense_gate import GluReluMxD, JumpReluSkipTranscoder, JumpReluTranscoder, MlpReluMxD
 from mxd.trainer.layers.variants.molt import Molt
-from mxd.trainer.layers.variants.relu import GluReluMxD, MlpReluMxD
 
 _CLASSES: dict[Method, dict[str, type[SparseLayer]]] = {}
 
@@ -34,7 +28,6 @@ def register_layers(method: Method, mlp: type[SparseLayer], glu: type[SparseLaye
 register_layers("mxd", MlpMxD, GluMxD)
 register_layers("relu-mxd", MlpReluMxD, GluReluMxD)
 register_layers("batch-topk-mxd", MlpBatchTopK, GluBatchTopK)
-register_layers("jumprelu-mxd", MlpJumpReluMxD, GluJumpReluMxD)
 register_layers("transcoder", Transcoder)
 register_layers("skip-transcoder", SkipTranscoder)
 register_layers("autoencoder", Autoencoder)

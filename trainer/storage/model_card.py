@@ -14,7 +14,7 @@ MIXINGS: Mapping[Mixing, str] = {
 }
 """Mixing of an MxD, for the card."""
 WITH_CONSTANT = "a C plus a learned constant, which may replace the routing, so check the routing share"
-"""Mixing of a hidden-mxd that is not centred."""
+"""Mixing of an MxD that mixes hidden units and is not centred."""
 
 
 def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures: Mapping[str, str]) -> str:
@@ -56,7 +56,7 @@ def _mixture_facts(layer: LayerConfig) -> dict[str, str]:
     if not layer.method.endswith("mxd"):
         return {}
     hidden = {"hidden width H": f"{layer.hidden_width:,}"}
-    if layer.method == "hidden-mxd":
+    if method_traits(layer.method).mixes_hidden:
         return {"mixing": WITH_CONSTANT if layer.mixing == "paper" else MIXINGS["centred"], **hidden}
     return {"mixing": MIXINGS[layer.mixing], **hidden, "activation": f"{layer.activation} ({layer.encoder})"}
 
@@ -68,7 +68,6 @@ def _facts(config: TrainConfig, layer: LayerConfig) -> dict[str, str]:
         "method": config.method,
         "experts N": f"{layer.num_experts:,}",
         "active K": f"{layer.k:,}" if layer.min_k is None else f"{layer.min_k:,} to {layer.k:,}",
-        "gate": layer.gate.describe(),
         **_mixture_facts(layer),
         "training tokens": f"{config.tokens:,}" if config.tokens else "not stated",
         "dataset": config.text.dataset,

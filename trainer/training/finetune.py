@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +22,8 @@ from sqlalchemy import Engine
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.config import ImportedMethod, RegularizationConfig, TrainConfig
+from mxd.trainer.config import RegularizationConfig, TrainConfig
+from mxd.trainer.config.methods import method_traits
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import BatchPlan
 from mxd.trainer.data.sequences import check_text_length, sequences
@@ -195,7 +196,7 @@ def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: FinetuneCo
 def _check_trainable(runs: Sequence[Run]) -> None:
     check_compatible_runs(runs)
     for run in runs:
-        if run.config.method in get_args(ImportedMethod):
+        if method_traits(run.config.method).status == "imported":
             raise UserError(
                 f"Run '{run.name}' is an imported {run.config.method}, which cannot be trained. Leave it out."
             )

@@ -89,7 +89,7 @@ def _initialize_from_examples(
     if len(table_NO) > len(x_TI):
         noise_NI = torch.randn(directions_NI.shape, generator=_generator(config)).to(directions_NI)
         directions_NI = F.normalize(directions_NI + GATE_NOISE * F.normalize(noise_NI, dim=1), dim=1)
-    example_N = example_N[layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)]
+    layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
     if isinstance(layer, MxD) and layer.config.mixing == "centred":

@@ -15,13 +15,11 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, OptimizerConfig, RegularizationConfig, TrainConfig
-from mxd.trainer.config.gates import resolve_gate
 from mxd.trainer.config.methods import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
-from mxd.trainer.layers.gates.flat import FlatGate
 from mxd.trainer.layers.metrics import (
     ExpertRanks,
     active_counts,
@@ -199,8 +197,8 @@ class LayerTrainer:
             return self._train_step(batch)
 
     def _products(self) -> AbstractContextManager[object]:
-        """Precision of a forward pass. Sparse gates and sharded experts are always in float32."""
-        if not isinstance(self.layer.gate, FlatGate) or self.layer.shards is not None:
+        """Precision of a forward pass. Sharded experts are always in float32."""
+        if self.layer.shards is not None:
             return nullcontext()
         device = self.last_active_N.device
         precision, width = self.config.optimizer.matmul_precision, self.layer.config.input_width
@@ -399,12 +397,9 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
         rank=traits.rank and (config.rank or traits.rank.default(shape.output_width)),
         mixing=traits.mixing if config.mixing == "auto" else config.mixing,
         min_k=config.min_k,
-        gate=config.gate,
     )
     num_experts = config.num_experts or matched_num_experts(layer_config, shape.input_width)
-    k = num_experts if config.method == "relu-mxd" else config.k
-    gate = resolve_gate(config.gate, num_experts, k)
-    layer_config = layer_config.model_copy(update={"num_experts": num_experts, "k": k, "gate": gate})
+    layer_config = layer_config.model_copy(update={"num_experts": num_experts})
     with torch.device("meta"):
         check_init(build_layer(layer_config), config)
     return layer_config

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
 from mxd.backend.cli.base import FlagsOf
 from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod
+from mxd.trainer.config.methods import methods
 from mxd.trainer.experimental import ExperimentalTrainConfig
 
 if TYPE_CHECKING:
     pass
 
 CONCEPT_HEADER = ("", "AUROC", "95 %", "gain of score", "95 %", "loss increase", "over random expert", "95 %")
+METHODS = methods("core", "experimental")
 
 
 class LabTrainCommand(TrainCommand):
@@ -29,7 +30,7 @@ class LabTrainCommand(TrainCommand):
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method low-rank-mxd",
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --diversity-weight 0.01",
     )
-    methods: ClassVar = (*get_args(TrainableMethod), *get_args(ExperimentalMethod))
+    methods: ClassVar[tuple[str, ...]] = METHODS
     config_class: ClassVar[type[TrainConfig]] = ExperimentalTrainConfig
     program: ClassVar = "mxd lab train"
 
@@ -41,7 +42,7 @@ class LabTrainCommand(TrainCommand):
             positional=TRAIN_FLAGS.positional,
             several=TRAIN_FLAGS.several,
             optional=True,
-            types={"method": TrainableMethod | ExperimentalMethod},
+            types={"method": Literal[METHODS]},
         ),
     ] = Field(default_factory=dict)
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
@@ -19,7 +19,7 @@ from mxd.backend.cli.parser import validate
 from mxd.backend.cli.plan_text import format_plan
 from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
 from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
-from mxd.trainer.config.methods import ExperimentalMethod, TrainableMethod, method_traits
+from mxd.trainer.config.methods import method_traits, methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.suggestions import suggest
@@ -38,7 +38,7 @@ TRAIN_FLAGS = FlagsOf(
     positional=frozenset({"language_model"}),
     several=frozenset(SHORT),
     optional=True,
-    types={"method": TrainableMethod},
+    types={"method": Literal[methods("core")]},
 )
 
 
@@ -66,7 +66,7 @@ class TrainCommand(ModelCommand):
             "start-token",
             "data-seed",
         ),
-        "layer": ("method", "num-experts", "k", "min-k", "rank", "mixing", "gate", "groups", "top-groups"),
+        "layer": ("method", "num-experts", "k", "min-k", "rank", "mixing"),
         "optimizer": (
             "learning-rate",
             "warmup-ratio",
@@ -87,7 +87,7 @@ class TrainCommand(ModelCommand):
         "hardware": ("device", "dtype", "launch", "expert-parallel", "processes", "plan"),
     }
 
-    methods: ClassVar[tuple[str, ...]] = get_args(TrainableMethod)
+    methods: ClassVar[tuple[str, ...]] = methods("core")
     config_class: ClassVar[type[TrainConfig]] = TrainConfig
     program: ClassVar = "mxd train"
 
@@ -283,8 +283,6 @@ class TrainCommand(ModelCommand):
             flags.pop("rank", None)
         if flags.get("method", "mxd") not in top_k and top_k:
             flags.pop("min_k", None)
-        if flags.get("gate") != "two-level" and "two-level" in self._swept("gate"):
-            flags = {name: value for name, value in flags.items() if name not in ("groups", "top_groups")}
         return flags
 
     def _methods_with_rank_and_top_k(self) -> tuple[set[str], set[str]]:
@@ -300,7 +298,7 @@ class TrainCommand(ModelCommand):
             UserError: a method is unknown, or experimental and this is not ``mxd lab train``.
         """
         for method in self._swept("method"):
-            if method in get_args(ExperimentalMethod) and method not in self.methods:
+            if method in methods("experimental") and method not in self.methods:
                 raise UserError(f"Method '{method}' is experimental. Use 'mxd lab train'.")
             if method not in self.methods:
                 known = ", ".join(self.methods)

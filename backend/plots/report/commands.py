@@ -20,9 +20,9 @@ from mxd.trainer.storage.database.tables import (
 )
 
 Settings = Mapping[str, Any]
-PARTS = ("text", "optimizer", "regularization", "gate", "experimental")
+PARTS = ("text", "optimizer", "regularization", "experimental")
 """Groups of settings whose flags are not nested."""
-NO_FLAGS = ("language_model", "origin", "parents", "privacy", "numbers", "candidates", "language_model_dtype")
+NO_FLAGS = ("gate", "language_model", "origin", "parents", "privacy", "numbers", "candidates", "language_model_dtype")
 """Settings that other arguments or other commands state."""
 OF_FINE_TUNING = (
     *(

@@ -3705,11 +3705,8 @@ export interface components {
          * @description Runs of one MLP that differ only in K and seed, or one run evaluated at several K.
          */
         FrontierLine: {
-            /**
-             * Method
-             * @enum {string}
-             */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            /** Method */
+            method: string;
             /** Name */
             name: string;
             /**
@@ -4109,11 +4106,8 @@ export interface components {
             indexed: boolean;
             /** Layer */
             layer: number;
-            /**
-             * Method
-             * @enum {string}
-             */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            /** Method */
+            method: string;
             /** Name */
             name: string;
         };
@@ -5516,11 +5510,6 @@ export interface components {
              */
             evaluated_k: number[];
             /**
-             * Gate
-             * @description Kind of gate, with its number of groups if it has groups.
-             */
-            gate: string;
-            /**
              * Has Top K
              * @description True if a smaller K can be chosen for routing and steering.
              */
@@ -5555,11 +5544,8 @@ export interface components {
              * @description Index of the replaced MLP's block.
              */
             layer: number;
-            /**
-             * Method
-             * @enum {string}
-             */
-            method: "mxd" | "transcoder" | "skip-transcoder" | "autoencoder" | "relu-mxd" | "batch-topk-mxd" | "jumprelu-mxd" | "molt" | "low-rank-mxd" | "tensor-ring-mxd" | "hidden-mxd" | "jumprelu-transcoder" | "jumprelu-skip-transcoder";
+            /** Method */
+            method: string;
             /**
              * Min K
              * @description Smallest K of Matryoshka training; null if trained with one K.

@@ -20,7 +20,6 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
-from tests.helpers.layers import flat_gate
 
 
 class _Replay(TorchFunctionMode):
@@ -114,7 +113,7 @@ class FrozenGraph:
         for position, experts in enumerate(seen["indices"].tolist()):
             for expert, was in zip(experts, seen["coefficients"][position].tolist(), strict=True):
                 if was > 0:
-                    live = float(flat_gate(layer).weight[expert] @ x_1TI[0, position] + flat_gate(layer).bias[expert])
+                    live = float(layer.gate.weight[expert] @ x_1TI[0, position] + layer.gate.bias[expert])
                     value = fixed.get((run.name, position, expert), live)
                     output_TO[position] += value * (seen["hidden"][position] @ layer.expert_matrix(expert))
         return output_TO.unsqueeze(0)

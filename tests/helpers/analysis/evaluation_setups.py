@@ -9,7 +9,6 @@ from mxd.trainer.language_model.architecture import MlpShape
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import GluMxD
 from mxd.trainer.layers.registry import build_layer
-from tests.helpers.layers import flat_gate
 
 
 def config_of(shape: MlpShape, num_experts: int = 12, k: int = 1) -> LayerConfig:
@@ -37,8 +36,8 @@ def trap(language_model: LanguageModel, index: int) -> GluMxD:
         layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
         layer.encoder_gate.bias.copy_(weights.gate_bias_H)
         layer.decoder.weight.copy_(writer.weight)  # type: ignore[arg-type]
-        flat_gate(layer).weight.zero_()
-        flat_gate(layer).bias.fill_(-1.0)
-        flat_gate(layer).bias[0] = 1.0
+        layer.gate.weight.zero_()
+        layer.gate.bias.fill_(-1.0)
+        layer.gate.bias[0] = 1.0
         layer.scaling_NO[0] = 1.0
     return layer

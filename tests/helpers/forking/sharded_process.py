@@ -11,7 +11,7 @@ from mxd.trainer.layers.metrics import normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.utils.distributed import ProcessGroup, init_process_group
-from tests.helpers.layers import flat_gate, random_layer
+from tests.helpers.layers import random_layer
 
 CASES = 40
 
@@ -25,7 +25,7 @@ def check(group: ProcessGroup, case: int) -> None:
     if case % 4 == 3:
         whole = other_method(whole, ("transcoder", "skip-transcoder")[case // 4 % 2], generator)
     # Fewer than K positive scores on many tokens.
-    flat_gate(whole).bias.data -= 1.5
+    whole.gate.bias.data -= 1.5
     tokens = 6 * group.world_size
     x_TI = torch.randn(tokens, whole.config.input_width, generator=generator)
     y_TO = torch.randn(tokens, whole.config.output_width, generator=generator)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +13,8 @@ import torch
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import EvaluateConfig, Method, TrainableMethod
+from mxd.trainer.config import EvaluateConfig, Method
+from mxd.trainer.config.methods import methods
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import interventions
@@ -30,7 +31,6 @@ from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.analysis.evaluation_setups import trap
-from tests.helpers.layers import flat_gate
 from tests.helpers.runs import World, small_world
 
 
@@ -186,7 +186,7 @@ def test_near_duplicates_are_found(trained: World) -> None:
     before = evaluate_run(trained, "mxd", run.layer).health.near_duplicates.share
     with torch.no_grad():
         run.layer.get_parameter("scaling_NO")[1] = run.layer.get_parameter("scaling_NO")[0]
-        flat_gate(run.layer).weight[1] = flat_gate(run.layer).weight[0]
+        run.layer.gate.weight[1] = run.layer.gate.weight[0]
     near_duplicates = evaluate_run(trained, "mxd", run.layer).health.near_duplicates
     assert near_duplicates.share > before
     assert near_duplicates.gate_max == pytest.approx(1)
@@ -279,7 +279,7 @@ def test_other_architectures(tmp_path: Path, family: str) -> None:
     world.database.dispose()
 
 
-@pytest.mark.parametrize("method", get_args(TrainableMethod))
+@pytest.mark.parametrize("method", methods("core", "experimental"))
 def test_decoding_the_mixing_vector_equals_decoding_the_routing(trained: World, method: Method) -> None:
     from mxd.trainer.layers.registry import build_layer
     from mxd.trainer.training.layer_trainer import build_layer_config
@@ -325,7 +325,7 @@ def test_results_without_later_settings_are_reused(trained: World) -> None:
 
 
 def test_a_missed_mean_number_of_experts_is_a_warning() -> None:
-    (warning,) = _target_warnings("jumprelu-mxd", 41.2, 32, 1920)
+    (warning,) = _target_warnings("batch-topk-mxd", 41.2, 32, 1920)
     assert warning.text == "41.2 experts are active per token instead of K = 32, over 1,920 tokens."
-    assert _target_warnings("jumprelu-mxd", 33.0, 32, 1920) == []
+    assert _target_warnings("batch-topk-mxd", 33.0, 32, 1920) == []
     assert _target_warnings("mxd", 20.0, 32, 1920) == []  # K is an upper bound

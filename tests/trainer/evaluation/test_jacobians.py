@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
 import pytest
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from mxd.trainer.config import LayerConfig, Method, TrainableMethod
-from mxd.trainer.config.gates import GateConfig, GateForm
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config.methods import methods
 from mxd.trainer.evaluation.jacobians import (
     DIRECTIONS,
     JacobianAgreement,
@@ -56,13 +54,9 @@ CONFIG = LayerConfig(
 )
 
 
-@pytest.mark.parametrize(
-    ("method", "gate"),
-    [*((method, "flat") for method in get_args(TrainableMethod)), ("mxd", "product-key"), ("mxd", "two-level")],
-)
-def test_forward_derivatives_equal_backward_ones(method: Method, gate: GateForm) -> None:
-    form = GateConfig(gate=gate, groups=8, top_groups=4) if gate == "two-level" else GateConfig(gate=gate)
-    layer = random_layer(CONFIG.model_copy(update={"method": method, "gate": form}))
+@pytest.mark.parametrize("method", methods("core", "imported"))
+def test_forward_derivatives_equal_backward_ones(method: Method) -> None:
+    layer = random_layer(CONFIG.model_copy(update={"method": method}))
     x_TI, direction_TI, back_TO = (torch.randn(12, 16, generator=torch.Generator().manual_seed(n)) for n in range(3))
     x_TI.requires_grad_()
     (gradient_TI,) = torch.autograd.grad(layer(x_TI).output_TO, x_TI, back_TO)

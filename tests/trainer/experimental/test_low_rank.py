@@ -45,7 +45,7 @@ def test_a_rank_is_required() -> None:
         layer_of("low-rank-mxd", "mlp")
 
 
-@pytest.mark.parametrize("method", ["relu-mxd", "low-rank-mxd", "autoencoder"])
+@pytest.mark.parametrize("method", ["low-rank-mxd", "autoencoder"])
 def test_training_and_saving(tmp_path: Path, method: Method) -> None:
     world = small_world(tmp_path)
     result = train_layer(
@@ -53,7 +53,7 @@ def test_training_and_saving(tmp_path: Path, method: Method) -> None:
     )
     layer = Run.load("small", world.data).layer
     assert (result.status, layer.method) == ("finished", method)
-    assert layer.config.k == (layer.config.num_experts if method == "relu-mxd" else 4)
+    assert layer.config.k == 4
     assert layer.config.rank == (4 if method == "low-rank-mxd" else None)
     with pytest.raises(UserError, match="rank"):
         train_layer(world.config("other", rank=3), world.data, world.database, world.language_model)

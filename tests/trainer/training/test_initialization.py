@@ -17,7 +17,6 @@ from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.training.initialization import copy_encoder, resolve_init
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.helpers.language_models import tiny_language_model
-from tests.helpers.layers import flat_gate
 from tests.helpers.runs import World
 
 
@@ -102,7 +101,7 @@ def test_mean_ablated_mixing_of_examples_is_a_constant(world: World) -> None:
 
 def test_experts_differ_even_with_fewer_tokens(world: World) -> None:
     layer, _ = initialized(world, "examples", num_experts=700)
-    assert len(flat_gate(layer).weight.unique(dim=0)) == 700
+    assert len(layer.gate.weight.unique(dim=0)) == 700
 
 
 def test_initialisation_is_deterministic(world: World) -> None:

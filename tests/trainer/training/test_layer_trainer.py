@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import get_args
 
 import pytest
 import torch
@@ -15,14 +14,11 @@ from mxd.trainer.config import (
     OptimizerConfig,
     RegularizationConfig,
     TextConfig,
-    TrainableMethod,
     TrainConfig,
 )
-from mxd.trainer.config.gates import GateConfig, GateForm
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.methods import Method, method_traits, methods
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.gates import blocked_topk as blocks
 from mxd.trainer.layers.metrics import active_counts
 from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
@@ -38,10 +34,7 @@ def without_values() -> Iterator[None]:
         yield
 
 
-def small_trainer(
-    method: TrainableMethod, settings: RegularizationConfig, min_k: int | None = None, gate: GateForm = "flat"
-) -> LayerTrainer:
-    everywhere = method == "relu-mxd"
+def small_trainer(method: Method, settings: RegularizationConfig, min_k: int | None = None) -> LayerTrainer:
     layer = build_layer(
         LayerConfig(
             method=method,
@@ -49,13 +42,12 @@ def small_trainer(
             hidden_width=20,
             output_width=WIDTH,
             num_experts=EXPERTS,
-            k=EXPERTS if everywhere else K,
+            k=K,
             activation="gelu",
             encoder="mlp",
             min_k=min_k,
             rank=3 if method_traits(method).rank else None,
             mixing=method_traits(method).mixing,
-            gate=GateConfig(gate=gate),
         )
     )
     config = TrainConfig(
@@ -79,8 +71,8 @@ def small_trainer(
     "settings",
     [RegularizationConfig(), RegularizationConfig(k_spread=0.5, load_balance_weight=0.1)],
 )
-@pytest.mark.parametrize("method", get_args(TrainableMethod))
-def test_a_step_does_not_synchronise_with_the_device(method: TrainableMethod, settings: RegularizationConfig) -> None:
+@pytest.mark.parametrize("method", methods("core"))
+def test_a_step_does_not_synchronise_with_the_device(method: Method, settings: RegularizationConfig) -> None:
     trainer = small_trainer(method, settings)
     for _ in range(2):
         trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
@@ -92,16 +84,6 @@ def test_a_matryoshka_step_does_not_synchronise() -> None:
     trainer = small_trainer("mxd", RegularizationConfig(), min_k=1)
     trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
     assert trainer.step == 1
-
-
-@pytest.mark.usefixtures("without_values")
-@pytest.mark.parametrize("gate", ["product-key", "two-level"])
-def test_no_gate_synchronises(gate: GateForm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_by_block", blocks._by_gather)  # as on a GPU
-    trainer = small_trainer("mxd", RegularizationConfig(), gate=gate)
-    for _ in range(2):
-        trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
-    assert trainer.step == 2
 
 
 @pytest.mark.usefixtures("without_values")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.gates import GateConfig
-from mxd.trainer.config.methods import Method, TrainableMethod, method_traits
+from mxd.trainer.config.methods import Method, method_traits, methods
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers import ops as kernels
@@ -37,7 +36,7 @@ def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
 )
 def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecision, setting: str, rounds: bool) -> None:
     """Only TF32 is a setting of the process, which the language model's products in other threads would see."""
-    trainer = _trainer("mxd", GateConfig(), precision)
+    trainer = _trainer("mxd", precision)
     seen: list[tuple[str, bool]] = []
     trainer.layer.register_forward_hook(
         lambda *_: seen.append((torch.get_float32_matmul_precision(), torch.is_autocast_enabled("cpu")))
@@ -86,24 +85,17 @@ def test_units_of_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
         assert not dtypes.has_bfloat16_units(torch.device("mps"))
 
 
-@pytest.mark.parametrize("method", get_args(TrainableMethod))
+@pytest.mark.parametrize("method", methods("core"))
 def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     method: Method, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: True)
-    exact, rounded = _trainer(method, GateConfig(), "highest"), _trainer(method, GateConfig(), "medium")
+    exact, rounded = _trainer(method, "highest"), _trainer(method, "medium")
     expected, output = exact.train_step(_batch()), rounded.train_step(_batch())
     assert output.output_TO.dtype == torch.float32
     difference = (output.output_TO - expected.output_TO).abs().max()
     assert 0 < difference < 0.05 * expected.output_TO.abs().max()
     assert all(parameter.dtype == torch.float32 for parameter in rounded.layer.parameters())
-
-
-@pytest.mark.parametrize("gate", [GateConfig(gate="product-key"), GateConfig(gate="two-level", groups=4, top_groups=2)])
-def test_sparse_gates_stay_in_float32(gate: GateConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "has_bfloat16_units", lambda _device: True)
-    exact, same = _trainer("mxd", gate, "highest"), _trainer("mxd", gate, "medium")
-    assert torch.equal(exact.train_step(_batch()).output_TO, same.train_step(_batch()).output_TO)
 
 
 @pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
@@ -121,7 +113,7 @@ def test_gate_and_mixing_take_float32_under_autocast(ops: ModuleType, monkeypatc
             return result
 
         monkeypatch.setattr(function, "apply", recorded)
-    trainer = _trainer("mxd", GateConfig(), "medium")
+    trainer = _trainer("mxd", "medium")
     output = trainer.train_step(_batch())
     assert seen.keys() == {"_Gate", "_Mix", "result of _Gate", "result of _Mix"}
     assert {dtype for dtypes_seen in seen.values() for dtype in dtypes_seen} == {torch.float32}
@@ -135,7 +127,7 @@ def _batch() -> MlpActivations:
     return MlpActivations(torch.randn(32, 8, generator=generator), torch.randn(32, 8, generator=generator))
 
 
-def _trainer(method: Method, gate: GateConfig, precision: MatmulPrecision) -> LayerTrainer:
+def _trainer(method: Method, precision: MatmulPrecision) -> LayerTrainer:
     torch.manual_seed(0)
     traits = method_traits(method)
     layer = build_layer(
@@ -150,7 +142,6 @@ def _trainer(method: Method, gate: GateConfig, precision: MatmulPrecision) -> La
             encoder="mlp",
             rank=4 if traits.rank else None,
             mixing=traits.mixing,
-            gate=gate,
         )
     )
     for parameter in layer.parameters():

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.gates import GateForm
 from mxd.trainer.config.methods import max_active
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
@@ -33,7 +32,6 @@ class BatchTopK(MxD):
 
     method: ClassVar[Method] = "batch-topk-mxd"
     expert_tables: ClassVar[tuple[str, ...]] = ()
-    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
     threshold: Tensor
 
     def __init__(self, config: LayerConfig) -> None:

@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.gates import GateForm
 from mxd.trainer.config.methods import transform_ranks
 from mxd.trainer.layers.base import Routing, SparseLayer
 
@@ -33,7 +32,6 @@ class Molt(SparseLayer):
     method: ClassVar[Method] = "molt"
     mixes_outputs: ClassVar[bool] = False
     expert_tables: ClassVar[tuple[str, ...]] = ()
-    gates: ClassVar[frozenset[GateForm]] = frozenset({"flat"})
 
     def __init__(self, config: LayerConfig) -> None:
         super().__init__(config)

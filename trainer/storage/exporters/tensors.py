@@ -12,7 +12,6 @@ from torch import Tensor
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.gates import FlatGate
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
 from mxd.trainer.layers.variants.jumprelu import FixedThresholds
 
@@ -46,16 +45,10 @@ def transcoder_tensors(layer: SparseLayer, run: str, format: str) -> TranscoderT
     threshold_N = layer.threshold_N.contiguous() if isinstance(layer, FixedThresholds) else None
     return TranscoderTensors(
         gate_NI=layer.gate.rows(torch.arange(layer.config.num_experts)).contiguous(),
-        gate_bias_N=_gate_bias(layer),
+        gate_bias_N=layer.gate.bias.detach().contiguous(),
         direction_NO=layer.direction_NO.detach().contiguous(),
         output_bias_O=layer.output_bias.detach().contiguous(),
         skip_OI=layer.skip.weight.detach().contiguous() if isinstance(layer, SkipTranscoder) else None,
         threshold_N=threshold_N,
         autoencodes=isinstance(layer, Autoencoder),
     )
-
-
-def _gate_bias(layer: SparseLayer) -> Tensor:
-    if not isinstance(layer.gate, FlatGate):
-        raise UserError("Only layers with a flat gate can be written to this format. Use --format saelens.")
-    return layer.gate.bias.detach().contiguous()

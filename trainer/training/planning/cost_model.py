@@ -9,11 +9,9 @@ Shapes: I input width, H hidden width, O output width, N experts, K active, R ra
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Literal
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.gates import FLAT, GateConfig, GateSizes, resolve_gate
 from mxd.trainer.config.methods import max_active, method_traits
 
 FLOAT32, BFLOAT16 = 4, 2
@@ -64,27 +62,15 @@ class LayerSizes:
     method: Method = "mxd"
     rank: int | None = None
     """Bottleneck width R of the experts; for a MOLT, the sum over its transforms. None without a bottleneck."""
-    gate: GateConfig = FLAT
 
     @classmethod
     def from_config(cls, config: LayerConfig) -> LayerSizes:
         """Sizes of a layer."""
-        readers: Literal[1, 2] = 2 if config.encoder == "glu" and config.method != "hidden-mxd" else 1
+        readers: Literal[1, 2] = 2 if config.encoder == "glu" and not method_traits(config.method).mixes_hidden else 1
         widths = config.input_width, config.hidden_width, config.output_width
         traits = method_traits(config.method).rank
         inner = None if traits is None or config.rank is None else traits.bottleneck(config.num_experts, config.rank)
-        return cls(*widths, config.num_experts, config.k, readers, config.method, inner, config.gate)
-
-    @cached_property
-    def gate_sizes(self) -> GateSizes:
-        """Sizes of the gate."""
-        gate = resolve_gate(self.gate, self.num_experts, self.k)
-        return GateSizes(gate, self.num_experts, self.input_width)
-
-    @property
-    def routes_all_experts(self) -> bool:
-        """True if a routing has one column per expert."""
-        return method_traits(self.method).routes_all_experts
+        return cls(*widths, config.num_experts, config.k, readers, config.method, inner)
 
     @property
     def encodes(self) -> bool:
@@ -96,7 +82,11 @@ class LayerSizes:
         """Width of an expert's row in the table: O, R with a bottleneck, H if hidden units are mixed, 0 for a MOLT."""
         if self.method == "molt":
             return 0
-        return self.hidden_width if self.method == "hidden-mxd" else self.rank or self.output_width
+        return self.hidden_width if self._mixes_hidden else self.rank or self.output_width
+
+    @property
+    def _mixes_hidden(self) -> bool:
+        return method_traits(self.method).mixes_hidden
 
     @property
     def _input_weights(self) -> int:
@@ -109,7 +99,7 @@ class LayerSizes:
     @property
     def _later_weights(self) -> int:
         """Dense weights that multiply hidden vectors."""
-        if self.method == "hidden-mxd":
+        if self._mixes_hidden:
             return self.hidden_width * self.output_width
         up = self.rank * self.output_width if self.rank else 0
         return up + (self.hidden_width * self.table_width if self.encodes else 0)
@@ -122,9 +112,8 @@ class LayerSizes:
 
     @property
     def table_parameters(self) -> int:
-        """Parameters of gate and expert table. With a flat gate they have one row per expert and can be sharded."""
-        thresholds = 1 if self.method == "jumprelu-mxd" else 0
-        return self.gate_sizes.parameters + self.num_experts * (self.table_width + thresholds)
+        """Parameters of gate and expert table, which have one row per expert and can be sharded."""
+        return self.num_experts * (self.input_width + 1 + self.table_width)
 
     @property
     def parameters(self) -> int:
@@ -133,26 +122,18 @@ class LayerSizes:
 
     @property
     def dense_flops(self) -> int:
-        """FLOPs per token, forward and backward, of all products except the gate's; for a ReLU-MxD, of all experts."""
-        dense = 2 * (2 * self._input_weights + 3 * self._later_weights)
-        all_experts = self.num_experts * (self.input_width + 3 * self.table_width)
-        return dense + (2 * all_experts if self.routes_all_experts else 0)
+        """FLOPs per token, forward and backward, of all products except the gate's."""
+        return 2 * (2 * self._input_weights + 3 * self._later_weights)
 
     @property
     def gate_flops(self) -> int:
         """FLOPs per token of the gate's scores."""
-        return self.gate_sizes.flops
+        return 2 * self.input_width * self.num_experts
 
     @property
     def row_flops(self) -> int:
         """FLOPs per token of the K active rows of each table, forward and backward."""
-        columns = max_active(self.method, self.k)
-        return 0 if self.routes_all_experts else 2 * columns * (self._gate_rows + 3 * self.table_width)
-
-    @property
-    def _gate_rows(self) -> int:
-        """Number of weights that produce one expert's score."""
-        return self.gate_sizes.rows_per_expert * self.input_width
+        return 2 * max_active(self.method, self.k) * (self.input_width + 3 * self.table_width)
 
     @property
     def step_flops_per_token(self) -> int:
@@ -161,10 +142,6 @@ class LayerSizes:
 
     def step_bytes_per_token(self, batch: int) -> int:
         """Memory traffic per token outside the products: rows, scores, hidden vectors and optimizer."""
-        sparse = not self.routes_all_experts
-        columns = max_active(self.method, self.k) if sparse else 0
-        rows = FLOAT32 * columns * (self._gate_rows + 5 * self.table_width)
-        gathered = 2 * FLOAT32 * self.gate_sizes.gathers * self.input_width
+        rows = FLOAT32 * max_active(self.method, self.k) * (self.input_width + 5 * self.table_width)
         hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
-        scores = SCORE_BYTES * self.gate_sizes.scores * (1 if sparse else 3)
-        return rows + gathered + hidden + scores + OPTIMIZER_BYTES * self.parameters // batch
+        return rows + hidden + SCORE_BYTES * self.num_experts + OPTIMIZER_BYTES * self.parameters // batch

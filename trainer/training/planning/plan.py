@@ -129,10 +129,8 @@ class PlannedTraining:
 
     def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
         """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
-        scored = sizes.gate_sizes.scores
-        tokens = batch if sizes.routes_all_experts else min(batch, ops_on(self.setup.device).tokens_at_a_time(scored))
-        # All copies that a routing of all experts keeps; otherwise the scores, and what selects the largest.
-        scores = (8 if sizes.routes_all_experts else 2) * tokens * scored
+        tokens = min(batch, ops_on(self.setup.device).tokens_at_a_time(sizes.num_experts))
+        scores = 2 * tokens * sizes.num_experts  # the scores, and what selects the largest
         columns = max_active(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
         return FLOAT32 * (scores + batch * (rows + 6 * (sizes.rank or 0)))
@@ -255,12 +253,10 @@ def products_of(planned: PlannedTraining) -> dict[str, Product]:
     rows = min(SEQUENCES_PER_FORWARD * plan.context_length, plan.buffer_tokens)
     products = {"model": Product(rows, forward.width, forward.hidden_width, planned.dtype)}
     for number, (config, layer) in enumerate(zip(planned.configs, planned.sizes, strict=True)):
-        # As in training, where sparse gates and sharded experts stay in float32.
-        is_flat = config.gate.gate == "flat" and planned.setup.experts == "replicated"
-        precision = config.optimizer.matmul_precision if is_flat else "highest"
+        # As in training, where sharded experts stay in float32.
+        precision = config.optimizer.matmul_precision if planned.setup.experts == "replicated" else "highest"
         dtype = product_dtype(precision, planned.setup.device, layer.input_width)
-        for part, (tokens, columns, _) in enumerate(layer.gate_sizes.products(batch)):
-            products[f"gate {number}.{part}"] = Product(tokens, layer.input_width, columns, dtype)
+        products[f"gate {number}"] = Product(batch, layer.input_width, layer.num_experts, dtype)
         products[f"dense {number}"] = Product(batch, layer.input_width, layer.hidden_width, dtype)
     return products
 
@@ -288,10 +284,8 @@ def expected_seconds(planned: PlannedTraining, rates: DeviceRates) -> ExpectedSe
 def _flops(planned: PlannedTraining) -> dict[str, float]:
     """FLOPs per token of each product."""
     flops: dict[str, float] = {"model": planned.forward.flops}
-    batch = planned.stream.plan.batch_tokens // planned.setup.processes
     for number, layer in enumerate(planned.sizes):
-        for part, product in enumerate(layer.gate_sizes.products(batch)):
-            flops[f"gate {number}.{part}"] = product.flops_per_token
+        flops[f"gate {number}"] = layer.gate_flops
         flops[f"dense {number}"] = layer.dense_flops
     return flops
 
@@ -303,7 +297,6 @@ def _layer_plan(config: TrainConfig, sizes: LayerSizes) -> LayerPlan:
         layer=config.layer,
         num_experts=sizes.num_experts,
         k=sizes.k,
-        gate=sizes.gate.gate,
         parameters=sizes.parameters,
         step_flops_per_token=sizes.step_flops_per_token,
     )

@@ -14,7 +14,6 @@ class LayerPlan:
     layer: int
     num_experts: int
     k: int
-    gate: str
     parameters: int
     step_flops_per_token: int
 

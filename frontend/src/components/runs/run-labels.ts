@@ -1,15 +1,14 @@
-/** Labels of runs: methods, layers, K, gates and statuses. */
+/** Labels of runs: methods, layers, K and statuses. */
 
 import type { RunStatus, RunSummary } from "@/api/types";
 
-const METHODS: Readonly<Record<RunSummary["method"], string>> = {
+const METHODS: Readonly<Record<string, string>> = {
   mxd: "MxD",
   transcoder: "Transcoder",
   "skip-transcoder": "Skip transcoder",
   autoencoder: "Autoencoder",
   "relu-mxd": "ReLU-MxD",
   "batch-topk-mxd": "BatchTopK-MxD",
-  "jumprelu-mxd": "JumpReLU-MxD",
   "low-rank-mxd": "Low-rank MxD",
   "tensor-ring-mxd": "Tensor-ring MxD",
   "hidden-mxd": "Hidden-side MxD",
@@ -18,8 +17,9 @@ const METHODS: Readonly<Record<RunSummary["method"], string>> = {
   "jumprelu-skip-transcoder": "JumpReLU skip transcoder",
 };
 
-export function methodName(method: RunSummary["method"]): string {
-  return METHODS[method];
+/** Name on screen. A method that another package registered has its own name. */
+export function methodName(method: string): string {
+  return METHODS[method] ?? method;
 }
 
 export function runSummaryLine(run: RunSummary): string {
@@ -29,7 +29,7 @@ export function runSummaryLine(run: RunSummary): string {
 interface LayerOfRun {
   readonly name: string;
   readonly layer: number;
-  readonly method: RunSummary["method"];
+  readonly method: string;
 }
 
 /** `10`; with the method if other runs have the same layer, and the name if they have the same method, too. */
@@ -45,20 +45,6 @@ export function activeK(run: Pick<RunSummary, "k" | "min_k" | "has_top_k">): str
   const { k, min_k: smallest, has_top_k: hasTopK } = run;
   if (!hasTopK) return "by threshold";
   return smallest === null || smallest === k ? String(k) : `${smallest} to ${k}`;
-}
-
-const GATES: Readonly<Record<string, string>> = {
-  flat: "Flat",
-  "product-key": "Product-key",
-  "two-level": "Two-level",
-  cells: "Clustered",
-  projected: "Projected",
-};
-
-/** Kind of gate and, for gates that search groups, how many they search. */
-export function gateName(gate: string): string {
-  const [kind = "", ...rest] = gate.split(", ");
-  return [GATES[kind] ?? kind, ...rest].join(", ");
 }
 
 const STATUSES: Readonly<Record<RunStatus, string>> = {

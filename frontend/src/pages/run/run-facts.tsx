@@ -4,7 +4,6 @@ import type { RunSummary } from "@/api/types";
 import {
   activeK,
   encoderActivation,
-  gateName,
   hasHiddenLayer,
   methodName,
   mixingName,
@@ -35,7 +34,6 @@ export function RunFacts({ run }: { readonly run: RunSummary }) {
     ["Layer", String(run.layer)],
     ["Experts N", formatCount(run.num_experts)],
     ["Active K", activeK(run)],
-    ["Gate", gateName(run.gate)],
     ...(mixing === null ? [] : [["Mixing", mixing] as const]),
     ...(hasHiddenLayer(run) ? [["Hidden width H", formatCount(run.hidden_width)] as const] : []),
     ["Parameters", formatCompact(run.parameters)],

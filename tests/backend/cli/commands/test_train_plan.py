@@ -127,7 +127,7 @@ def test_a_plan_rejects_what_training_rejects(
     assert not Path("new/runs").exists()
 
 
-@pytest.mark.parametrize("method", ["batch-topk-mxd", "jumprelu-mxd"])
+@pytest.mark.parametrize("method", ["batch-topk-mxd"])
 def test_methods_that_need_whole_steps_need_one_process(words: list[str], method: str, capsys: Capture) -> None:
     assert run([*words, "--method", method, "--plan", "--processes", "2"]) == 2
     assert f"A {method} needs a single process" in capsys.readouterr().err

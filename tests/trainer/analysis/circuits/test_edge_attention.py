@@ -19,7 +19,6 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.analysis.circuit_replay import FrozenGraph
 from tests.helpers.language_models import CONFIGS
-from tests.helpers.layers import flat_gate
 from tests.helpers.runs import World
 from tests.trainer.analysis.circuits.test_tracing import (
     EVERYTHING,
@@ -67,7 +66,7 @@ class Brute:
         node = self._target
         if node.layer is None:
             return above_mean(logits_V, self._circuit.target.id)
-        gate_I = flat_gate(self._runs[node.layer].layer).weight[node.expert]
+        gate_I = self._runs[node.layer].layer.gate.weight[node.expert]
         return float(self._graph.inputs[node.layer][node.position] @ gate_I)
 
     def weight(self, held: tuple[int, int] | None = None) -> float:

@@ -21,7 +21,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.analysis.circuit_replay import FrozenGraph
 from tests.helpers.language_models import CONFIGS, tiny_language_model
-from tests.helpers.layers import flat_gate, random_layer
+from tests.helpers.layers import random_layer
 from tests.helpers.runs import World, run_of
 
 TEXT = "the old fox"
@@ -83,11 +83,11 @@ def test_contributions_to_an_expert_sum_to_its_coefficient(world: World, family:
     experts = [node for node in sources.nodes if node.kind == "expert" and node.layer == 2][::7][:4]
     seed_R1TI = torch.zeros(len(experts), *site.x_1TI.shape)
     for row, node in enumerate(experts):
-        seed_R1TI[row, 0, node.position] = flat_gate(layer).weight[node.expert].detach()
+        seed_R1TI[row, 0, node.position] = layer.gate.weight[node.expert].detach()
     contributions = forward_pass.contributions([site.x_1TI], [seed_R1TI])
     total_R = sources.flatten(contributions).sum(1) + contributions.constants_R
     for total, node in zip(total_R.tolist(), experts, strict=True):
-        assert total + float(flat_gate(layer).bias[node.expert]) == pytest.approx(node.coefficient, abs=1e-3)
+        assert total + float(layer.gate.bias[node.expert]) == pytest.approx(node.coefficient, abs=1e-3)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "gemma2"])

@@ -10,7 +10,7 @@ import torch
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.registry import build_layer, load_layer
-from mxd.trainer.layers.variants.jumprelu import FixedThresholds
+from mxd.trainer.layers.variants.dense_gate import FixedThresholds
 
 METHODS: tuple[Method, ...] = ("jumprelu-transcoder", "jumprelu-skip-transcoder")
 

@@ -79,7 +79,7 @@ def test_a_layer_with_fewer_experts_has_the_same_weights() -> None:
 def test_invalid_k_is_rejected() -> None:
     with pytest.raises(UserError, match="k=6 exceeds the layer's K=5"):
         random_layer().at_k(6)
-    methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd", "jumprelu-mxd")
+    methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd")
     for method in methods:
         with pytest.raises(UserError, match=f"A {method} has no top-k"):
             random_layer_of(method).at_k(2)

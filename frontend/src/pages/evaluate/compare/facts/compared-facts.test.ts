@@ -17,7 +17,6 @@ const DETAIL: RunDetail = {
     k: 16,
     min_k: null,
     has_top_k: true,
-    gate: "flat",
     hidden_width: 512,
     parameters: 1_500_000,
     origin: null,

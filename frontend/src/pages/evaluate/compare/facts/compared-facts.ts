@@ -4,7 +4,6 @@ import type { RunDetail } from "@/api/types";
 import {
   activeK,
   encoderActivation,
-  gateName,
   hasHiddenLayer,
   methodName,
   shortSource,
@@ -55,7 +54,6 @@ const FACTS: readonly FactKind[] = [
   { name: "Activation function", value: ({ run }) => encoderActivation(run) },
   { name: "Experts N", value: ({ run }) => run.num_experts, text: ({ run }) => formatCount(run.num_experts) },
   { name: "Active K", value: ({ run }) => activeK(run) },
-  { name: "Gate", value: ({ run }) => gateName(run.gate) },
   {
     name: "Hidden width H",
     value: ({ run }) => (hasHiddenLayer(run) ? run.hidden_width : null),
@@ -109,7 +107,6 @@ const SHOWN_SETTINGS = [
   "num_experts",
   "k",
   "min_k",
-  "gate.gate",
   "seed",
   "text.dataset",
   "tokens",
