@@ -10,10 +10,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mxd.api.functions import contrast, evaluate, explain_edges, generate, index, route, trace
+    from mxd.api.functions import (
+        ablate,
+        contrast,
+        evaluate,
+        explain_edges,
+        export,
+        generate,
+        index,
+        pack,
+        probe,
+        recurrence,
+        route,
+        trace,
+    )
     from mxd.api.layer import Layer, MxD, Transcoder, load
     from mxd.api.serving import serve
-    from mxd.api.training import load_model, train
+    from mxd.api.training import finetune, import_run, load_model, runs, train
     from mxd.trainer.errors import UserError
 
     __version__: str
@@ -24,14 +37,22 @@ __all__ = [
     "Transcoder",
     "UserError",
     "__version__",
+    "ablate",
     "contrast",
     "evaluate",
     "explain_edges",
+    "export",
+    "finetune",
     "generate",
+    "import_run",
     "index",
     "load",
     "load_model",
+    "pack",
+    "probe",
+    "recurrence",
     "route",
+    "runs",
     "serve",
     "trace",
     "train",
@@ -42,14 +63,22 @@ _HOMES = {
     "MxD": "mxd.api.layer",
     "Transcoder": "mxd.api.layer",
     "UserError": "mxd.trainer.errors",
+    "ablate": "mxd.api.functions",
     "contrast": "mxd.api.functions",
     "evaluate": "mxd.api.functions",
     "explain_edges": "mxd.api.functions",
+    "export": "mxd.api.functions",
+    "finetune": "mxd.api.training",
     "generate": "mxd.api.functions",
+    "import_run": "mxd.api.training",
     "index": "mxd.api.functions",
     "load": "mxd.api.layer",
     "load_model": "mxd.api.training",
+    "pack": "mxd.api.functions",
+    "probe": "mxd.api.functions",
+    "recurrence": "mxd.api.functions",
     "route": "mxd.api.functions",
+    "runs": "mxd.api.training",
     "serve": "mxd.api.serving",
     "trace": "mxd.api.functions",
     "train": "mxd.api.training",

@@ -24,7 +24,7 @@ class UserError(ValueError):
     ...     mxd.load("mi-run")
     ... except mxd.UserError as error:
     ...     print(error)
-    Unknown run 'mi-run'. Did you mean 'my-run'? Run 'mxd runs' for a list.
+    Unknown run 'mi-run'. Did you mean 'my-run'? Run mxd.runs() for a list.
     """
 
 

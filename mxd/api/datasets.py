@@ -5,6 +5,7 @@ Training can then resume, and the dashboard and later evaluations can tell which
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
@@ -176,3 +177,24 @@ def _save(rows: Sequence[Document], column: str, folder: Path) -> Path:
         with atomic_directory(target) as partial:
             pq.write_table(pa.table({column: pa.array(rows, kind)}), partial / f"{column}.parquet")
     return target / f"{column}.parquet"
+
+
+def save_labelled(labels: Iterable[Any], data: Path) -> Path:
+    """Write labelled texts, as pairs or as rows with ``text`` and ``label``, to a file below ``data``. Returns it.
+
+    Raises:
+        UserError: an item is neither.
+    """
+    lines = []
+    for item in labels:
+        pair = (item.get("text"), item.get("label")) if isinstance(item, Mapping) else item
+        if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str) and pair[1] is not None):
+            raise UserError(
+                f"A labelled text is neither a pair (text, label) nor a row with text and label: {item!r:.80}."
+            )
+        lines.append(json.dumps({"text": pair[0], "label": str(pair[1])}, ensure_ascii=False) + "\n")
+    content = "".join(lines).encode()
+    target = data / FOLDER / f"labels-{blake2b(content, digest_size=8).hexdigest()}.jsonl"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(content)
+    return target

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.datasets import Dataset, Source, open_dataset, text_documents
+from mxd.api.datasets import Dataset, Source, open_dataset, save_labelled, text_documents
 from mxd.api.edits import Edits, parse_edits
+from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, Layer, as_layer
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
 from mxd.api.training import language_model_of, progress_bar, unchanged
-from mxd.backend.database.engine import opened
+from mxd.backend.database.engine import opened, reading
+from mxd.backend.export.bundles.pack import pack as pack_run
+from mxd.backend.export.export import TableFormat, Target, export_run
+from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
 from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge
@@ -23,16 +27,33 @@ from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.analysis.contrast.texts import NamedText, text_of_file
 from mxd.trainer.analysis.indexing import IndexResult, build_index
 from mxd.trainer.analysis.labelling import label_experts
-from mxd.trainer.config import ContrastConfig, EvaluateConfig, IndexConfig, SteeringConfig, TextConfig
-from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
+from mxd.trainer.analysis.mean_outputs import mean_outputs
+from mxd.trainer.analysis.recurrence.measure import measure_recurrence
+from mxd.trainer.analysis.recurrence.results import Recurrence
+from mxd.trainer.analysis.recurrence.save import save_recurrence
+from mxd.trainer.config import (
+    AblationConfig,
+    ContrastConfig,
+    EvaluateConfig,
+    IndexConfig,
+    RecurrenceConfig,
+    SteeringConfig,
+    TextConfig,
+)
+from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig, TargetConfig
 from mxd.trainer.data.sequences import fingerprint
+from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text
 from mxd.trainer.evaluation.evaluate import evaluate as evaluate_run
+from mxd.trainer.evaluation.probing.save import probe as probe_run
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.evaluation.save import write_evaluation
 from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
+from mxd.trainer.storage.exporters import LayerFormat, VectorFormat
+from mxd.trainer.storage.exporters.layers import export_layers
+from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.callbacks import Callbacks
@@ -40,6 +61,7 @@ from mxd.trainer.utils.callbacks import Callbacks
 # ---------------------------------------------------------------- measurements
 
 
+@speaks_python
 def index(
     run: AnyRun,
     dataset: Dataset,
@@ -70,7 +92,7 @@ def index(
     Raises:
         UserError: the dataset is too short, or another process is indexing the run.
     """
-    layer = as_layer(run)
+    layer = _on_disk(run)
     source, keywords = _open(layer, dataset, tokens, settings)
     config = IndexConfig.from_keywords(source._asdict(), keywords)
     with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
@@ -81,6 +103,7 @@ def index(
     return result
 
 
+@speaks_python
 def evaluate(
     run: AnyRun,
     dataset: Dataset,
@@ -110,6 +133,8 @@ def evaluate(
         UserError: the dataset is too short, or the run was trained on it.
     """
     layer = as_layer(run)
+    _on_disk(Layer(layer.run) if isinstance(run, Layer) else layer)
+    settings = _with_k(layer, settings)
     source, keywords = _open(layer, dataset, tokens, settings)
     config = EvaluateConfig.from_keywords(source._asdict(), keywords)
     if not seen_text:
@@ -125,6 +150,137 @@ def evaluate(
     return measurement.result
 
 
+@speaks_python
+def ablate(
+    run: AnyRun,
+    experts: Sequence[int] = (),
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> AblationResult:
+    """Ablate and amplify experts on their own indexed examples, and store the effects with them.
+
+    >>> result = mxd.ablate("my-run", model=model, progress=False)
+    >>> result.experts > 0
+    True
+
+    ``layer.experts()`` then has the columns ``loss_increase``, ``kl_amplified``, ``output_share`` and
+    ``input_dependence``.
+
+    Args:
+        run: an indexed run, or its name.
+        experts: ids of the experts. Default: all active ones.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        database: as in ``index``.
+        progress: show a progress bar.
+        settings: other fields of ``AblationConfig``, such as ``examples_per_bin=3``.
+
+    Raises:
+        UserError: the run is not indexed, or has no examples of a chosen expert.
+    """
+    layer, config = _on_disk(run), AblationConfig.from_keywords({"experts": tuple(experts)}, settings)
+    with (
+        opened(database_url(layer.run, database)) as engine,
+        language_model_of(layer, model, tokenizer) as wrapped,
+        progress_bar(f"Measuring {layer.name}", progress, "examples") as show,
+    ):
+        return build_ablations(layer.run, config, wrapped, engine, callbacks=Callbacks(show))
+
+
+@speaks_python
+def recurrence(
+    run: AnyRun,
+    others: AnyRun | Sequence[AnyRun],
+    dataset: Dataset,
+    *,
+    tokens: int | str | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> Recurrence:
+    """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
+
+    >>> sizes = {"num_experts": 40, "k": 4, "context_length": 16}
+    >>> other = mxd.train(model, tokenizer, texts, layer=1, seed=1, name="seed-1", progress=False, **sizes)
+    >>> found = mxd.recurrence("my-run", "seed-1", texts, tokens="2k", model=model, progress=False)
+    >>> found.runs[0].run
+    'seed-1'
+
+    The result is stored with the experts if the run is indexed.
+
+    Args:
+        run: the run whose experts are described, or its name.
+        others: the runs that they are looked for in.
+        dataset: as in ``train``.
+        tokens: number of tokens to read. Default: the whole dataset.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        database: as in ``index``.
+        progress: show a progress bar.
+        settings: other fields of ``RecurrenceConfig`` and ``TextConfig``, such as ``min_tokens=50``.
+
+    Raises:
+        UserError: the runs are of different layers or models, or the dataset is too short.
+    """
+    layer, compared = _on_disk(run), [_on_disk(each).run for each in _several(others)]
+    source, keywords = _open(layer, dataset, tokens, settings)
+    config = RecurrenceConfig.from_keywords(source._asdict(), keywords)
+    with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
+        with progress_bar(f"Comparing {layer.name}", progress) as show:
+            result = measure_recurrence(layer.run, compared, config, wrapped, Callbacks(show))
+        save_recurrence(engine, result, config)
+    return result
+
+
+@speaks_python
+def probe(
+    run: AnyRun,
+    labels: str | Path | Iterable[Any],
+    *,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> dict[str, Any]:
+    """Test single experts as classifiers of labelled texts, beside MLP neurons and a random gate as baselines.
+
+    >>> labelled = [("the red fox ran", "fox"), ("a very old dog sat", "dog")] * 20
+    >>> result = mxd.probe("my-run", labelled, model=model, progress=False)
+    >>> result["examples"], sorted(result["kinds"])
+    (40, ['experts', 'neurons', 'random-gate'])
+
+    Args:
+        run: the run, or its name.
+        labels: a .jsonl or .csv file of labelled texts; or pairs (text, label); or rows with ``text`` and ``label``.
+        model: as in ``index``.
+        tokenizer: as in ``index``.
+        database: as in ``index``.
+        progress: show a progress bar.
+        settings: other fields of ``ProbeConfig``, such as ``level="token"``.
+
+    Returns:
+        ``classes`` has the best expert and the scores of each class, and ``kinds`` those of each kind of unit.
+
+    Raises:
+        UserError: the labelled texts cannot be used.
+    """
+    layer = _on_disk(run)
+    path = labels if isinstance(labels, str | Path) else save_labelled(labels, own_data_folder(layer.run))
+    config = ProbeConfig.from_keywords({"labels": str(path)}, settings)
+    with opened(database_url(layer.run, database)) as engine, language_model_of(layer, model, tokenizer) as wrapped:
+        register_run(layer.run, engine)
+        with progress_bar(f"Probing {layer.name}", progress, "texts") as show:
+            return probe_run(layer.run, config, wrapped, engine, Callbacks(show))
+
+
+@speaks_python
 def contrast(
     run: AnyRun,
     a: Dataset,
@@ -155,7 +311,7 @@ def contrast(
     Raises:
         UserError: a text is too short, or no expert is active often enough.
     """
-    layer, config = as_layer(run), ContrastConfig.from_keywords({}, settings)
+    layer, config = _whole(run), ContrastConfig.from_keywords({}, settings)
     text_a, text_b = _named("A", a, config), _named("B", b, config)
     with (
         language_model_of(layer, model, tokenizer) as wrapped,
@@ -187,6 +343,7 @@ def _named(name: str, dataset: Dataset, config: ContrastConfig) -> NamedText:
 # ---------------------------------------------------------------- texts
 
 
+@speaks_python
 def route(
     run: AnyRun,
     text: str,
@@ -213,9 +370,10 @@ def route(
     """
     layer = as_layer(run)
     with language_model_of(layer, model, tokenizer) as language_model:
-        return route_text(language_model, layer.run, text, k)
+        return route_text(language_model, layer.run, text, layer.config.k if k is None else k)
 
 
+@speaks_python
 def generate(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -242,14 +400,16 @@ def generate(
     Raises:
         UserError: the prompt is too long, an edit or setting is invalid, or a run does not fit the model.
     """
-    layers = _layers(run)
+    layers = [as_layer(each) for each in _several(run)]
     parsed = resolve_medians(layers[0].run, parse_edits(edits))
+    settings = _with_k(layers[0], settings) if len(layers) == 1 else settings
     config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
     with language_model_of(layers[0], model, tokenizer) as language_model:
         runs = [layer.run for layer in layers]
         return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
 
 
+@speaks_python
 def trace(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -274,13 +434,14 @@ def trace(
     Raises:
         UserError: the text is too long, or circuits are not supported for a run.
     """
-    layers = _layers(run)
+    layers = [_whole(each) for each in _several(run)]
     config = CircuitConfig.from_keywords({"prompt": prompt}, settings)
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
         return trace_circuit(language_model, [layer.run for layer in layers], config)
 
 
+@speaks_python
 def explain_edges(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
@@ -310,13 +471,126 @@ def explain_edges(
     Raises:
         UserError: as ``trace``, or the architecture's attention cannot be explained.
     """
-    layers = _layers(run)
+    layers = [_whole(each) for each in _several(run)]
     config = TargetConfig.from_keywords({"prompt": prompt}, settings)
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
         return explain_circuit_edges(language_model, [layer.run for layer in layers], config, circuit, edges)
 
 
-def _layers(runs: AnyRun | Sequence[AnyRun]) -> list[Any]:
-    several = runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
-    return [as_layer(run) for run in several]
+def _several(runs: AnyRun | Sequence[AnyRun]) -> Sequence[AnyRun]:
+    return runs if isinstance(runs, Sequence) and not isinstance(runs, str) else [runs]
+
+
+def _on_disk(run: AnyRun) -> Layer:
+    """The layer, if the files of its run hold it as it is: the database and other programs read those."""
+    layer = as_layer(run)
+    if isinstance(run, Layer):
+        run.check_saved()
+    return layer
+
+
+def _whole(run: AnyRun) -> Layer:
+    """The layer, if it has the K of its run, which cannot be changed here."""
+    layer = as_layer(run)
+    if layer.config.k != layer.run.layer.config.k:
+        raise UserError(
+            f"This layer has K = {layer.config.k}, but its run '{layer.name}' has K = {layer.run.layer.config.k}. Save "
+            "it with layer.save_pretrained(folder), and pass mxd.load(folder)."
+        )
+    return layer
+
+
+def _with_k(layer: Layer, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings with the K of a layer that ``at_k`` returned."""
+    return settings if layer.config.k == layer.run.layer.config.k else {"k": layer.config.k, **settings}
+
+
+# ---------------------------------------------------------------- files
+
+
+@speaks_python
+def export(
+    run: AnyRun | Sequence[AnyRun],
+    folder: str | Path,
+    *,
+    format: TableFormat | LayerFormat | VectorFormat = "json",
+    experts: Sequence[int] = (),
+    model_id: str | None = None,
+    source_set: str | None = None,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    database: str | None = None,
+    progress: bool = True,
+) -> list[Path]:
+    """Write experts with their examples, trained layers, or steering vectors to a new folder. Returns the files.
+
+    >>> [path.name for path in mxd.export("my-run", "my-tables", format="csv", progress=False)]
+    ['examples.csv', 'experts.csv']
+    >>> [path.name for path in mxd.export("my-run", "my-layer", format="saelens")]
+    ['cfg.json', 'sae_weights.safetensors']
+
+    Args:
+        run: the run, or its name; for layers also several of different layers.
+        folder: a new or empty folder.
+        format: ``json``, ``csv``, ``parquet`` or ``neuronpedia`` for an indexed run's experts and examples;
+            ``saelens``, ``sparsify`` or ``circuit-tracer`` for layers; ``gguf`` or ``vectors`` for steering vectors.
+        experts: ids of the experts whose steering vectors are written.
+        model_id: Neuronpedia's id of the language model. Default: the last part of its name.
+        source_set: Neuronpedia's id of the set of features. Default: the run's name.
+        model: for steering vectors, as in ``index``.
+        tokenizer: as in ``index``.
+        database: as in ``index``.
+        progress: show a progress bar.
+
+    Raises:
+        UserError: the folder is not empty, the run is not indexed, or the format has no such layers.
+    """
+    layers, target = [_whole(each) for each in _several(run)], Path(folder).expanduser()
+    if format in get_args(LayerFormat):
+        export_layers([layer.run for layer in layers], format, target)  # type: ignore[arg-type]
+        return sorted(path for path in target.rglob("*") if path.is_file())
+    if len(layers) > 1:
+        raise UserError(f"format={format!r} exports one run at a time. Pass one run.")
+    layer = _on_disk(layers[0])
+    with opened(database_url(layer.run, database)) as engine:
+        if format in get_args(VectorFormat):
+            check_vectors(layer.run, format, experts, target)  # type: ignore[arg-type]
+            with (
+                language_model_of(layer, model, tokenizer) as wrapped,
+                progress_bar(f"Averaging {layer.name}", progress, "experts") as show,
+            ):
+                means = mean_outputs(layer.run, experts, wrapped, engine, Callbacks(show))
+            write_vectors(layer.run, format, {mean.expert: mean.vector_W for mean in means}, target)  # type: ignore[arg-type]
+        else:
+            destination = Target(target, format, model_id, source_set)  # type: ignore[arg-type]
+            with reading(engine) as session, progress_bar(f"Exporting {layer.name}", progress, "experts") as show:
+                export_run(session, layer.run, destination, Callbacks(show))
+    return sorted(path for path in target.rglob("*") if path.is_file())
+
+
+@speaks_python
+def pack(run: AnyRun, file: str | Path | None = None, *, database: str | None = None, progress: bool = True) -> Path:
+    """Pack a run into one .mxd file: weights, top examples, labels, notes, lists, sessions and evaluations.
+
+    >>> mxd.pack("my-run", "my-run.mxd", progress=False).name
+    'my-run.mxd'
+
+    Args:
+        run: the run, or its name.
+        file: file to write. Default: NAME.mxd in the working folder.
+        database: as in ``index``.
+        progress: show a progress bar.
+
+    Raises:
+        UserError: the file exists, or the run is not in the database.
+    """
+    layer = _on_disk(run)
+    target = Path(f"{layer.name}.mxd") if file is None else Path(file).expanduser()
+    with (
+        opened(database_url(layer.run, database)) as engine,
+        reading(engine) as session,
+        progress_bar(f"Packing {layer.name}", progress, "tables") as show,
+    ):
+        pack_run(session, layer.run, target, Callbacks(show))
+    return target

@@ -7,28 +7,35 @@ computed. ``...`` stands for any leading dimensions, such as [B, T].
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from mxd.api.edits import Edits, GrowingText, LayerFunction, edit_plan, like_weights
-from mxd.api.loading import Examples, find_run, read_expert
+from mxd.api.errors import speaks_python
+from mxd.api.loading import Examples, experts_table, find_run, read_expert
 from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.config import LayerConfig, SteeringMode
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.mxd import MxD as MxDCore
+from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.suggestions import unknown_expert
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids")
 """Entries of a batch that are passed to the model."""
@@ -55,9 +62,9 @@ class Layer(nn.Module):
     ``layer(x)`` maps the MLP's input to its output. Weights are in float32 on the CPU until ``layer.to`` moves them.
 
     >>> layer = mxd.Layer.from_pretrained("my-run")
-    >>> batch = tokenizer(["One day", "The end."], return_tensors="pt", padding=True)
+    >>> batch = layer.tokenize(["One day", "The end."])
     >>> layer.activations(model, batch).shape
-    torch.Size([2, 8, 40])
+    torch.Size([2, 9, 40])
     >>> with layer.steer(model, {7: +6, 3: "ablate"}):
     ...     ids = model.generate(**batch, max_new_tokens=4)
     >>> with layer.steer(model, ["7:add:6@when:3>0", "3:ablate@first:2"]):  # conditions, as on the command line
@@ -70,6 +77,8 @@ class Layer(nn.Module):
     ...     logits = model(**batch).logits
     >>> layer.examples(7).to_pandas().columns[0]
     'activation'
+    >>> layer.experts().shape[0]
+    40
     """
 
     core_class: ClassVar[type[nn.Module]] = SparseLayer
@@ -85,6 +94,7 @@ class Layer(nn.Module):
             )
 
     @classmethod
+    @speaks_python
     def from_pretrained(
         cls, source: str | Path, *, revision: str | None = None, data: str | Path | None = None
     ) -> Self:
@@ -101,13 +111,36 @@ class Layer(nn.Module):
         """
         return cls(find_run(source, revision, data))
 
+    @speaks_python
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the layer with its settings and tokenizer to a new folder, for ``from_pretrained``.
+
+        A layer whose weights were changed, or that ``at_k`` returned, is written as it is, as a run with the folder's
+        name.
 
         Raises:
             UserError: the folder is not empty.
         """
-        return self.run.save_pretrained(folder)
+        return self.run.save_pretrained(folder, changed=self.core if self._differs_from_files() else None)
+
+    def check_saved(self) -> Run:
+        """Return the run of the layer, for what reads its files or writes to its records.
+
+        Raises:
+            UserError: the layer was changed since.
+        """
+        if self._differs_from_files():
+            raise UserError(
+                f"This layer is not the one that run '{self.name}' has on disk: its weights or its K differ. Save it "
+                "with layer.save_pretrained(folder), and pass mxd.load(folder)."
+            )
+        return self.run
+
+    def _differs_from_files(self) -> bool:
+        stored, own = load_layer(self.run.weights_folder), self.core.state_dict()
+        return self.config.k != stored.config.k or any(
+            not torch.equal(value.to(own[name]), own[name]) for name, value in stored.state_dict().items()
+        )
 
     # ------------------------------------------------------------ facts
 
@@ -130,6 +163,7 @@ class Layer(nn.Module):
         config = self.config
         return f"name={self.name!r}, layer={self.layer}, num_experts={config.num_experts}, k={config.k}"
 
+    @speaks_python
     def at_k(self, k: int) -> Self:
         """This layer with only the k strongest experts of each token. It shares the weights.
 
@@ -145,22 +179,22 @@ class Layer(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Output [..., O] for an MLP input [..., I], of the same dtype and on the same device."""
         output_TO: Tensor = self.core(self._rows(x)).output_TO
-        return output_TO.to(x).reshape(*x.shape[:-1], -1)
+        return output_TO.to(x).reshape(*x.shape[:-1], self.config.output_width)
 
     def encode(self, x: Tensor) -> Tensor:
         """Gate activations [..., N] of an MLP input [..., I]: at most K per token are not zero. Differentiable."""
         coefficients_TK, indices_TK = self.core.route(self._rows(x))
         dense_TN = coefficients_TK.new_zeros(len(coefficients_TK), self.config.num_experts)
-        return dense_TN.scatter_add(1, indices_TK, coefficients_TK).reshape(*x.shape[:-1], -1)
+        return dense_TN.scatter_add(1, indices_TK, coefficients_TK).reshape(*x.shape[:-1], self.config.num_experts)
 
     def decode(self, x: Tensor, activations: Tensor) -> Tensor:
         """Output [..., O] for an MLP input [..., I] and gate activations [..., N], dense or sparse, edited or not."""
         routing = _routing(activations.to_dense().reshape(-1, self.config.num_experts))
         output_TO = self.core.decode(self.core.dense_output(self._rows(x)), routing)
-        return output_TO.to(x).reshape(*x.shape[:-1], -1)
+        return output_TO.to(x).reshape(*x.shape[:-1], self.config.output_width)
 
     def _rows(self, x: Tensor) -> Tensor:
-        return like_weights(x.reshape(-1, x.shape[-1]), self.core)
+        return like_weights(x.reshape(x.shape[:-1].numel(), x.shape[-1]), self.core)
 
     def _check_expert(self, expert: int) -> int:
         if not 0 <= expert < self.config.num_experts:
@@ -169,20 +203,45 @@ class Layer(nn.Module):
 
     # ------------------------------------------------------------ inside a model
 
-    def activations(self, model: Any, batch: Mapping[str, Tensor] | Tensor, *, requires_grad: bool = False) -> Tensor:
+    def tokenize(self, texts: str | Sequence[str]) -> dict[str, Tensor]:
+        """Batch of texts for the model, padded on the left: the start token that the layer was trained with precedes
+        each.
+
+        >>> mxd.load("my-run").tokenize(["One day", "The end."])["input_ids"].shape
+        torch.Size([2, 9])
+        """
+        tokenizer, listed = self.run.tokenizer, [texts] if isinstance(texts, str) else list(texts)
+        start = start_token_id(tokenizer, self.run.config.text.start_token)
+        rows = [[start, *ids] for ids in tokenizer(listed, add_special_tokens=False, verbose=False)["input_ids"]]
+        width = max(map(len, rows), default=0)
+        padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else start
+        return {
+            "input_ids": torch.tensor([[*[padding] * (width - len(row)), *row] for row in rows]),
+            "attention_mask": torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows]),
+        }
+
+    @speaks_python
+    def activations(
+        self, model: Any, batch: str | Sequence[str] | Mapping[str, Tensor] | Tensor, *, requires_grad: bool = False
+    ) -> Tensor:
         """Gate activations of a batch as a sparse tensor [B, T, N]. Padding has none.
 
         Args:
             model: the Hugging Face model that the layer was trained on. It is computed up to the layer.
-            batch: result of ``tokenizer(texts, return_tensors="pt", padding=True)``, or token ids [B, T].
+            batch: texts, which ``tokenize`` converts; or the result of ``tokenize`` or of
+                ``tokenizer(texts, return_tensors="pt", padding=True)``; or token ids [B, T]. A warning says so if rows
+                lack the start token of training, because the activations then differ from the dashboard's.
             requires_grad: record gradients to the model, to ``inputs_embeds`` in the batch and to the layer.
 
         Raises:
             UserError: the layer does not fit the model, or the batch has no token ids.
         """
+        if not isinstance(batch, Mapping | Tensor):
+            batch = self.tokenize(batch)
         with torch.set_grad_enabled(requires_grad):
             return batch_activations(self, model, batch)
 
+    @speaks_python
     def steer(self, model: Any, edits: Edits, *, mode: SteeringMode = "residual") -> Attachment:
         """Change gate activations in every forward pass of ``model`` until the returned handle is detached.
 
@@ -204,6 +263,7 @@ class Layer(nn.Module):
         """
         return splice(self, model, edits, mode)
 
+    @speaks_python
     def replace(self, model: Any) -> Attachment:
         """Replace the MLP of ``model`` by the layer until the returned handle is detached. Use it with ``with``.
 
@@ -212,10 +272,13 @@ class Layer(nn.Module):
         """
         return splice(self, model, {}, "replace")
 
+    @speaks_python
     def attach(self, model: Any, edits: Edits | None = None, *, mode: SteeringMode = "replace") -> Attachment:
         """As ``steer``, and make this module a submodule ``mxd`` of its block.
 
-        Its parameters are then among ``model.parameters()``: they move, train and are saved with the model.
+        Its parameters are then among ``model.parameters()``: they move and train with the model.
+        ``model.save_pretrained`` raises an error meanwhile, because transformers would load the original MLP again.
+        Save the layer with ``layer.save_pretrained``, and the model after ``detach``.
 
         Raises:
             UserError: as ``steer``, or another layer is attached there.
@@ -224,6 +287,7 @@ class Layer(nn.Module):
 
     # ------------------------------------------------------------ results of indexing
 
+    @speaks_python
     def expert(self, expert: int, *, examples: int = 8, database: str | None = None) -> Expert:
         """Statistics, label and top examples of an expert, read from the database. Labels are those of the dashboard.
 
@@ -237,6 +301,20 @@ class Layer(nn.Module):
         """
         return read_expert(self.run, self._check_expert(expert), examples, database)
 
+    @speaks_python
+    def experts(self, *, database: str | None = None) -> pd.DataFrame:
+        """All experts as a table with the columns of ``mxd export``: density, label, activations, effects and others.
+
+        Args:
+            database: as in ``expert``.
+
+        Raises:
+            NotFoundError: the run is not indexed.
+            UserError: pandas is not installed.
+        """
+        return experts_table(self.run, database)
+
+    @speaks_python
     def examples(self, expert: int, *, limit: int = 20, database: str | None = None) -> Examples:
         """Top examples of an expert, largest activation first, with ``to_pandas``. Arguments as ``expert``.
 
@@ -262,7 +340,8 @@ class MxD(Layer):
 
     def hidden(self, x: Tensor) -> Tensor:
         """Hidden vector z [..., H] that all experts read, of an MLP input [..., I]."""
-        return self.core.encode(self._rows(x)).reshape(*x.shape[:-1], -1)
+        z_TH = self.core.encode(self._rows(x))
+        return z_TH.reshape(*x.shape[:-1], z_TH.shape[-1])
 
     def expert_matrix(self, expert: int) -> Tensor:
         """W_n, [H, O]: the expert's output is its gate activation times z W_n.
@@ -291,6 +370,7 @@ class Transcoder(Layer):
         return self.core.direction_NO
 
 
+@speaks_python
 def load(
     source: str | Path, *, revision: str | None = None, data: str | Path | None = None
 ) -> MxD | Transcoder | Layer:
@@ -370,7 +450,32 @@ def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attach
     _splice(layer, model, edits, mode, stack)
     block.add_module(SUBMODULE, layer)
     stack.callback(delattr, block, SUBMODULE)
+    guard = vars(model).setdefault("save_pretrained", _SaveGuard(model))
+    if isinstance(guard, _SaveGuard):
+        guard.attached += 1
+        stack.callback(guard.release)
     return Attachment(stack)
+
+
+class _SaveGuard:
+    """A model's ``save_pretrained`` while layers are attached to it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.attached = 0
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise UserError(
+            "A layer is attached to the model, and transformers would load the original MLP again. Save the layer with "
+            "layer.save_pretrained(folder), detach it, and save the model then. To use both: "
+            "mxd.load(folder).attach(model)."
+        )
+
+    def release(self) -> None:
+        """Restore the model's own method after the last layer is detached."""
+        self.attached -= 1
+        if not self.attached:
+            del vars(self.model)["save_pretrained"]
 
 
 def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: ExitStack) -> None:
@@ -398,7 +503,23 @@ def architecture_of(layer: Layer, model: Any) -> Architecture:
             f"{layer.layer} of this model has {expected} -> {shape.output_width}. Use the model that it was trained "
             f"on: {layer.run.config.language_model}."
         )
+    _warn_of_another_model(layer, model, architecture.source)
     return architecture
+
+
+def _warn_of_another_model(layer: Layer, model: Any, source: str) -> None:
+    """Warn if the model calls itself otherwise than the one that the layer was trained on."""
+    trained = layer.run.config.language_model
+    is_trained_on = layer.reference.model is not None and layer.reference.model[0] is model
+    names = {Path(name).name.lower() for name in (trained, layer.run.language_model_source)}
+    # The Hub's cache has the name two folders above a snapshot.
+    own = {part.rpartition("--")[2].lower() for part in Path(source).parts[-3:]}
+    if not is_trained_on and not names & own:
+        warnings.warn(
+            f"'{layer.name}' was trained on '{trained}', and this model is '{source}'. Their widths are equal, but a "
+            f"layer only fits the model that it was trained on. If it is that one: model.name_or_path = '{trained}'.",
+            stacklevel=4,
+        )
 
 
 # ---------------------------------------------------------------- activations
@@ -414,6 +535,7 @@ class _Captured(Exception):
 def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Tensor) -> Tensor:
     """Gate activations as a sparse tensor [B, T, N]; see ``Layer.activations``."""
     inputs = model_inputs(model, batch)
+    _warn_of_missing_start(layer, inputs)
     x_BTI = mlp_activations(layer, model, inputs)
     rows_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device)).to(x_BTI.device).bool()
     coefficients_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
@@ -425,17 +547,35 @@ def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Te
     return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
 
 
+def _warn_of_missing_start(layer: Layer, inputs: Mapping[str, Tensor]) -> None:
+    """Warn if rows do not begin with the start token that the layer was trained with."""
+    ids_BT = inputs.get("input_ids")
+    if ids_BT is None or not ids_BT.numel():
+        return
+    mask_BT = inputs.get("attention_mask", torch.ones_like(ids_BT)).bool()
+    first_B = ids_BT.gather(1, mask_BT.int().argmax(dim=1, keepdim=True))[:, 0]
+    start = start_token_id(layer.run.tokenizer, layer.run.config.text.start_token)
+    missing = int((first_B != start).sum())
+    if missing:
+        warnings.warn(
+            f"{missing} of {len(ids_BT)} rows do not begin with the start token "
+            f"'{layer.run.tokenizer.convert_ids_to_tokens(start)}', with which routing and the dashboard begin every "
+            "text. Activations differ without it. Pass layer.tokenize(texts), or the texts themselves.",
+            stacklevel=4,
+        )
+
+
 def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
     """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones.
 
     Raises:
         UserError: the batch holds neither token ids nor embeddings as tensors.
     """
-    given = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
+    given = dict(batch) if isinstance(batch, Mapping) else {"input_ids": batch}
     inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
     if not {"input_ids", "inputs_embeds"} & inputs.keys():
         raise UserError(
-            "The batch has no tensor of token ids. Pass the result of "
+            "The batch has no tensor of token ids. Pass texts, the result of layer.tokenize(texts) or of "
             'tokenizer(texts, return_tensors="pt", padding=True), or a tensor of ids [B, T].'
         )
     mask_BT = inputs.get("attention_mask")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import quote
 
 from sqlalchemy import Engine, create_engine, inspect
@@ -17,7 +17,10 @@ from sqlalchemy.orm import Session
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.database.demo import unpacked_database, writable_demo
+from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.experts import rows_of
+from mxd.backend.queries.runs import find_index
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
@@ -33,6 +36,9 @@ from mxd.trainer.utils.hub import looks_like_path
 
 if TYPE_CHECKING:
     import pandas as pd
+
+T = TypeVar("T")
+EXPERTS_AT_ONCE = 1024
 
 
 def find_run(source: str | Path, revision: str | None, data: str | Path | None) -> Run:
@@ -113,7 +119,7 @@ def _sqlite_file(path: Path) -> Engine:
 # ---------------------------------------------------------------- experts
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Examples(Sequence[TopExample]):
     """Top examples of an expert, largest activation first. Notebooks render them as HTML."""
 
@@ -140,11 +146,13 @@ class Examples(Sequence[TopExample]):
         Raises:
             UserError: pandas is not installed.
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise UserError("Tables need pandas, which is not installed. Run: pip install pandas") from error
-        return pd.DataFrame([_row(example) for example in self.examples], columns=list(COLUMNS))
+        table: pd.DataFrame = _pandas().DataFrame([_row(example) for example in self.examples], columns=list(COLUMNS))
+        return table
+
+    def __repr__(self) -> str:
+        shown = [f"  {each.activation:.3g} {each.tokens[each.position]!r}" for each in self.examples[:5]]
+        more = ["  ..."] if len(self) > len(shown) else []
+        return "\n".join([f"Examples(run={self.run!r}, expert={self.expert}, {len(self)} examples)", *shown, *more])
 
     def _repr_html_(self) -> str:
         """One line per example, with tokens shaded by activation."""
@@ -165,24 +173,61 @@ def _row(example: TopExample) -> dict[str, Any]:
     }
 
 
+def experts_table(run: Run, database: str | None) -> pd.DataFrame:
+    """One row per expert of an indexed run, with the columns of exported tables.
+
+    Raises:
+        NotFoundError: the run is not indexed.
+        UserError: pandas is not installed.
+    """
+    pandas = _pandas()
+    vocabulary = Vocabulary(run.tokenizer)
+
+    def read(session: Session) -> pd.DataFrame:
+        record = find_record(session, run.name)
+        find_index(session, record)
+        parts = (
+            range(first, min(first + EXPERTS_AT_ONCE, record.num_experts))
+            for first in range(0, record.num_experts, EXPERTS_AT_ONCE)
+        )
+        found = [rows_of(session, record, part, vocabulary) for part in parts]
+        table: pd.DataFrame = pandas.DataFrame([rows[expert].model_dump() for rows in found for expert in sorted(rows)])
+        return table
+
+    return _read_first(run, database, read)
+
+
 def read_expert(run: Run, expert: int, examples: int, database: str | None) -> Expert:
     """Read an expert with its ``examples`` and the label that the dashboard shows.
 
     Raises:
         NotFoundError: the run is not indexed, or has no such expert.
     """
+    return _read_first(
+        run,
+        database,
+        lambda session: load_expert(session, run, expert, _shown_label(session, run, expert), examples),
+    )
+
+
+def _read_first(run: Run, database: str | None, read: Callable[[Session], T]) -> T:
+    """Result of ``read`` in the first database that has the run's index."""
     missing = NotFoundError(f"Run '{run.name}' is not indexed.")
     for url in readable_databases(run, database):
         try:
-            return _read(url, run, expert, examples)
+            with opened_read_only(url) as engine, Session(engine) as session:
+                return read(session)
         except NotFoundError as error:
             missing = error
     raise missing
 
 
-def _read(url: str, run: Run, expert: int, examples: int) -> Expert:
-    with opened_read_only(url) as engine, Session(engine) as session:
-        return load_expert(session, run, expert, _shown_label(session, run, expert), examples)
+def _pandas() -> Any:
+    try:
+        import pandas
+    except ImportError as error:
+        raise UserError("Tables need pandas, which is not installed. Run: pip install pandas") from error
+    return pandas
 
 
 def _shown_label(session: Session, run: Run, expert: int) -> str | None:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import uvicorn
 
+from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, as_layer
 from mxd.api.loading import database_url, own_data_folder
 from mxd.backend.api.app import create_app
@@ -74,6 +75,7 @@ class Dashboard:
         return f'<a href="{escape(self.url)}" target="_blank">{escape(self.url)}</a>'
 
 
+@speaks_python
 def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings: Any) -> Dashboard:
     """Serve the dashboard of a run's data folder from a thread, and return a handle with its ``url``.
 

@@ -15,14 +15,20 @@ from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, open_dataset
-from mxd.api.layer import Layer, load
-from mxd.api.loading import data_folder
+from mxd.api.errors import speaks_python
+from mxd.api.layer import AnyRun, Layer, architecture_of, as_layer, load
+from mxd.api.loading import data_folder, own_data_folder
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
 from mxd.trainer.config import DtypeChoice, Method, TextConfig, TrainConfig
+from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
-from mxd.trainer.storage.run import runs_folder
+from mxd.trainer.storage.importers import import_run as import_layer
+from mxd.trainer.storage.run import run_names, runs_folder
+from mxd.trainer.training.finetune import finetune as finetune_runs
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.training.training_run import Resume
 from mxd.trainer.utils.callbacks import Callbacks
@@ -33,6 +39,7 @@ Callback = Callable[[Mapping[str, float]], object]
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
 
 
+@speaks_python
 def load_model(
     source: str, *, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto"
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -89,6 +96,7 @@ def language_model_of(
     reference, source = layer.reference, layer.run.language_model_source
     chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
     if chosen is not None:
+        architecture_of(layer, chosen[0])  # checks and warns
         with borrowed(*chosen, source) as language_model:
             yield language_model
         return
@@ -98,9 +106,9 @@ def language_model_of(
 
 
 @contextmanager
-def progress_bar(title: str, is_shown: bool) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield a function that updates a progress bar with the tokens done, their total and a note."""
-    bar: tqdm[NoReturn] = tqdm(desc=title, unit=" tokens", unit_scale=True, disable=not is_shown)
+def progress_bar(title: str, is_shown: bool, unit: str = "tokens") -> Iterator[Callable[[int, int, str], None]]:
+    """Yield a function that updates a progress bar with the units done, their total and a note."""
+    bar: tqdm[NoReturn] = tqdm(desc=title, unit=f" {unit}", unit_scale=True, disable=not is_shown)
     with bar:
 
         def show(done: int, total: int, note: str) -> None:
@@ -111,6 +119,7 @@ def progress_bar(title: str, is_shown: bool) -> Iterator[Callable[[int, int, str
         yield show
 
 
+@speaks_python
 def train(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -193,6 +202,131 @@ def _run(
     trained = load(runs_folder(folder) / config.name)
     trained.reference.model = model
     return trained
+
+
+@speaks_python
+def finetune(
+    runs: Sequence[AnyRun],
+    dataset: Dataset,
+    *,
+    tokens: int | str | None = None,
+    name: str = FinetuneConfig.model_fields["name"].default,
+    model: PreTrainedModel | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    resume: Resume = "never",
+    database: str | None = None,
+    progress: bool = True,
+    **settings: Any,
+) -> list[Layer]:
+    """Fine-tune runs of several layers jointly, end to end, towards the predictions of the original model.
+
+    >>> (tuned,) = mxd.finetune(["my-run"], texts, tokens="2k", name="{run}-tuned", model=model, progress=False)
+    >>> tuned.name
+    'my-run-tuned'
+
+    Args:
+        runs: runs of different layers of one language model, or their names. They stay unchanged.
+        dataset: as in ``train``.
+        tokens: number of training tokens. Default: the whole dataset, once.
+        name: names of the new runs, where ``{run}`` stands for the name of the parent.
+        model: the model that the runs were trained on. Default: as in ``index``.
+        tokenizer: its tokenizer. Default: that of the first run.
+        resume: ``"if-any"`` continues interrupted runs of these names.
+        database: as in ``train``.
+        progress: show a progress bar.
+        settings: other fields of ``FinetuneConfig`` and of the configs in it, such as ``next_token_weight=0.1``.
+
+    Raises:
+        UserError: a new run exists and ``resume`` is ``"never"``, two runs are of one layer, or the dataset is short.
+    """
+    layers = [as_layer(run) for run in runs]
+    if not layers:
+        raise UserError("There are no runs to fine-tune. Pass at least one.")
+    for run in runs:
+        if isinstance(run, Layer):
+            run.check_saved()
+    parent, folder = layers[0].run, own_data_folder(layers[0].run)
+    text_fields = {"context_length": parent.config.text.context_length, "start_token": parent.config.text.start_token}
+    text_fields |= {key: value for key, value in settings.items() if key in TextConfig.model_fields}
+    text, count = open_dataset(dataset, tokens, folder, parent.tokenizer, text_fields)
+    others = {key: value for key, value in settings.items() if key not in text_fields}
+    config = FinetuneConfig.from_keywords({"text": text, "tokens": count, "name": name}, others)
+    url = database or Settings().database or sqlite_url(folder)
+    with (
+        opened(url) as engine,
+        language_model_of(layers[0], model, tokenizer) as wrapped,
+        progress_bar(f"Fine-tuning {len(layers)} runs", progress) as show,
+    ):
+        hooks = Callbacks(show)
+        result = finetune_runs(
+            [layer.run for layer in layers], config, folder, engine, wrapped, resume=resume, callbacks=hooks
+        )
+    tuned = [load(runs_folder(folder) / run.run) for run in result.runs]
+    for layer in tuned:
+        layer.reference.model = layers[0].reference.model if model is None else (model, tokenizer or parent.tokenizer)
+    return tuned
+
+
+@speaks_python
+def import_run(
+    source: str | Path,
+    *,
+    name: str,
+    language_model: str | Path,
+    layer: int | None = None,
+    part: str | None = None,
+    data: str | Path | None = None,
+    database: str | None = None,
+) -> Layer:
+    """Import a layer trained with the paper's code, sparsify, SAELens or circuit-tracer as a run.
+
+    >>> sizes = {"num_experts": 64, "k": 4, "context_length": 16}
+    >>> sizes |= {"method": "transcoder", "language_model": model_folder}
+    >>> run = mxd.train(model, tokenizer, texts, layer=1, name="tc-2", progress=False, **sizes)
+    >>> files = mxd.export(run, "tc-files", format="sparsify")
+    >>> mxd.import_run("tc-files", name="imported", language_model=model_folder).layer
+    1
+
+    Nothing in the files is executed. Index the run afterwards, like one of your own.
+
+    Args:
+        source: file, folder or Hugging Face Hub repo (OWNER/NAME or OWNER/NAME@REVISION).
+        name: name of the new run.
+        language_model: Hub name or folder of the language model that the layer was trained on.
+        layer: index of the block whose MLP the layer replaces. Default: as the source states.
+        part: folder or file of the layer inside the source, if it holds several.
+        data: data folder. Default: ``MXD_DATA``, or ``data``.
+        database: as in ``train``.
+
+    Raises:
+        UserError: the run exists, or the layer does not fit the language model.
+    """
+    folder, model_folder = data_folder(data), Path(language_model).expanduser()
+    config = ImportConfig.from_keywords(
+        {
+            "source": str(source),
+            "name": name,
+            "language_model": str(model_folder.resolve() if model_folder.is_dir() else language_model),
+            "layer": layer,
+            "part": part,
+        },
+        {},
+    )
+    with opened(database or Settings().database or sqlite_url(folder)) as engine:
+        return load(runs_folder(folder) / import_layer(config, folder, engine).run)
+
+
+@speaks_python
+def runs(*, data: str | Path | None = None) -> list[str]:
+    """Names of all runs in the data folder.
+
+    >>> "my-run" in mxd.runs()
+    True
+
+    Args:
+        data: data folder. Default: ``MXD_DATA``, or ``data``.
+    """
+    return run_names(data_folder(data))
 
 
 def default_name(source: str, layer: int, method: str, k: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +52,7 @@ def logits(user: User, model: PreTrainedModel | None = None) -> Tensor:
 
 def busiest(user: User) -> int:
     """The expert with the largest activations on the prompt."""
-    activations = user.run.activations(user.model, user.tokenizer(PROMPT, return_tensors="pt"))
+    activations = user.run.activations(user.model, PROMPT)
     return int(activations.sum(dim=(0, 1)).to_dense().argmax())
 
 
@@ -137,6 +138,19 @@ def test_attached_parameters_train_and_copies_are_independent(user: User) -> Non
     attached.detach()
     attached.detach()
     assert not [name for name, _ in user.model.named_parameters() if ".mxd." in name]
+
+
+def test_a_model_with_an_attached_layer_is_not_saved_without_it(user: User, tmp_path: Path) -> None:
+    first, second = user.run.attach(user.model), mxd.load(user.run.run.folder)
+    vars(second.run)["config"] = second.run.config.model_copy(update={"layer": 0})
+    attached = second.attach(user.model)
+    for handle in (first, attached):
+        with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
+            user.model.save_pretrained(tmp_path / "model")
+        handle.detach()
+    user.model.save_pretrained(tmp_path / "model")
+    loaded = type(user.model).from_pretrained(tmp_path / "model")
+    torch.testing.assert_close(logits(user, loaded), logits(user))
 
 
 def test_a_library_that_wraps_an_attached_model_keeps_its_wrapper(user: User) -> None:

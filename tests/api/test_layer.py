@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 from sqlalchemy.orm import Session
+from torch import Tensor
 
 import mxd
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
 from mxd.trainer.storage.database.open import sqlite_url
-from tests.api.conftest import User
+from tests.api.conftest import User, user_model
+from tests.helpers.language_models import END
 
 SHORT, LONG = "the fox", "a very old dog sang."
 
@@ -59,14 +61,14 @@ def test_decode_has_gradients_for_inactive_experts(user: User) -> None:
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_changes_no_activation(user: User, side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(user.tokenizer, "padding_side", side)
-    batch = user.tokenizer([SHORT, LONG], return_tensors="pt", padding=True)
+    batch = user.tokenizer([END + SHORT, END + LONG], return_tensors="pt", padding=True)
     padded = user.run.activations(user.model, batch)
     assert padded.is_sparse
     assert not padded.is_inference()
     assert not padded.requires_grad
-    assert padded.shape == (2, len(LONG), 40)
+    assert padded.shape == (2, 1 + len(LONG), 40)
     for row, text in enumerate((SHORT, LONG)):
-        alone = user.run.activations(user.model, user.tokenizer(text, return_tensors="pt")["input_ids"])
+        alone = user.run.activations(user.model, user.tokenizer(END + text, return_tensors="pt")["input_ids"])
         kept = padded.to_dense()[row][batch["attention_mask"][row].bool()]
         torch.testing.assert_close(kept, alone.to_dense()[0], rtol=1e-4, atol=1e-5)
     assert float(padded.to_dense()[batch["attention_mask"] == 0].abs().sum()) == 0
@@ -80,14 +82,88 @@ def test_activations_are_differentiable_if_asked(user: User) -> None:
     assert float(gradient.abs().sum()) > 0
 
 
+def test_texts_get_the_start_token_and_batches_without_it_a_warning(user: User) -> None:
+    """The values equal plain transformers and the layer's gate on the start token and the text."""
+    ids_1T = torch.tensor([[0, *user.tokenizer(LONG)["input_ids"]]])
+    seen: list[Tensor] = []
+    mlp = next(it for name, it in user.model.named_modules() if name.endswith(".1.mlp"))
+    handle = mlp.register_forward_pre_hook(lambda _module, inputs: seen.append(inputs[0]))
+    with torch.no_grad():
+        user.model(ids_1T)
+    handle.remove()
+    expected = user.run.encode(seen[0]).detach()
+    for batch in (LONG, [LONG], user.run.tokenize(LONG), ids_1T):
+        torch.testing.assert_close(user.run.activations(user.model, batch).to_dense(), expected)
+    with pytest.warns(UserWarning, match=r"1 of 2 rows do not begin with the start token '<\|endoftext\|>'"):
+        user.run.activations(user.model, torch.tensor([[0, 5, 6], [5, 6, 7]]))
+
+
+def test_another_model_of_equal_widths_is_a_warning(user: User) -> None:
+    other = user_model("mistral")
+    with pytest.warns(UserWarning, match="'mine' was trained on .*, and this model is 'MistralForCausalLM'"):
+        user.run.activations(other, LONG)
+    other.name_or_path = user.run.run.config.language_model
+    user.run.activations(other, LONG)
+
+
+def test_empty_inputs_give_empty_outputs(user: User) -> None:
+    assert user.run(torch.zeros(0, 16)).shape == (0, 16)
+    assert user.run.encode(torch.zeros(2, 0, 16)).shape == (2, 0, 40)
+    assert user.run.decode(torch.zeros(2, 0, 16), torch.zeros(2, 0, 40)).shape == (2, 0, 16)
+    assert user.run(torch.zeros(16)).shape == (16,)
+
+
+def test_changed_layers_are_saved_as_they_are(user: User, tmp_path: Path) -> None:
+    layer, x = mxd.load(user.run.run.folder), torch.randn(5, 16)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    before = layer(x).detach()
+    layer(x).square().sum().backward()
+    optimizer.step()
+    tuned = mxd.load(layer.save_pretrained(tmp_path / "tuned"))
+    assert not torch.allclose(layer(x), before)
+    assert torch.equal(tuned(x), layer(x))
+    assert tuned.name == "tuned"
+    narrow = mxd.load(layer.at_k(2).save_pretrained(tmp_path / "narrow"))
+    assert narrow.config.k == narrow.run.config.k == 2
+    assert torch.equal(narrow(x), layer.at_k(2)(x))
+    assert int((narrow.encode(x) > 0).sum(dim=1).max()) <= 2
+    same = user.run.save_pretrained(tmp_path / "same")
+    assert (same / "layer.safetensors").read_bytes() == (user.run.run.folder / "layer.safetensors").read_bytes()
+    for changed in (layer, user.run.at_k(2)):
+        with pytest.raises(mxd.UserError, match="is not the one that run 'mine' has on disk"):
+            mxd.index(changed, [LONG] * 300, tokens="2k", progress=False)
+
+
+def test_all_experts_are_a_table(user: User) -> None:
+    table = user.run.experts()
+    assert list(table["expert"]) == list(range(40))
+    density = table["density"].to_numpy()
+    busiest = int(density.argmax())
+    assert density[busiest] == pytest.approx(user.run.expert(busiest).density)
+
+
+def test_reprs_fit_a_screen(user: User) -> None:
+    expert = int(user.run.experts()["density"].to_numpy().argmax())
+    results = [
+        user.run.examples(expert),
+        user.run.expert(expert),
+        mxd.trace(user.run, LONG, model=user.model, tokenizer=user.tokenizer, nodes=20),
+        mxd.route(user.run, LONG, model=user.model, tokenizer=user.tokenizer),
+        mxd.generate(user.run, LONG, {3: 2.0}, model=user.model, tokenizer=user.tokenizer, max_tokens=8),
+        mxd.contrast(user.run, [LONG] * 20, [SHORT] * 20, model=user.model, tokenizer=user.tokenizer, progress=False),
+    ]
+    for result in results:
+        assert len(repr(result)) <= 2000, type(result)
+        assert len(repr(result).splitlines()) <= 24, type(result)
+
+
 def test_a_batch_without_ids_is_an_error(user: User) -> None:
     with pytest.raises(mxd.UserError, match="no tensor of token ids"):
         user.run.activations(user.model, user.tokenizer(LONG))
 
 
 def test_an_expert_has_the_label_of_the_dashboard_and_a_table(user: User) -> None:
-    ids = user.tokenizer(LONG, return_tensors="pt")["input_ids"]
-    expert = int(user.run.activations(user.model, ids).sum(dim=(0, 1)).to_dense().argmax())
+    expert = int(user.run.activations(user.model, LONG).sum(dim=(0, 1)).to_dense().argmax())
     with opened(sqlite_url(user.data)) as engine, Session(engine) as session, session.begin():
         set_label(session, "mine", expert, "my own label")
     info, examples = user.run.expert(expert), user.run.examples(expert)

@@ -40,7 +40,7 @@ def main(model_folder: str) -> str:
         log_every=4,
     )
     assert isinstance(run, mxd.MxD)
-    batch = tokenizer(["one", "another text"], return_tensors="pt", padding=True)
+    batch = run.tokenize(["one", "another text"])
     activations: torch.Tensor = run.activations(model, batch)
     expert = int(torch.sparse.sum(activations, dim=(0, 1)).to_dense().argmax())
     matrix: torch.Tensor = run.expert_matrix(expert)

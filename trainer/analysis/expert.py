@@ -23,6 +23,7 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.html import ShadedToken, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.printable import ShortRepr
 
 TOKENS_AROUND_PEAK = 16
 """Tokens shown on either side of an example's peak in a notebook."""
@@ -55,8 +56,8 @@ class TopExample:
         )
 
 
-@dataclass(frozen=True)
-class Expert:
+@dataclass(frozen=True, repr=False)
+class Expert(ShortRepr):
     """Statistics and top examples of an expert. Notebooks render it as HTML."""
 
     run: str

@@ -238,7 +238,7 @@ class ActivationCache:
         if plan.tokens > self.tokens and stream.text.on_short_text != "repeat":
             raise UserError(
                 f"The cache {self.folder} holds {self.tokens:,} tokens, but {plan.tokens:,} are required. Add "
-                "--on-short-text repeat to read it more than once."
+                "--on-short-text=repeat to read it more than once."
             )
 
     def _check_equal(self, name: str, cached: object, required: object) -> None:

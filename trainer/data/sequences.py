@@ -189,5 +189,5 @@ def _packed(
 def _too_short(config: TextConfig, available: int, required: int) -> UserError:
     return UserError(
         f"{config.dataset} has {available:,} tokens, but {required:,} are needed. Lower --tokens, give more text, or "
-        "repeat it with --on-short-text repeat."
+        "repeat it with --on-short-text=repeat."
     )

@@ -11,6 +11,7 @@ from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.evaluation.warnings import EvaluationWarning
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.html import html_table, labelled_values
+from mxd.trainer.utils.printable import ShortRepr
 
 
 @dataclass(frozen=True)
@@ -27,8 +28,8 @@ SHOWN_INTERVALS = ("variance_explained", "normalized_mse", "routing_share", "kl"
 """Metrics that a notebook shows beside the loss."""
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(ShortRepr):
     """Evaluation of one run on one text. Losses and KL divergences are in nats per token."""
 
     run: str

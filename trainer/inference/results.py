@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from mxd.trainer.utils.html import HIGHER, ShadedToken, html_table, shaded_text
+from mxd.trainer.utils.printable import ShortRepr
 from mxd.trainer.utils.schema import documented
 
 Variant = Literal["baseline", "steered"]
@@ -47,8 +48,8 @@ class RoutedToken:
 
 
 @documented
-@dataclass(frozen=True)
-class Routing:
+@dataclass(frozen=True, repr=False)
+class Routing(ShortRepr):
     """The routing of a text through one run."""
 
     run: str
@@ -203,8 +204,8 @@ class Continuation:
 
 
 @documented
-@dataclass(frozen=True)
-class SteeredGeneration:
+@dataclass(frozen=True, repr=False)
+class SteeredGeneration(ShortRepr):
     """The continuations of a prompt without edits (baseline) and with them (steered)."""
 
     run: str

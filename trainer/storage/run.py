@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -121,7 +122,11 @@ class Run:
         return cls.load(fetch_repository(str(source), revision, patterns))
 
     def save_pretrained(
-        self, folder: str | Path, language_model: str | None = None, figures: Mapping[str, str] | None = None
+        self,
+        folder: str | Path,
+        language_model: str | None = None,
+        figures: Mapping[str, str] | None = None,
+        changed: SparseLayer | None = None,
     ) -> Path:
         """Write the run to a new folder: config without local paths, weights, tokenizer and model card.
 
@@ -129,6 +134,8 @@ class Run:
             language_model: public name of the language model, such as its Hub name. Default: the name in the config, or
                 the last component of a local path.
             figures: measured values for the model card, name -> value with unit.
+            changed: layer to write instead of the run's own, such as a fine-tuned one. The copy gets the folder's name,
+                because records of the run do not belong to it, and has no metrics of training.
 
         Raises:
             UserError: the folder is not empty, or the run has no weights.
@@ -136,11 +143,17 @@ class Run:
         target = Path(folder).expanduser()
         check_empty_folder(target)
         config = portable(self.config, language_model)
+        if changed is not None:
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", target.resolve().name).lstrip("._-")[:100] or self.name
+            config = config.model_copy(update={"k": changed.config.k, "name": name})
         on_hub = is_hub_name(language_model or self.config.language_model)
-        card = write_card(config, self.layer_config, on_hub, figures or {})
+        card = write_card(config, self.layer_config if changed is None else changed.config, on_hub, figures or {})
         target.parent.mkdir(parents=True, exist_ok=True)
         with atomic_directory(target) as partial:
             self.copy_to(partial, config)
+            if changed is not None:
+                changed.save(partial)
+                (partial / METRICS_FILE).unlink(missing_ok=True)
             atomic_write(partial / CARD_FILE, card)
         return target
 

@@ -410,7 +410,7 @@ def _check_settings(config: TrainConfig) -> None:
     if config.rank is not None and traits.rank is None:
         raise UserError(f"A {method} has no rank. Omit --rank.")
     if config.mixing == "centred" and traits.mixing != "centred":
-        raise UserError(f"A {method} has no centred mixing. Omit --mixing, or use --method mxd.")
+        raise UserError(f"A {method} has no centred mixing. Omit --mixing, or use --method=mxd.")
     if config.min_k is not None and not traits.has_top_k:
         raise UserError(f"A {method} has no top-k, so K cannot be reduced. Omit --min-k, or choose another --method.")
     if config.min_k is not None and config.min_k > config.k:

@@ -67,8 +67,8 @@ class ProcessGroup:
         """
         if requested == AUTO_MAP and not self.is_single and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
             raise UserError(
-                "--device auto-map uses all GPUs of a machine, so it allows only one process per machine. "
-                "Use torchrun --nproc-per-node 1, or leave --device auto-map out."
+                "--device=auto-map uses all GPUs of a machine, so it allows only one process per machine. "
+                "Use torchrun --nproc-per-node 1, or leave --device=auto-map out."
             )
         if self.is_single or requested not in ("auto", "cuda") or not torch.cuda.is_available():
             return requested

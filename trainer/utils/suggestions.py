@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """Return `` Did you mean 'x'?`` for the name in ``known`` nearest to ``name``, or nothing if none is near."""
-    nearest = get_close_matches(name, list(known), n=1)
+    """Return `` Did you mean 'x'?`` for the name in ``known`` nearest to ``name``, or with these initials, such as
+    ``lr`` for ``learning_rate``; nothing if none is near."""
+    names = list(known)
+    initials = [other for other in names if "".join(word[:1] for word in re.split("[_-]", other)) == name]
+    nearest = get_close_matches(name, names, n=1) or initials
     return f" Did you mean '{nearest[0]}'?" if nearest else ""
 
 

@@ -37,5 +37,5 @@ def train_run(family: str, folder: Path) -> SmallRun:
     layer = mxd.train(
         model, tokenizer, list(texts()), layer=1, tokens=1536, name="small", data=folder, progress=False, **sizes
     )
-    activations = layer.activations(model, {"input_ids": IDS})
+    activations = layer.activations(model, {"inputs_embeds": model.get_input_embeddings()(IDS)})
     return SmallRun(model, tokenizer, layer, {int(activations.sum(dim=(0, 1)).to_dense().argmax()): 6.0})

@@ -108,7 +108,7 @@ def test_the_error_of_a_short_text_has_both_counts(config: TextConfig) -> None:
     count = len(token_ids(TOKENIZER, documents(config)))
     stream = sequences(config, TOKENIZER, 10**6, 0, "as-is")
     assert len(list(islice(stream, count // CONTEXT))) == count // CONTEXT
-    with pytest.raises(UserError, match=rf"has {count:,} tokens, but 1,000,000 are needed. .*--on-short-text repeat"):
+    with pytest.raises(UserError, match=rf"has {count:,} tokens, but 1,000,000 are needed. .*--on-short-text=repeat"):
         next(stream)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mxd.trainer.utils.html import ShadedToken, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.printable import ShortRepr
 from mxd.trainer.utils.schema import documented
 
 Kind = Literal["target", "expert", "error", "mlp", "embedding"]
@@ -130,8 +131,8 @@ class CircuitEdge:
 
 
 @documented
-@dataclass(frozen=True)
-class Circuit:
+@dataclass(frozen=True, repr=False)
+class Circuit(ShortRepr):
     """Pruned attribution graph of a prompt."""
 
     runs: tuple[str, ...]

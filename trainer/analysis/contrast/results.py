@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.printable import ShortRepr
 from mxd.trainer.utils.schema import documented
 
 Unit = Literal["document", "sequence"]
@@ -104,8 +105,8 @@ class ChanceLevel:
 
 
 @documented
-@dataclass(frozen=True)
-class Contrast:
+@dataclass(frozen=True, repr=False)
+class Contrast(ShortRepr):
     """Experts whose activation density differs between two texts."""
 
     run: str

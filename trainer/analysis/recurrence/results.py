@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.printable import ShortRepr
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,8 @@ class RunRecurrence:
     """Median cosine of the mean outputs of random pairs."""
 
 
-@dataclass(frozen=True)
-class Recurrence:
+@dataclass(frozen=True, repr=False)
+class Recurrence(ShortRepr):
     """Result of ``mxd recurrence``."""
 
     run: str

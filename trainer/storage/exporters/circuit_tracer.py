@@ -30,7 +30,7 @@ def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
     if len(tensors_of_layer) < len(runs) or len({run.config.language_model for run in runs}) > 1:
         raise UserError("A transcoder set has one run per layer of one language model.")
     if any(tensors.autoencodes for tensors in tensors_of_layer.values()):
-        raise UserError("circuit-tracer has no autoencoders. Use --format saelens or sparsify.")
+        raise UserError("circuit-tracer has no autoencoders. Use --format=saelens or sparsify.")
     for layer, tensors in tensors_of_layer.items():
         save_tensors(_named(tensors), folder / f"layer_{layer}.safetensors")
     (folder / CONFIG).write_text(yaml.safe_dump(_settings(runs), sort_keys=False), "utf-8")

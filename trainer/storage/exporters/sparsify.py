@@ -23,7 +23,7 @@ def write_sparsify(run: Run, folder: Path) -> None:
     transcoder = transcoder_tensors(run.layer, run.name, "sparsify")
     layer = run.layer.config
     if transcoder.threshold_N is not None:
-        raise UserError(f"sparsify has no layers with thresholds, as '{run.name}' has. Use --format saelens.")
+        raise UserError(f"sparsify has no layers with thresholds, as '{run.name}' has. Use --format=saelens.")
     if layer.input_width != layer.output_width:
         raise UserError(
             f"sparsify needs equal widths, but '{run.name}' maps {layer.input_width} to {layer.output_width}."

@@ -40,7 +40,7 @@ def transcoder_tensors(layer: SparseLayer, run: str, format: str) -> TranscoderT
     if not isinstance(layer, Transcoder):
         raise UserError(
             f"The experts of '{run}' ({layer.method}) are matrices, which the format {format} cannot hold. "
-            "Use --format saelens."
+            "Use --format=saelens."
         )
     threshold_N = layer.threshold_N.contiguous() if isinstance(layer, FixedThresholds) else None
     return TranscoderTensors(

@@ -192,7 +192,7 @@ def _memory_error(planned: PlannedTraining) -> str | None:
 def _suggest(planned: PlannedTraining, free: int) -> str:
     """Smallest change that would fit: a smaller buffer, fewer experts, both, or fewer runs."""
     if (weights := planned.memory()["model weights"]) > free:
-        return f"The model alone needs {_bytes(weights)}. Use a smaller model or --device auto-map."
+        return f"The model alone needs {_bytes(weights)}. Use a smaller model or --device=auto-map."
 
     def fits(configs: Sequence[TrainConfig]) -> bool:
         return sum(planned.memory(configs).values()) <= free

@@ -137,7 +137,7 @@ def test_fewer_runs_or_auto_map_are_suggested(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(UserError, match="2 of these 4 runs at a time"):
         check_fits_memory(runs, CPU)
     free(monkeypatch, 10_000)
-    with pytest.raises(UserError, match=r"model alone .* --device auto-map"):
+    with pytest.raises(UserError, match=r"model alone .* --device=auto-map"):
         check_fits_memory(runs, CPU)
     free(monkeypatch, required_bytes(runs))
     check_fits_memory(runs, CPU)

@@ -1,0 +1,89 @@
+"""Errors of the Python interface name keyword arguments and functions, not flags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import mxd
+from mxd.api.errors import in_python
+from tests.api.conftest import User, texts, user_model
+from tests.helpers.language_models import byte_tokenizer
+
+
+@pytest.mark.parametrize(
+    ("flags", "keywords"),
+    [
+        ("k=9 exceeds the number, 8. Lower --k.", "k=9 exceeds the number, 8. Lower k=."),
+        ("Use --gate=flat or --k 4.", 'Use gate="flat" or k=4.'),
+        ("--on-short-text=repeat repeats it.", 'on_short_text="repeat" repeats it.'),
+        ("Use --resume to continue it", 'Use resume="if-any" to continue it'),
+        ("or --seen-text to evaluate", "or seen_text=True to evaluate"),
+        ("Run 'mxd index my-run --dataset DATA --tokens N'.", 'Run mxd.index("my-run", dataset="DATA", tokens="N").'),
+        ("Run 'mxd runs' for a list.", "Run mxd.runs() for a list."),
+        ("'mxd train --name a --resume'", 'mxd.train(name="a", resume="if-any")'),
+        ("Run 'mxd doctor', which", "Run 'mxd doctor', which"),
+        ("Run 'mxd remove it --yes'.", "Run 'mxd remove'."),
+    ],
+)
+def test_flags_become_keywords(flags: str, keywords: str) -> None:
+    assert in_python(flags) == keywords
+
+
+def test_no_error_names_a_flag(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MXD_DATA", str(tmp_path))
+    sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False, "layer": 1}
+    model, tokenizer = user.model, user.tokenizer
+    held: dict[str, Any] = {"model": model, "tokenizer": tokenizer}
+    calls: dict[str, Callable[[], object]] = {
+        r"Unknown setting: lr\. Did you mean 'learning_rate'": lambda: mxd.train(
+            model, tokenizer, texts(), lr=1.0, **sizes
+        ),
+        r"Unknown run 'x'.*Train one with mxd\.train": lambda: mxd.load("x"),
+        r'already exists\. Use resume="if-any"': lambda: mxd.train(
+            model, tokenizer, texts(), name="mine", data=user.data, **sizes
+        ),
+        r"k=41 exceeds the number of experts, 40\. Lower k=": lambda: mxd.train(
+            model, tokenizer, texts(), name="other", **{**sizes, "k": 41}
+        ),
+        r'tokens, but .* are needed.*on_short_text="repeat"': lambda: mxd.train(
+            model, tokenizer, list(texts(20)), tokens="1M", **sizes
+        ),
+        r"Choose them with experts=": lambda: mxd.export(user.run, tmp_path / "vectors", format="gguf", **held),
+        r"Lower k=|exceeds the layer's K": lambda: mxd.route(user.run, "one", k=9, **held),
+        r"neither a pair": lambda: mxd.probe(user.run, ["only a text"], **held),
+    }
+    for message, call in calls.items():
+        with pytest.raises(mxd.UserError, match=message) as raised:
+            call()
+        assert "--" not in str(raised.value)
+
+
+def test_what_the_command_line_does_has_a_function(user: User, tmp_path: Path) -> None:
+    """Each result equals that of the function under the command."""
+    held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer, "progress": False}
+    result = mxd.ablate(user.run, **held)
+    table = user.run.experts()
+    assert result.experts == int((table["output_share"] > 0).sum()) > 0
+    other = mxd.train(
+        user_model("llama"), byte_tokenizer(), list(texts()), layer=1, name="other", data=tmp_path, num_experts=40, k=4,
+        context_length=16, progress=False,
+    )  # fmt: skip
+    with pytest.raises(mxd.UserError):
+        mxd.finetune([user.run, other], list(texts(50)), tokens="2k", **held)
+    (tuned,) = mxd.finetune([user.run], list(texts()), tokens="1k", name="{run}-tuned", **held)
+    assert tuned.name == "mine-tuned"
+    assert tuned.run.config.parents == ("mine",)
+    found = mxd.recurrence(user.run, [tuned], list(texts(200, seed=3)), tokens="2k", min_tokens=2, **held)
+    assert [each.run for each in found.runs] == ["mine-tuned"]
+    assert user.run.experts()["compared_runs"].max() == 1
+    labels = [{"text": text, "label": index % 2} for index, text in enumerate(texts(40))]
+    assert mxd.probe(user.run, labels, **held)["examples"] == 40
+    expert = int(table["density"].to_numpy().argmax())
+    (vectors,) = mxd.export(user.run, tmp_path / "vectors", format="vectors", experts=[expert], **held)
+    assert vectors.name == "vectors.safetensors"
+    assert mxd.pack(user.run, tmp_path / "mine.mxd", progress=False).stat().st_size > 1000
+    assert {"mine", "mine-tuned"} <= set(mxd.runs(data=user.data))
