@@ -31,7 +31,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 def layer(world: World) -> mxd.Layer:
     run = run_of(world, "one", 1)
     vars(run).update(units=UNITS["one"], tokenizer=world.language_model.tokenizer)
-    return mxd.Layer(run)
+    layer = mxd.Layer(run)
+    layer.reference.model = world.language_model.module, world.language_model.tokenizer
+    return layer
 
 
 def written(world: World, ids_BT: Tensor, **settings: Any) -> tuple[Tensor, Tensor]:
@@ -100,7 +102,7 @@ def test_invalid_edits_are_one_line_errors(world: World, layer: mxd.Layer) -> No
         "3:louder": r"Invalid edit: '3:louder'\. Write EXPERT:scale",
         "3:ablate@when:33>0": "experts 0 to 32",
         "3:ablate@when:two/4>0": "not loaded",
-        "3:ablate@when:4>median": "Run 'mxd index one'",
+        "3:ablate@when:4>median": r'Run mxd\.index\("one"\)',
     }.items():
         with pytest.raises(mxd.UserError, match=message):
             layer.steer(model, [edit])

@@ -55,7 +55,7 @@ def check_init(layer: SparseLayer, config: TrainConfig) -> None:
         UserError: it has not.
     """
     if resolve_init(config) == "examples" and not (layer.mixes_outputs and isinstance(layer.table, nn.Parameter)):
-        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init random.")
+        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init=random.")
 
 
 @torch.no_grad()

@@ -368,7 +368,7 @@ def check_processes(config: TrainConfig, processes: int) -> None:
     if method_traits(config.method).trains_on_whole_steps:
         raise UserError(
             f"A {config.method} needs a single process: its thresholds depend on all tokens of a step. Run without "
-            "torchrun, or use --method mxd."
+            "torchrun, or use --method=mxd."
         )
     if config.regularization != RegularizationConfig():
         raise UserError("Regularisation needs all experts in one process. Run without torchrun.")
