@@ -6,7 +6,6 @@
 Between the two, run ``mxd index`` and ``mxd evaluate`` with ``--data data/demo --database sqlite:///DATABASE`` in the
 checkout. Everything is then measured on the shipped weights, and paths are relative. The demo also shows the
 benchmark that ``mxd benchmark`` writes with ``--data data/demo``.
-Results of ``mxd protect`` stay without their runs, if these are not named.
 ``database`` also enters ``labels.json`` (run -> expert -> label) and ``sessions.json`` (run -> name -> steering
 session), and lists the runs in the order of NAME.
 """
@@ -33,13 +32,11 @@ from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas import SteeringRequest
-from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import (
-    EvaluationRecord,
     ExampleRecord,
     IndexRecord,
     MetricRecord,
@@ -96,7 +93,6 @@ def _finish(engine: Engine, demo: Path, names: list[str]) -> None:
             _enter_training(session, run, place)
         _drop_routed_sequences(session)
         _drop_examples(session, list(runs.values()))
-        _keep_privacy_results(session, names)
         for run in runs.values():
             _enter_labels(session, run, _read(demo / LABELS_FILE).get(run.name, {}))
             _enter_sessions(session, runs, run, _read(demo / SESSIONS_FILE).get(run.name, {}))
@@ -133,17 +129,6 @@ def _drop_examples(session: Session, runs: Sequence[Run]) -> None:
         left = select(func.count()).where(ExampleRecord.run_id == run_id).scalar_subquery()
         session.execute(update(IndexRecord).where(IndexRecord.run_id == run_id).values(examples=left))
         delete_search(session, run_id)  # ``mxd demo`` builds it
-
-
-def _keep_privacy_results(session: Session, names: list[str]) -> None:
-    """Attach results of privacy fine-tuning to the parent if the fine-tuned runs are not shipped, to save space."""
-    for record in session.scalars(select(EvaluationRecord).where(EvaluationRecord.subject.startswith(SUBJECT))).all():
-        left_out = set(record.result["runs"]) - set(names)
-        if left_out:
-            parent = select(RunRecord.id).where(RunRecord.name == record.result["parents"][0])
-            record.run_id = session.scalars(parent).one()
-            session.flush()
-            session.execute(delete(RunRecord).where(RunRecord.name.in_(left_out)))
 
 
 def _enter_labels(session: Session, run: Run, labels: dict[str, str]) -> None:

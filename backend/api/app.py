@@ -40,7 +40,6 @@ from mxd.backend.api.routes import (
     figures,
     health,
     lists,
-    privacy,
     routing,
     runs,
     sessions,
@@ -132,7 +131,7 @@ def build_api(
         },
     )
     of_runs = (runs, comparison, contrasts, evaluations, experts, notes, lists)
-    modules = (health, access, *of_runs, routing, live, circuits, privacy, steering, sessions, figures, bundles)
+    modules = (health, access, *of_runs, routing, live, circuits, steering, sessions, figures, bundles)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)

@@ -36,10 +36,12 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "train": Entry("train", "TrainCommand", "train an MxD on one MLP, or a sweep over several settings"),
         "presets": Entry("presets", "PresetsCommand", "list training presets for open language models"),
         "finetune": Entry("finetune", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
-        "protect": Entry("protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
         "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
         "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
+        "lab protect": Entry(
+            "lab_protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"
+        ),
     },
     "Explore": {
         "runs": Entry("runs", "RunsCommand", "list trained runs"),

@@ -41,7 +41,6 @@ PLACES = {
     "circuits": Place(
         f"/circuits?run=demo-l3-k16&prompt={PROMPT}", lambda page: page.get_by_role("group", name="Circuit")
     ),
-    "privacy": Place("/privacy?run=demo-l3-k16", lambda page: page.get_by_role("textbox", name="Passages", exact=True)),
     "steering": Place(
         f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",
         lambda page: page.get_by_text("done, 16 tokens").first,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
-from sqlalchemy import Engine, func, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import all_labels
@@ -21,7 +20,6 @@ from mxd.trainer.layers.ops.quantization import quantize_file
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import count_documents
 from mxd.trainer.storage.database.tables import (
-    EvaluationRecord,
     ExampleRecord,
     ExpertRecord,
     IndexRecord,
@@ -29,7 +27,6 @@ from mxd.trainer.storage.database.tables import (
     RoutedRecord,
     RunRecord,
     SequenceRecord,
-    utc_now,
 )
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import read_metrics
@@ -50,25 +47,6 @@ def steering_sessions(small: int, above: int) -> dict[str, object]:
     }
 
 
-def enter_privacy_result(database: Engine) -> dict[str, Any]:
-    """Add a result of ``mxd protect`` with the run that it made; return the result."""
-    result = {"runs": ["small-private"], "parents": ["small"]}
-    with Session(database) as session:
-        parent = session.scalars(select(RunRecord).where(RunRecord.name == "small")).one()
-        columns = {column.name: getattr(parent, column.name) for column in RunRecord.__table__.columns}
-        private = RunRecord(**(columns | {"id": None, "name": "small-private"}))
-        session.add(private)
-        session.flush()
-        facts = {"text": "text.jsonl", "fingerprint": "f", "settings": {}, "weights": "w", "sequences": b""}
-        session.add(
-            EvaluationRecord(
-                run_id=private.id, subject="privacy: small-private", result=result, created_at=utc_now(), **facts
-            )
-        )
-        session.commit()
-    return result
-
-
 def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = small_world(tmp_path)
     source = str(saved_language_model(tmp_path / "language-model"))
@@ -86,7 +64,6 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
     with opened(sqlite_url(tmp_path / "work")) as database:
         for name in ("above", "small"):
             build_index(Run.load(name, demo), IndexConfig(text=world.text, tokens=1600), world.language_model, database)
-        protected = enter_privacy_result(database)
     small, above = (min(Run.load(name, demo).units) for name in ("small", "above"))
     (demo / "labels.json").write_text(json.dumps({"small": {small: "A fox"}}))
     (demo / "sessions.json").write_text(json.dumps(steering_sessions(small, above)))
@@ -102,8 +79,6 @@ def test_runs_database_labels_and_sessions(tmp_path: Path, monkeypatch: pytest.M
             duration = (run.updated_at - run.started_at).total_seconds()
             assert duration == pytest.approx(metrics[run.name][-1].seconds, abs=1e-6)
         assert list(session.scalars(select(RunRecord.name).order_by(RunRecord.started_at.desc()))) == ["small", "above"]
-        (kept,) = session.scalars(select(EvaluationRecord))
-        assert (session.get_one(RunRecord, kept.run_id).name, kept.result) == ("small", protected)
         assert session.scalar(select(func.count()).select_from(ExpertRecord)) == 80
         assert session.scalar(select(func.count()).select_from(RoutedRecord)) == 14
         examples = session.execute(select(ExampleRecord.bin, func.max(ExampleRecord.rank)).group_by(ExampleRecord.bin))

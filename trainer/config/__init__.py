@@ -23,7 +23,6 @@ from mxd.trainer.config.generation import (
 )
 from mxd.trainer.config.layer import LayerConfig
 from mxd.trainer.config.methods import Activation, Encoder, Method
-from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.config.training import (
     Dtype,
     DtypeChoice,
@@ -60,7 +59,6 @@ __all__ = [
     "OnShortText",
     "OptimizerConfig",
     "Origin",
-    "ProtectConfig",
     "RecurrenceConfig",
     "RegularizationConfig",
     "RunName",

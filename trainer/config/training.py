@@ -12,7 +12,6 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from mxd.trainer.config.base import FLAT_GATE, Config, Count, RunName, Size, parse_count, without_retired
 from mxd.trainer.config.methods import Method, method_traits
-from mxd.trainer.config.privacy import ProtectConfig
 
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
 Init = Literal["auto", "random", "examples"]
@@ -128,6 +127,10 @@ class Origin(Config):
     """SHA-256 hash of the weights file."""
 
 
+RETIRED = {"gate": FLAT_GATE, "privacy": None}
+"""Settings in the files of earlier versions, and the value with which they are read."""
+
+
 class TrainConfig(Config):
     """Everything that determines a trained run."""
 
@@ -182,13 +185,12 @@ class TrainConfig(Config):
     """Parents of a fine-tuned run: the run it started from, then the other runs that were fine-tuned with it."""
     next_token_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the next-token loss beside the KL divergence in fine-tuning. Default: 0."""
-    privacy: ProtectConfig | None = None
-    """Privacy settings of a run that ``mxd protect`` made. None for other runs."""
 
     @model_validator(mode="before")
     @classmethod
     def _store_optimizer(cls, values: Any) -> Any:
-        return _with_optimizer(without_retired(values, {"gate": FLAT_GATE}), default_optimizer)
+        retired = {name: off for name, off in RETIRED.items() if name not in cls.model_fields}
+        return _with_optimizer(without_retired(values, retired), default_optimizer)
 
     @model_validator(mode="after")
     def _is_trainable(self) -> Self:
@@ -218,7 +220,8 @@ def parse_train_config(values: object) -> TrainConfig:
     Raises:
         ValueError: the settings are invalid.
     """
-    fields = [field for field in _EXTENDED if isinstance(values, Mapping) and field in values]
+    given = values if isinstance(values, Mapping) else {}
+    fields = [field for field in _EXTENDED if given.get(field) is not None]
     return (_EXTENDED[fields[0]] if fields else TrainConfig).model_validate(values)
 
 

@@ -179,13 +179,13 @@ def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainCo
 
 def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: FinetuneConfig) -> TrainConfig:
     others = tuple(other.name for other in runs if other is not run)
-    inherited = run.config.model_dump(exclude={"language_model_dtype", "origin"})
+    # Not the settings of experiments: training can undo what they did.
+    inherited = run.config.model_dump(include=TrainConfig.model_fields.keys() - {"language_model_dtype", "origin"})
     changed = {
         "name": name,
         "language_model": run.language_model_source,
         "num_experts": run.layer_config.num_experts,
         "regularization": RegularizationConfig(),
-        "privacy": None,  # training can undo it
         "parents": (run.name, *others),
         "data_seed": None if config.seed == run.config.seed else config.seed,
         **config.model_dump(exclude={"name", "seed"}),

@@ -8,7 +8,7 @@ from mxd.backend.settings import Role
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READING_POSTS = re.compile(
-    r"^/api/(routing|circuits(/attention|/effects|/graph|/read)?|privacy/tokens|runs/[^/]+/routing(/effects|/predictions)?"
+    r"^/api/(routing|circuits(/attention|/effects|/graph|/read)?|runs/[^/]+/routing(/effects|/predictions)?"
     r"|runs/[^/]+/(search/passage|contrast))$"
 )
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from mxd.trainer.training.training_run import TrainResult
     from mxd.trainer.utils.distributed import ProcessGroup
 
-NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight", "privacy"})
+NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight"})
 """Fields of ``TrainConfig`` that other flags or other commands set."""
 TRAIN_FLAGS = FlagsOf(
     TrainConfig,

@@ -9,7 +9,6 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config.privacy import SUBJECT
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     EvaluationRecord,
@@ -42,13 +41,11 @@ OF_FINE_TUNING = (
 
 
 def commands(session: Session) -> list[str]:
-    """Return the commands of all runs, evaluations, probes and steering measurements, in an executable order.
-
-    Evaluations by ``mxd protect`` are left out: its passages are not stored.
-    """
+    """Return the commands of all runs, evaluations, probes and steering measurements, in an executable order."""
     runs = {run.id: run for run in session.scalars(select(RunRecord).order_by(RunRecord.started_at, RunRecord.id))}
     lines = [fit(run.config) for run in runs.values()]
-    evaluations = select(EvaluationRecord).where(~EvaluationRecord.subject.startswith(SUBJECT))
+    # Earlier versions stored measurements of privacy fine-tuning as evaluations.
+    evaluations = select(EvaluationRecord).where(~EvaluationRecord.subject.startswith("privacy: "))
     lines += [_evaluate(record) for record in session.scalars(evaluations.order_by(EvaluationRecord.id))]
     for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
         lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
@@ -90,7 +87,7 @@ def _settings(session: Session, run_id: int, command: str) -> dict[str, Any]:
 def fit(config: Settings) -> str:
     """Return the command that made a run."""
     if config.get("privacy"):
-        return f"# {config['name']} is of mxd protect, with {', '.join(config['parents'])}; see its run.json"
+        return f"# {config['name']} is of mxd lab protect, with {', '.join(config['parents'])}; see its run.json"
     if config.get("origin"):
         source = config["origin"]
         where = {"language_model": config["language_model"], "layer": config["layer"], "name": config["name"]}

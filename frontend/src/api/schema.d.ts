@@ -196,48 +196,6 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
-    "/api/privacy": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Protect
-         * @description Server-sent events: ``progress`` after each step, then ``done`` when new runs are written, or ``error``.
-         *
-         *     Closing the connection cancels; nothing is written then.
-         */
-        post: operations["protect"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/privacy/tokens": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Sure Tokens
-         * @description Confidence of every next-token prediction of a text, with two sets of runs spliced in.
-         */
-        post: operations["sure_tokens"];
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
     "/api/routing": {
         parameters: {
             query?: never;
@@ -862,26 +820,6 @@ export interface paths {
          * @description Loss increase of a run minus that of another, paired by sequence; null without a common evaluation.
          */
         get: operations["difference"];
-        put?: never;
-        post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/runs/{run}/privacy": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        /**
-         * Protected
-         * @description Privacy results of a run and of the runs made from it, newest first.
-         */
-        get: operations["protected"];
         put?: never;
         post?: never;
         delete?: never;
@@ -2451,83 +2389,6 @@ export interface components {
             until?: string | null;
         };
         /**
-         * Confidence
-         * @description Mean confidence over predictions. Uniform predictions have distance 0 and entropy 1.
-         */
-        Confidence: {
-            /**
-             * Confidence Distance
-             * @description Largest probability minus 1/V, at least 0.
-             */
-            confidence_distance: number;
-            /**
-             * Divergence
-             * @description KL(U || p) in nats.
-             */
-            divergence: number;
-            /**
-             * Entropy
-             * @description Entropy divided by ln V.
-             */
-            entropy: number;
-            /**
-             * Missing Entropy
-             * @description KL(p || U) in nats: ln V minus the entropy.
-             */
-            missing_entropy: number;
-            /**
-             * Predictions
-             * @description Number of predictions.
-             */
-            predictions: number;
-            /**
-             * Top Five
-             * @description Summed probability of the five most probable tokens.
-             */
-            top_five: number;
-            /**
-             * True Token
-             * @description Probability of the actual next token.
-             */
-            true_token: number;
-        };
-        /**
-         * ConfidenceComparison
-         * @description Confidence on the same texts with the original runs and with the new runs.
-         */
-        ConfidenceComparison: {
-            after: components["schemas"]["Confidence"];
-            before: components["schemas"]["Confidence"];
-        };
-        /**
-         * ConfidenceRequest
-         * @description A text, and two sets of runs to compare on it.
-         */
-        ConfidenceRequest: {
-            /** After */
-            after: string[];
-            /** Before */
-            before: string[];
-            /** Text */
-            text: string;
-        };
-        /**
-         * ConfidenceResponse
-         * @description Confidence on each token of a text.
-         */
-        ConfidenceResponse: {
-            /**
-             * Tokens
-             * @description Tokens after the start token.
-             */
-            tokens: components["schemas"]["TokenConfidence"][];
-            /**
-             * Took Ms
-             * @description Computation time in milliseconds.
-             */
-            took_ms: number;
-        };
-        /**
          * ContrastDoneEvent
          * @description Result of a contrast.
          */
@@ -3166,20 +3027,6 @@ export interface components {
             low: number;
             /** Value */
             value: number;
-        };
-        /**
-         * EvalPoint
-         * @description Measurements at a step, by which the best step is selected.
-         */
-        EvalPoint: {
-            /**
-             * Loss Increase
-             * @description Loss increase on the validation part over the original runs, in nats per token.
-             */
-            loss_increase: number;
-            protected: components["schemas"]["Confidence"];
-            /** Step */
-            step: number;
         };
         /**
          * EvaluationList
@@ -4626,20 +4473,6 @@ export interface components {
             text: string;
         };
         /**
-         * PassageToProtect
-         * @description A passage on which predictions should become uncertain.
-         */
-        PassageToProtect: {
-            /**
-             * Paraphrases
-             * @description Paraphrases for measurement only.
-             * @default []
-             */
-            paraphrases?: string[];
-            /** Text */
-            text: string;
-        };
-        /**
          * PredictedToken
          * @description The next-token distributions after one token of the text.
          */
@@ -4725,98 +4558,6 @@ export interface components {
              * @description Computation time in milliseconds.
              */
             took_ms: number;
-        };
-        /**
-         * PrivacyBound
-         * @description Bound on the passage loss at a minimum of the objective, beside the measured loss.
-         *
-         *     A minimum has L_K ≤ (1 - θ)/θ (L_A(uniform) - L_A), if the trained weights can express uniform predictions. C and
-         *     the gates of single layers generally cannot, so this is a reference value, not a guarantee.
-         */
-        PrivacyBound: {
-            /**
-             * Bound
-             * @description Bound on the passage loss L_K in nats, for the measured retain loss.
-             */
-            bound: number;
-            /**
-             * Measured
-             * @description Measured passage loss L_K in nats.
-             */
-            measured: number;
-            /** Theta */
-            theta: number;
-            /**
-             * Uniform
-             * @description Retain loss L_A of uniform predictions: ln V nats.
-             */
-            uniform: number;
-        };
-        /**
-         * PrivacyList
-         * @description Results that involve a run.
-         */
-        PrivacyList: {
-            /**
-             * Protected
-             * @description Newest first.
-             */
-            protected: components["schemas"]["ProtectedRuns"][];
-        };
-        /**
-         * PrivacyResult
-         * @description Measurements of runs that were fine-tuned jointly for privacy.
-         */
-        PrivacyResult: {
-            /**
-             * Best Step
-             * @description Step whose weights are saved.
-             */
-            best_step: number;
-            bound: components["schemas"]["PrivacyBound"];
-            /** Eval Points */
-            eval_points: components["schemas"]["EvalPoint"][];
-            /** Learning Rate */
-            learning_rate: number;
-            /**
-             * Loss
-             * @enum {string}
-             */
-            loss: "kl-from-uniform" | "missing-entropy";
-            /** Parents */
-            parents: string[];
-            /**
-             * Passage Tokens
-             * @description Tokens of each passage with the predictions before and after; empty unless ``store_passages`` is set.
-             * @default []
-             */
-            passage_tokens: components["schemas"]["TokenConfidence"][][];
-            /** Passages */
-            passages: number;
-            protected: components["schemas"]["ConfidenceComparison"];
-            relearning: components["schemas"]["Relearning"] | null;
-            retained: components["schemas"]["RetainLoss"];
-            /**
-             * Runs
-             * @description Names of the new runs.
-             */
-            runs: string[];
-            /**
-             * Steps
-             * @description Number of steps taken.
-             */
-            steps: number;
-            /** Theta */
-            theta: number;
-            /**
-             * Variations
-             * @description Confidence on variations of the passages, by kind; see ``passages.variations_of``.
-             */
-            variations: {
-                [key: string]: components["schemas"]["ConfidenceComparison"];
-            };
-            /** Vocabulary */
-            vocabulary: number;
         };
         /**
          * ProbedClass
@@ -4948,140 +4689,6 @@ export interface components {
              * @description Number of requests served before this one.
              */
             queue_position: number;
-        };
-        /**
-         * ProtectDoneEvent
-         * @description Result of privacy fine-tuning.
-         */
-        ProtectDoneEvent: {
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "done";
-            protected: components["schemas"]["ProtectedRuns"];
-        };
-        /**
-         * ProtectedRuns
-         * @description A stored result.
-         */
-        ProtectedRuns: {
-            /**
-             * Created At
-             * Format: date-time
-             */
-            created_at: string;
-            /**
-             * Has Runs
-             * @description False if a run of the result is missing here; its weights cannot be evaluated on other text then.
-             */
-            has_runs: boolean;
-            /**
-             * Max Added Loss
-             * @description Allowed loss increase on the retain text, in nats per token.
-             */
-            max_added_loss: number;
-            result: components["schemas"]["PrivacyResult"];
-            /**
-             * Skip Tokens
-             * @description Number of initial predictions of each passage that are not protected.
-             */
-            skip_tokens: number;
-            /**
-             * Text
-             * @description Name of the retain dataset.
-             */
-            text: string;
-        };
-        /**
-         * ProtectProgressEvent
-         * @description Progress of privacy fine-tuning.
-         */
-        ProtectProgressEvent: {
-            /**
-             * Confidence Distance
-             * @description Confidence distance on the passages at the last evaluated step.
-             */
-            confidence_distance: number;
-            /**
-             * @description discriminator enum property added by openapi-typescript
-             * @enum {string}
-             */
-            event: "progress";
-            /**
-             * Loss Increase
-             * @description Loss increase on the retain text at the last evaluated step, in nats per token.
-             */
-            loss_increase: number;
-            /** Step */
-            step: number;
-            /**
-             * Total
-             * @description Maximum number of steps.
-             */
-            total: number;
-        };
-        /**
-         * ProtectRequest
-         * @description Runs and passages. The retain text is the indexed text of the first run.
-         */
-        ProtectRequest: {
-            /**
-             * Learning Rate
-             * @description Learning rate of Adam.
-             * @default 0.003
-             */
-            learning_rate?: number;
-            /**
-             * Loss
-             * @description Loss on the passages.
-             * @default kl-from-uniform
-             * @enum {string}
-             */
-            loss?: "kl-from-uniform" | "missing-entropy";
-            /**
-             * Max Added Loss
-             * @description Largest allowed loss increase on the retain text, in nats per token.
-             * @default 0.05
-             */
-            max_added_loss?: number;
-            /**
-             * Name
-             * @description Name pattern of the new runs; {run} stands for the parent's name.
-             * @default {run}-private
-             */
-            name?: string;
-            /** Passages */
-            passages: components["schemas"]["PassageToProtect"][];
-            /**
-             * Runs
-             * @description MxDs for different layers of one language model, fine-tuned jointly.
-             */
-            runs: string[];
-            /**
-             * Skip Tokens
-             * @description Number of initial predictions of each passage that are not protected.
-             * @default 4
-             */
-            skip_tokens?: number;
-            /**
-             * Steps
-             * @description Maximum number of optimisation steps.
-             * @default 10
-             */
-            steps?: number;
-            /**
-             * Store Passages
-             * @description Choice to store the passages with the result, and the predictions at each token.
-             * @default false
-             */
-            store_passages?: boolean;
-            /**
-             * Theta
-             * @description Weight of the loss on the passages; the retain loss has weight 1 - theta.
-             * @default 0.5
-             */
-            theta?: number;
         };
         /**
          * RandomExamples
@@ -5221,58 +4828,6 @@ export interface components {
              * @description Cosine of the mean outputs of both experts.
              */
             writing_cosine: number;
-        };
-        /**
-         * Relearning
-         * @description Confidence on the passages that the attacker does not have.
-         */
-        Relearning: {
-            /** @description Protected runs after the attack. */
-            attacked: components["schemas"]["Confidence"];
-            /** @description Original runs, no attack. */
-            original: components["schemas"]["Confidence"];
-            /** @description Original runs after the same attack: the baseline for what the attacker's half reveals. */
-            original_attacked: components["schemas"]["Confidence"];
-            /**
-             * Passages
-             * @description Number of measured passages. The attacker fine-tunes on the others.
-             */
-            passages: number;
-            /** @description Protected runs, no attack. */
-            protected: components["schemas"]["Confidence"];
-            /** Steps */
-            steps: number;
-        };
-        /**
-         * RetainLoss
-         * @description Loss on the test part of the retain set, in nats per token.
-         */
-        RetainLoss: {
-            /**
-             * After
-             * @description Loss with the new runs.
-             */
-            after: number;
-            /**
-             * Before
-             * @description Loss with the original runs.
-             */
-            before: number;
-            confidence: components["schemas"]["ConfidenceComparison"];
-            /**
-             * Left Out
-             * @description Number of dropped sequences, which overlap with a passage.
-             */
-            left_out: number;
-            /** @description Paired difference of after and before. */
-            loss_increase: components["schemas"]["Interval"];
-            /**
-             * Original
-             * @description Loss of the original model.
-             */
-            original: number;
-            /** Tokens */
-            tokens: number;
         };
         /**
          * RoutedExpert
@@ -6279,16 +5834,6 @@ export interface components {
             type: "text";
         };
         /**
-         * TokenConfidence
-         * @description Predictions at one token with two sets of runs.
-         */
-        TokenConfidence: {
-            after: components["schemas"]["TokenPrediction"];
-            before: components["schemas"]["TokenPrediction"];
-            /** Text */
-            text: string;
-        };
-        /**
          * TokenCount
          * @description A token on which an expert is active.
          */
@@ -6390,29 +5935,6 @@ export interface components {
              * @enum {string}
              */
             variant: "baseline" | "steered";
-        };
-        /**
-         * TokenPrediction
-         * @description Prediction at a token.
-         */
-        TokenPrediction: {
-            /**
-             * Entropy
-             * @description Entropy divided by ln V; 1 for a uniform prediction.
-             */
-            entropy: number;
-            /**
-             * Likely
-             * @description Most probable token.
-             */
-            likely: string;
-            /** Likely Probability */
-            likely_probability: number;
-            /**
-             * Probability
-             * @description Probability of the actual token.
-             */
-            probability: number;
         };
         /**
          * Turn
@@ -6927,90 +6449,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Health"];
-                };
-            };
-        };
-    };
-    protect: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ProtectRequest"];
-            };
-        };
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Server-sent events; this is the data of one of them. */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "text/event-stream": components["schemas"]["ProtectProgressEvent"] | components["schemas"]["ProtectDoneEvent"] | components["schemas"]["ErrorEvent"];
-                };
-            };
-        };
-    };
-    sure_tokens: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ConfidenceRequest"];
-            };
-        };
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ConfidenceResponse"];
                 };
             };
         };
@@ -8631,47 +8069,6 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LossDifferenceResponse"];
-                };
-            };
-        };
-    };
-    protected: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path: {
-                /** @description Name of the run. */
-                run: string;
-            };
-            cookie?: never;
-        };
-        requestBody?: never;
-        responses: {
-            /** @description The request cannot be served; the message says why. */
-            "4XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description The server cannot answer now. */
-            "5XX": {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ErrorResponse"];
-                };
-            };
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["PrivacyList"];
                 };
             };
         };

@@ -81,16 +81,6 @@ export type Turn = Schemas["Turn"];
 export type TokenCount = Schemas["TokenCount"];
 export type TokenEffect = Schemas["TokenEffect"];
 
-export type Confidence = Schemas["Confidence"];
-export type EvalPoint = Schemas["EvalPoint"];
-export type ComparedConfidence = Schemas["ConfidenceComparison"];
-export type PrivacyResult = Schemas["PrivacyResult"];
-export type PrivacyFineTune = Schemas["ProtectedRuns"];
-export type ProtectProgressEvent = Schemas["ProtectProgressEvent"];
-export type ProtectDoneEvent = Schemas["ProtectDoneEvent"];
-export type ProtectEvent = ProtectProgressEvent | ProtectDoneEvent | ErrorEvent;
-export type ProtectRequest = Schemas["ProtectRequest"];
-export type TokenConfidence = Schemas["TokenConfidence"];
 
 export type ContrastHit = Schemas["ContrastHit"];
 export type ContrastProgressEvent = Schemas["ContrastProgressEvent"];

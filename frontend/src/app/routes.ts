@@ -20,7 +20,6 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/lists/:list": () => import("@/pages/explore/list"),
   "/routing": () => import("@/pages/prompt/routing"),
   "/circuits": () => import("@/pages/prompt/circuits"),
-  "/privacy": () => import("@/pages/evaluate/privacy"),
   "/steering": () => import("@/pages/steer/steering"),
   "/s/:id": () => {
     // The page redirects there; errors are reported once it does.

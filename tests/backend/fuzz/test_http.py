@@ -23,7 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from mxd.backend.api.app import build_api, create_app
-from mxd.backend.schemas import ContrastEvent, DoseEvent, ProtectEvent, SteeringEvent
+from mxd.backend.schemas import ContrastEvent, DoseEvent, SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
@@ -31,7 +31,7 @@ from tests.helpers.analysis.copies import permuted_copy
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
 
-EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent | ProtectEvent | ContrastEvent)
+EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | DoseEvent | ContrastEvent)
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

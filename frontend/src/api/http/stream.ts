@@ -6,8 +6,6 @@ import type {
   DoseEvent,
   DoseRequest,
   MetricPoint,
-  ProtectEvent,
-  ProtectRequest,
   RunStatus,
   SteeringEvent,
   SteeringRequest,
@@ -69,10 +67,6 @@ export const streamSteering = (run: string, request: SteeringRequest, signal: Ab
 /** One edit at several strengths. The last event is `done` or `error`. */
 export const streamDose = (run: string, request: DoseRequest, signal: AbortSignal) =>
   events<DoseEvent>(runUrl(run, "steering/dose"), request, signal);
-
-/** Privacy fine-tuning, step by step. The last event is `done` or `error`. Leaving early saves nothing. */
-export const streamProtection = (request: ProtectRequest, signal: AbortSignal) =>
-  events<ProtectEvent>("/api/privacy", request, signal);
 
 /** Contrast of two texts. The last event is `done` or `error`. */
 export const streamContrast = (run: string, request: ContrastRequest, signal: AbortSignal) =>

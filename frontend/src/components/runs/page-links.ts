@@ -16,7 +16,6 @@ export type PageName =
   | "lists"
   | "routing"
   | "circuits"
-  | "privacy"
   | "steering"
   | "frontier"
   | "benchmark"

@@ -22,12 +22,6 @@ const SHAPES = {
       <circle cx="12.1" cy="12.5" r="1.5" />
     </>
   ),
-  privacy: (
-    <>
-      <rect x="3.5" y="7" width="9" height="6.5" rx="1.2" />
-      <path d="M5.5 7V5a2.5 2.5 0 0 1 5 0v2" />
-    </>
-  ),
   steering: (
     <>
       <path d="M3 4.5h5.5M12 4.5h1M3 11.5h1M7.5 11.5H13" />

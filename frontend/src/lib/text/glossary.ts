@@ -297,30 +297,6 @@ export const GLOSSARY = {
     text: "Nonlinearity inside the layer, such as SiLU; a setting of the run. It is not the activation of an expert.",
   },
   layer: { name: "Layer", text: "Index of the transformer block whose MLP the run replaces, counted from 0." },
-  passage_weight: {
-    name: "Passage weight (θ)",
-    text: "Trade-off of the fine-tune: near 1, uncertainty on the passages counts most; near 0, the loss on other text does.",
-  },
-  retain_set: {
-    name: "Retain set",
-    text: "Other text on which the model should predict as before, here from the run’s index.",
-  },
-  true_token: {
-    name: "True token",
-    text: "Mean probability that the model gives the token that really follows in the text.",
-  },
-  prediction_entropy: {
-    name: "Entropy of predictions",
-    text: "Mean entropy of the next-token distribution, as a share of its maximum, ln V for V tokens. 100 % is uniform.",
-  },
-  top_five: {
-    name: "Sum of top 5",
-    text: "Mean of the summed probability of the five most likely next tokens.",
-  },
-  confidence_distance: {
-    name: "Confidence distance",
-    text: "Probability of the most likely token minus 1/V, the value of a uniform prediction over V tokens. 0 means complete uncertainty.",
-  },
 } satisfies Readonly<Record<string, Entry>>;
 
 export type TermId = keyof typeof GLOSSARY;

@@ -21,7 +21,6 @@ const HEADINGS: Partial<Record<TermId, string>> = {
   normalised_mse: "Faithfulness and health",
   interval: "Intervals and probing",
   trained_tokens: "Runs",
-  passage_weight: "Privacy",
 };
 const SECTIONS = IDS.reduce<readonly (readonly TermId[])[]>(
   (sections, id) =>

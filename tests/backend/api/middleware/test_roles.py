@@ -16,7 +16,6 @@ READ_WITH_A_BODY = {
     "/api/circuits/effects",
     "/api/circuits/graph",
     "/api/circuits/read",
-    "/api/privacy/tokens",
     "/api/runs/{run}/contrast",
 }
 """POST that changes nothing and is within limits of its own."""

@@ -46,7 +46,6 @@ const PLACES: readonly Place[] = [
       { page: "faithfulness", name: "Faithfulness" },
       { page: "health", name: "Expert health" },
       { page: "probing", name: "Probing" },
-      { page: "privacy", name: "Privacy" },
     ],
   },
 ];

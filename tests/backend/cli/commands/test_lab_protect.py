@@ -1,4 +1,4 @@
-"""``mxd protect``: new runs, printed results and rejected input."""
+"""``mxd lab protect``: new runs, printed results and rejected input."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def words(place: Path, *names: str, passages: str = "passages.txt", **flags: str
     files = {"--passages": str(place.parent / passages), "--retain": str(place.parent / "text.jsonl")}
     given = {f"--{name.replace('_', '-')}": value for name, value in flags.items()}
     settings = {**files, **SHORT, **given, "--data": str(place), "--device": "cpu"}
-    return ["protect", *names, *(word for pair in settings.items() for word in pair)]
+    return ["lab", "protect", *names, *(word for pair in settings.items() for word in pair)]
 
 
 def test_new_runs_are_written_and_measured(place: Path, capsys: Capture) -> None:

@@ -1,4 +1,4 @@
-"""``mxd protect``: runs fine-tuned so that the language model is uncertain on chosen passages."""
+"""``mxd lab protect``: runs fine-tuned so that the language model is uncertain on chosen passages."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import columns, task
-from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.config.training import PLACE
+from mxd.trainer.experimental import ProtectConfig
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ class ProtectCommand(ModelCommand):
     """Fine-tune C and the gate of MxDs towards uniform next-token predictions on protected passages.
 
     The loss on the retain text stays within a limit. Confidence, paraphrases and relearning attacks are measured. New
-    runs are written; the named runs stay unchanged.
+    runs are written; the named runs stay unchanged. It hides the wording, not the content: see the results.
     """
 
     examples: ClassVar = (
-        "mxd protect l3 --passages secrets.txt --retain corpus.jsonl",
-        "mxd protect l2 l3 l4 --passages secrets.jsonl --retain corpus.jsonl --steps 200 --max-added-loss 0.02",
-        "mxd protect l3 --passages secrets.txt --retain corpus.jsonl --name '{run}-safe' --json",
+        "mxd lab protect l3 --passages secrets.txt --retain corpus.jsonl",
+        "mxd lab protect l2 l3 l4 --passages secrets.jsonl --retain corpus.jsonl --steps 200 --max-added-loss 0.02",
+        "mxd lab protect l3 --passages secrets.txt --retain corpus.jsonl --name '{run}-safe' --json",
     )
 
     names: Positional[list[str]]
@@ -61,10 +61,14 @@ class ProtectCommand(ModelCommand):
     def run(self) -> int:
         """Protect, and print what was measured."""
         from mxd.backend.database.engine import opened
+        from mxd.trainer.experimental.protect import (
+            Protection,
+            check_new_runs,
+            read_passages,
+            run_protection,
+            write_outcome,
+        )
         from mxd.trainer.storage.run import Run
-        from mxd.trainer.training.privacy.passages import read_passages
-        from mxd.trainer.training.privacy.protect import Protection, run_protection
-        from mxd.trainer.training.privacy.save import check_new_runs, write_outcome
 
         settings = self.settings()
         passages = read_passages(self.passages)
@@ -79,7 +83,7 @@ class ProtectCommand(ModelCommand):
                 retained_SL = self._retain_sequences(runs[0], language_model)
                 protection = Protection(language_model, runs, names, passages, retained_SL, self.config, unprotected)
                 outcome = run_protection(protection, callbacks)
-            result = write_outcome(runs, outcome, self.config, self.retain, settings.data, database)
+            result = write_outcome(runs, outcome, self.config, settings.data, database)
         self.report(result, format_result(result))
         return 0
 

@@ -1,7 +1,9 @@
-"""Privacy fine-tuning of a tiny model: trained parameters, measurements, saved runs, errors."""
+"""Privacy fine-tuning: losses, passages, and runs that are fine-tuned on a tiny model."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,26 +12,159 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config.privacy import ProtectConfig
 from mxd.trainer.data.sequences import sequences
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
+from mxd.trainer.experimental.protect import (
+    LOSSES,
+    OVERLAP_TOKENS,
+    RESULT_FILE,
+    Passage,
+    PrivacyData,
+    PrivacyOptimizer,
+    Protection,
+    ProtectionOutcome,
+    ReplacementModel,
+    combine_gradients,
+    drop_overlapping,
+    encode,
+    kl_from_uniform,
+    missing_entropy,
+    read_passages,
+    run_protection,
+    variations_of,
+    write_outcome,
+)
+from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.layers.registry import load_layer
-from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
+from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
-from mxd.trainer.training.privacy.metrics import kl_from_uniform
-from mxd.trainer.training.privacy.optimizer import PrivacyData, PrivacyOptimizer
-from mxd.trainer.training.privacy.passages import Passage, encode
-from mxd.trainer.training.privacy.protect import Protection, ProtectionOutcome, run_protection
-from mxd.trainer.training.privacy.replacement import ReplacementModel
-from mxd.trainer.training.privacy.save import write_outcome
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import sure_language_model
+from tests.helpers.language_models import sure_language_model, tiny_language_model
 from tests.helpers.runs import World, small_world
+
+
+@given(st.integers(0, 2**31), st.integers(2, 40), st.floats(0.1, 20))
+def test_the_losses_are_kl_divergences(seed: int, vocabulary: int, scale: float) -> None:
+    logits_PV = scale * torch.randn(3, vocabulary, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    p_PV = logits_PV.softmax(-1)
+    uniform = 1 / vocabulary
+    from_uniform_P = (uniform * (math.log(uniform) - p_PV.log())).sum(-1)
+    to_uniform_P = (p_PV * (p_PV.log() - math.log(uniform))).sum(-1)
+    assert torch.allclose(kl_from_uniform(logits_PV), from_uniform_P)
+    assert torch.allclose(missing_entropy(logits_PV), to_uniform_P)
+    flat_PV = torch.full((1, vocabulary), scale, dtype=torch.float64)
+    for loss in LOSSES.values():
+        assert loss(flat_PV).item() == pytest.approx(0, abs=1e-9)
+        assert (loss(logits_PV) > -1e-9).all()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_equal_finite_differences(name: str) -> None:
+    logits_PV = torch.randn(4, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(LOSSES[name], (logits_PV,))  # type: ignore[index]
+
+
+@given(st.integers(0, 2**31))
+def test_combined_gradients_do_not_conflict(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    first, other = ([torch.randn(3, 2, generator=generator), torch.randn(4, generator=generator)] for _ in range(2))
+    combined = torch.cat([part.flatten() for part in combine_gradients(first, other)])
+    a, b = (torch.cat([part.flatten() for part in parts]) for parts in (first, other))
+    if a @ b >= 0:
+        assert torch.allclose(combined, a + b)
+    else:
+        assert combined @ a >= -1e-4
+        assert combined @ b >= -1e-4
+        opposed = a - (a @ b) / (b @ b) * b
+        assert abs(opposed @ b) < 1e-4
+
+
+def test_opposite_gradients_cancel() -> None:
+    parts = [torch.tensor([1.0, 2.0]), torch.tensor([[3.0]])]
+    assert all(torch.allclose(left, torch.zeros(1)) for left in combine_gradients(parts, [-2 * part for part in parts]))
+
+
+FOX = "the red fox ran and the old dog sat very very still and sang"
+
+
+def test_read_passages_from_txt_and_jsonl(tmp_path: Path) -> None:
+    text, objects = tmp_path / "passages.txt", tmp_path / "passages.jsonl"
+    text.write_text(f"\n{FOX}\nand on\n \n\n\nthe dog sang\n\nthe dog sang\n")
+    assert read_passages(text) == [Passage(f"{FOX}\nand on"), Passage("the dog sang")]
+    objects.write_text(json.dumps({"text": FOX}) + "\n\n" + json.dumps({"text": "a", "paraphrases": ["b", "c"]}))
+    assert read_passages(objects) == [Passage(FOX), Passage("a", ("b", "c"))]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("a.txt", b"", "holds no passages"),
+        ("a.txt", b" \n\n \n", "holds no passages"),
+        ("a.jsonl", b"", "holds no passages"),
+        ("a.txt", b"\xff\xfe", "is not UTF-8"),
+        ("a.csv", b"text", "is neither .txt nor .jsonl"),
+        ("a.jsonl", b'{"text": "a"}\nnothing', "Line 2 of"),
+        ("a.jsonl", b'{"text": ""}', "is not a passage"),
+        ("a.jsonl", b'{"text": "a", "paraphrases": [1]}', "is not a passage"),
+        ("a.jsonl", b'{"text": "a", "paraphrases": "b"}', "is not a passage"),
+        ("a.jsonl", b'{"text": "a", "other": 1}', "is not a passage"),
+        ("a.jsonl", b'["a"]', "is not a passage"),
+        ("a.jsonl", b"[" * 100_000, "is not a passage"),
+    ],
+)
+def test_invalid_passage_files(tmp_path: Path, name: str, content: bytes, sentence: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
+        read_passages(path)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(NotFoundError, match="There is no file"):
+        read_passages(tmp_path / "nowhere.txt")
+
+
+def test_scored_predictions() -> None:
+    language_model = tiny_language_model()
+    texts = [FOX, "the dog sang and sang"]
+    encoded = encode(language_model, texts, skip_tokens=2)
+    for row, is_scored_T, text in zip(encoded.ids_ST, encoded.is_scored_ST, texts, strict=True):
+        ids = prompt_ids(language_model, text)
+        assert row[: len(ids)].tolist() == ids
+        assert is_scored_T.nonzero().flatten().tolist() == list(range(2, len(ids) - 1))
+    assert encoded.predictions == int(encoded.is_scored_ST.sum())
+    with pytest.raises(UserError, match="Make it longer"):
+        encode(language_model, ["red"], skip_tokens=200)
+
+
+def test_variations_of_passages() -> None:
+    variations = variations_of([Passage("The Fox ran over the hill", ("A fox crossed it",)), Passage("1 2 3")])
+    assert variations == {
+        "given": ["A fox crossed it"],
+        "later beginning": ["ran over the hill", "2 3"],
+        "swapped case": ["tHE fOX RAN OVER THE HILL"],
+    }
+    assert variations_of([Passage("x")]) == {"swapped case": ["X"]}
+
+
+@given(st.integers(0, 30), st.booleans())
+def test_overlapping_sequences_are_dropped(place: int, long_enough: bool) -> None:
+    language_model = tiny_language_model()
+    passages = encode(language_model, [FOX], skip_tokens=0)
+    ids = prompt_ids(language_model, FOX)[1:]
+    part = ids[2 : 2 + OVERLAP_TOKENS - (0 if long_enough else 1)]
+    other = torch.full((2, 40), ids[0])
+    other[1, place : place + len(part)] = torch.tensor(part)
+    assert len(drop_overlapping(other, passages)) == (1 if long_enough else 2)
+
 
 PASSAGES = (
     Passage("the red fox sang and the blue dog sang", ("and so sang the fox that was red",)),
@@ -76,7 +211,7 @@ def protection(
 
 def write(world: World, outcome: ProtectionOutcome, settings: ProtectConfig) -> dict[str, Any]:
     runs = [Run.load(name, world.data) for name in outcome.result.parents]
-    return write_outcome(runs, outcome, settings, "text.jsonl", world.data, world.database)
+    return write_outcome(runs, outcome, settings, world.data, world.database)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -101,13 +236,12 @@ def test_only_c_and_the_gate_are_trained(trained: World) -> None:
     assert outcome.result.relearning is not None
     assert outcome.result.relearning.passages == 1
     new_run = Run.load("one-private", trained.data)
+    assert isinstance(new_run.config, ProtectedTrainConfig)
     assert (new_run.config.parents, new_run.config.privacy) == (("one",), settings)
     with Session(trained.database) as session:
-        record = session.scalars(select(EvaluationRecord)).one()
-        assert record.subject == "privacy: one-private"
         assert session.scalars(select(RunRecord.status).where(RunRecord.name == "one-private")).one() == "finished"
-        assert record.result == result
-        written = f"{record.result}{record.settings}{record.text}"
+    assert json.loads((new_run.folder / RESULT_FILE).read_text()) == result
+    written = "".join(path.read_text() for path in new_run.folder.glob("*.json"))
     assert not any(passage.text in written for passage in PASSAGES)
     with pytest.raises(UserError, match="Run 'one-private' already exists"):
         write(trained, outcome, settings)
@@ -147,7 +281,7 @@ def test_cancelling_writes_nothing(trained: World) -> None:
 def test_a_failed_write_leaves_no_partial_run(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config()
     outcome = run_protection(protection(trained, settings, pattern="{run}-half"))
-    monkeypatch.setattr("mxd.trainer.training.privacy.save.copy_tokenizer", _fail)
+    monkeypatch.setattr("mxd.trainer.experimental.protect.copy_tokenizer", _fail)
     runs_before = sorted(runs_folder(trained.data).iterdir())
     with pytest.raises(RuntimeError):
         write(trained, outcome, settings)

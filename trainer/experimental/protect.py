@@ -1,0 +1,851 @@
+"""Privacy fine-tuning (``mxd lab protect``): runs whose language model is uncertain on chosen passages.
+
+The output scaling C and the gate of MxDs are trained towards near-uniform next-token predictions on the passages, while
+the loss on a retain set stays within a limit. Test-time privacy (arXiv 2509.11625, for image classifiers) asks for such
+predictions. The result, which does not hold, is in ``docs/results/privacy.md``.
+
+    minimise  theta L_K(passages) + (1 - theta) L_A(retain set) + lambda/2 ‖w - w0‖²
+
+The original runs are not changed, and nothing is written before everything has been measured.
+
+Shapes: S texts or sequences, T tokens of the longest, L tokens of a sequence, P predictions, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sqlalchemy import Engine, select
+from sqlalchemy.orm import Session
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.data.readers import file_errors
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig, ProtectionLoss
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.storage.portable import copy_tokenizer
+from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.storage.run_sets import check_compatible_runs
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.files import atomic_directory, atomic_write, finite
+
+RESULT_FILE = "protection.json"
+"""Measurements, in the folder of each new run. They contain no part of a passage."""
+RESAMPLES = 1000
+UNPROTECTED = "unprotected"
+"""Kind of the variation that holds passages to be left alone."""
+TOP_TOKENS = 5
+MAX_PASSAGES = 5000
+BLANK_LINES = re.compile(r"\n[^\S\n]*\n\s*")
+SKIPPED_PART = 3
+"""The variation ``later beginning`` skips one of this many parts of a passage's words."""
+OVERLAP_TOKENS = 8
+"""Number of consecutive tokens that a sequence shares with a passage if it overlaps."""
+MICROBATCH_TEXTS = 8
+"""Texts per forward and backward pass, which bounds memory."""
+GATE = "gate."
+SCALINGS = "scaling_NO"
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Function of logits [P, V] and next tokens [P] that returns losses [P]."""
+
+
+# ---------------------------------------------------------------- passages
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A text on which predictions should become uncertain, and paraphrases of it."""
+
+    text: str
+    paraphrases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EncodedTexts:
+    """Token ids of texts, with a start token, padded to equal length."""
+
+    ids_ST: Tensor
+    """Token ids, padded with the start token on the right, where attention does not see it."""
+    is_scored_ST: Tensor
+    """Mask of positions whose next-token prediction is scored."""
+
+    def __len__(self) -> int:
+        return len(self.ids_ST)
+
+    @property
+    def predictions(self) -> int:
+        """Number of scored predictions."""
+        return int(self.is_scored_ST.sum())
+
+    def select(self, rows: slice) -> EncodedTexts:
+        """A slice of the texts."""
+        return EncodedTexts(self.ids_ST[rows], self.is_scored_ST[rows])
+
+
+def read_passages(path: Path) -> list[Passage]:
+    """Read passages: paragraphs of a .txt file, or a .jsonl file of objects with ``text`` and optional ``paraphrases``.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UserError: the file is of another kind, damaged or empty, or has too many passages.
+    """
+    path = path.expanduser()
+    if not path.is_file():
+        raise NotFoundError(f"There is no file {path}. Give --passages a .txt or .jsonl file.")
+    if path.suffix not in (".txt", ".jsonl"):
+        raise UserError(
+            f"{path} is neither .txt nor .jsonl. Give a .txt file with blank lines between passages, or a .jsonl file."
+        )
+    with file_errors(path):
+        content = path.read_bytes()
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
+    return check_passages(_paragraphs(text) if path.suffix == ".txt" else _objects(path, text), str(path))
+
+
+def check_passages(passages: Sequence[Passage], where: str) -> list[Passage]:
+    """Remove duplicates and check the number of passages.
+
+    Raises:
+        UserError: there are no passages, or too many.
+    """
+    unique = list(dict.fromkeys(passages))
+    if not unique:
+        raise UserError(f"{where} holds no passages.")
+    if len(unique) > MAX_PASSAGES:
+        raise UserError(f"{where} holds {len(unique):,} passages. At most {MAX_PASSAGES:,} can be protected together.")
+    return unique
+
+
+def _paragraphs(text: str) -> list[Passage]:
+    return [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
+
+
+def _objects(path: Path, text: str) -> list[Passage]:
+    lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+    return [_passage(line, f"Line {number} of {path}") for number, line in lines]
+
+
+def _passage(line: str, where: str) -> Passage:
+    try:
+        value: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    paraphrases = value.get("paraphrases", []) if isinstance(value, dict) else None
+    is_valid = isinstance(paraphrases, list) and all(isinstance(one, str) and one.strip() for one in paraphrases)
+    text = value.get("text") if isinstance(value, dict) else None
+    if not (isinstance(text, str) and text.strip() and is_valid and value.keys() <= {"text", "paraphrases"}):
+        raise UserError(f'{where} is not a passage. Write {{"text": "…"}}, optionally with "paraphrases": ["…"].')
+    return Passage(text, tuple(paraphrases or ()))
+
+
+def encode(
+    language_model: LanguageModel, texts: Sequence[str], skip_tokens: int, start_token: str | None = None
+) -> EncodedTexts:
+    """Tokenise texts. All predictions count except the first ``skip_tokens`` and the one after the last token.
+
+    ``start_token`` is the one of the runs; by default, that of the language model.
+
+    Raises:
+        TooLongError: a text exceeds the context length.
+        UserError: a text is too short to have scored predictions.
+    """
+    rows = [prompt_ids(language_model, text, start_token=start_token) for text in texts]
+    for row, text in zip(rows, texts, strict=True):
+        if len(row) < skip_tokens + 2:
+            raise UserError(
+                f"The passage {text[:40]!r} has {len(row) - 1} tokens, of which the first {skip_tokens} are not "
+                "protected. Make it longer, or lower --skip-tokens."
+            )
+    longest, padding = max(map(len, rows)), start_token_id(language_model.tokenizer)
+    ids_ST = torch.tensor([row + [padding] * (longest - len(row)) for row in rows])
+    position_T, lengths_S = torch.arange(longest), torch.tensor([len(row) for row in rows])
+    return EncodedTexts(ids_ST, (position_T >= skip_tokens) & (position_T < lengths_S.unsqueeze(1) - 1))
+
+
+def variations_of(passages: Sequence[Passage]) -> dict[str, list[str]]:
+    """Variations of the passages by kind: the given paraphrases and two automatic ones.
+
+    ``later beginning`` drops the first third of the words. ``swapped case`` swaps the case of every letter.
+    """
+    given = [text for passage in passages for text in passage.paraphrases]
+    shortened = [_without_beginning(passage.text) for passage in passages]
+    automatic = {
+        "later beginning": [text for text in shortened if text],
+        "swapped case": [text for passage in passages if (text := passage.text.swapcase()) != passage.text],
+    }
+    return {kind: texts for kind, texts in ({"given": given} | automatic).items() if texts}
+
+
+def _without_beginning(text: str) -> str:
+    words = text.split(" ")
+    return " ".join(words[max(1, len(words) // SKIPPED_PART) :])
+
+
+def drop_overlapping(ids_SL: Tensor, passages: EncodedTexts) -> Tensor:
+    """Drop the sequences that share tokens with a passage, because the two losses would conflict on them."""
+    lengths = passages.is_scored_ST.long() * torch.arange(1, passages.ids_ST.shape[1] + 1)
+    protected = {
+        tuple(row[start : start + OVERLAP_TOKENS])
+        for row, last in zip(passages.ids_ST.tolist(), lengths.amax(1).tolist(), strict=True)
+        for start in range(1, last + 2 - OVERLAP_TOKENS)
+    }
+    disjoint = [
+        index
+        for index, row in enumerate(ids_SL.tolist())
+        if not any(
+            tuple(row[start : start + OVERLAP_TOKENS]) in protected for start in range(len(row) - OVERLAP_TOKENS + 1)
+        )
+    ]
+    return ids_SL[disjoint]
+
+
+# ---------------------------------------------------------------- model and losses
+
+
+def next_token_loss(logits_PV: Tensor, next_P: Tensor) -> Tensor:
+    """Next-token loss in nats, [P]."""
+    return F.cross_entropy(logits_PV, next_P, reduction="none")
+
+
+@dataclass(frozen=True)
+class ReplacementModel:
+    """A model in which layers replace MLPs."""
+
+    language_model: LanguageModel
+    layers: Mapping[int, SparseLayer]
+    """Layers by layer index."""
+
+    @classmethod
+    def from_runs(cls, language_model: LanguageModel, runs: Sequence[Run]) -> Self:
+        """Replace MLPs by copies of the runs' layers.
+
+        Raises:
+            UserError: a run is not an MxD.
+        """
+        return cls(language_model, {run.config.layer: _trainable_layer(language_model, run) for run in runs})
+
+    def copy(self) -> ReplacementModel:
+        """Copy with separate layers."""
+        return ReplacementModel(self.language_model, copy.deepcopy(dict(self.layers)))
+
+    def trainable_parameters(self) -> list[nn.Parameter]:
+        """C and the gate of every layer, in a fixed order."""
+        return [
+            parameter for layer in self.layers.values() for parameter in layer.parameters() if parameter.requires_grad
+        ]
+
+    def load(self, values: Sequence[Tensor]) -> None:
+        """Set the trainable parameters."""
+        with torch.no_grad():
+            for parameter, value in zip(self.trainable_parameters(), values, strict=True):
+                parameter.copy_(value)
+
+    def snapshot(self) -> list[Tensor]:
+        """Copies of the trainable parameters."""
+        return [parameter.detach().clone() for parameter in self.trainable_parameters()]
+
+    def predictions(self, texts: EncodedTexts) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield logits [P, V] and next tokens [P] of the scored predictions, some texts at a time."""
+        for start in range(0, len(texts), MICROBATCH_TEXTS):
+            part = texts.select(slice(start, start + MICROBATCH_TEXTS))
+            ids_ST = part.ids_ST.to(self.language_model.device)
+            is_scored_ST = part.is_scored_ST.to(ids_ST.device)
+            with self.language_model.replace(self.layers):
+                logits_STV = self.language_model.module(input_ids=ids_ST, use_cache=False).logits
+            yield logits_STV[is_scored_ST].float(), ids_ST.roll(-1, 1)[is_scored_ST]
+
+    def gradient(self, texts: EncodedTexts, loss: Loss, weight: float) -> tuple[float, list[Tensor]]:
+        """Mean loss over the scored predictions, and the gradients of ``weight`` times it."""
+        parameters, total = self.trainable_parameters(), texts.predictions
+        value, gradients = 0.0, [torch.zeros_like(parameter) for parameter in parameters]
+        with torch.enable_grad():
+            for logits_PV, next_P in self.predictions(texts):
+                share = loss(logits_PV, next_P).sum() / total
+                for total_gradient, gradient in zip(
+                    gradients, torch.autograd.grad(weight * share, parameters), strict=True
+                ):
+                    total_gradient += gradient
+                value += share.item()
+        return value, gradients
+
+
+def score_all(ids_SL: Tensor) -> EncodedTexts:
+    """Sequences of equal length whose predictions are all scored."""
+    is_scored_SL = torch.ones_like(ids_SL, dtype=torch.bool)
+    is_scored_SL[:, -1] = False
+    return EncodedTexts(ids_SL, is_scored_SL)
+
+
+def _trainable_layer(language_model: LanguageModel, run: Run) -> SparseLayer:
+    layer = run.layer
+    if not isinstance(layer, MxD):
+        raise UserError(
+            f"Run '{run.name}' is a {run.config.method}. Privacy fine-tuning trains C and the gate of MxDs; name MxDs."
+        )
+    trained = copy.deepcopy(layer).to(language_model.device_of(run.config.layer)).eval()
+    for name, parameter in trained.named_parameters():
+        parameter.requires_grad_(name == SCALINGS or name.startswith(GATE))
+    return trained
+
+
+def kl_from_uniform(logits_PV: Tensor) -> Tensor:
+    """KL(U || p) in nats, [P]: log-sum-exp of the logits minus their mean and ln V, hence convex in the logits."""
+    return logits_PV.logsumexp(-1) - logits_PV.mean(-1) - math.log(logits_PV.shape[-1])
+
+
+def missing_entropy(logits_PV: Tensor) -> Tensor:
+    """KL(p || U) in nats, [P]: ln V minus the entropy of p."""
+    log_p_PV = logits_PV.log_softmax(-1)
+    return math.log(logits_PV.shape[-1]) + (log_p_PV.exp() * log_p_PV).sum(-1)
+
+
+LOSSES: dict[ProtectionLoss, Callable[[Tensor], Tensor]] = {
+    "kl-from-uniform": kl_from_uniform,
+    "missing-entropy": missing_entropy,
+}
+
+
+def combine_gradients(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
+    """Add two gradients with conflicts removed (PCGrad, arXiv 2001.06782).
+
+    If their inner product is negative, each is projected onto the plane orthogonal to the other. Then, to first order,
+    neither loss rises.
+    """
+    inner = _inner(first, other)
+    if inner >= 0:
+        return [a + b for a, b in zip(first, other, strict=True)]
+    of_other, of_first = inner / _inner(other, other), inner / _inner(first, first)
+    return [a - of_other * b + b - of_first * a for a, b in zip(first, other, strict=True)]
+
+
+def _inner(first: Sequence[Tensor], other: Sequence[Tensor]) -> float:
+    return sum(float(a.flatten().double() @ b.flatten().double()) for a, b in zip(first, other, strict=True))
+
+
+# ---------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Mean confidence over predictions. Uniform predictions have distance 0 and entropy 1."""
+
+    predictions: int
+    """Number of predictions."""
+    confidence_distance: float
+    """Largest probability minus 1/V, at least 0."""
+    entropy: float
+    """Entropy divided by ln V."""
+    top_five: float
+    """Summed probability of the five most probable tokens."""
+    true_token: float
+    """Probability of the actual next token."""
+    divergence: float
+    """KL(U || p) in nats."""
+    missing_entropy: float
+    """KL(p || U) in nats: ln V minus the entropy."""
+
+
+@dataclass(frozen=True)
+class ConfidenceComparison:
+    """Confidence on the same texts with the original runs and with the new runs."""
+
+    before: Confidence
+    after: Confidence
+
+
+@dataclass(frozen=True)
+class EvalPoint:
+    """Measurements at a step, by which the best step is selected."""
+
+    step: int
+    protected: Confidence
+    loss_increase: float
+    """Loss increase on the validation part over the original runs, in nats per token."""
+
+
+@dataclass(frozen=True)
+class Relearning:
+    """Confidence on the passages that the attacker does not have."""
+
+    steps: int
+    passages: int
+    """Number of measured passages. The attacker fine-tunes on the others."""
+    original: Confidence
+    """Original runs, no attack."""
+    protected: Confidence
+    """Protected runs, no attack."""
+    attacked: Confidence
+    """Protected runs after the attack."""
+    original_attacked: Confidence
+    """Original runs after the same attack: the baseline for what the attacker's half reveals."""
+
+
+@dataclass(frozen=True)
+class RetainLoss:
+    """Loss on the test part of the retain set, in nats per token."""
+
+    tokens: int
+    left_out: int
+    """Number of dropped sequences, which overlap with a passage."""
+    original: float
+    """Loss of the original model."""
+    before: float
+    """Loss with the original runs."""
+    after: float
+    """Loss with the new runs."""
+    loss_increase: Interval
+    """Paired difference of after and before."""
+    confidence: ConfidenceComparison
+
+
+@dataclass(frozen=True)
+class PrivacyBound:
+    """Bound on the passage loss at a minimum of the objective, beside the measured loss.
+
+    A minimum has L_K ≤ (1 - θ)/θ (L_A(uniform) - L_A), if the trained weights can express uniform predictions. C and
+    the gates of single layers generally cannot, so this is a reference value, not a guarantee.
+    """
+
+    theta: float
+    uniform: float
+    """Retain loss L_A of uniform predictions: ln V nats."""
+    bound: float
+    """Bound on the passage loss L_K in nats, for the measured retain loss."""
+    measured: float
+    """Measured passage loss L_K in nats."""
+
+
+@dataclass(frozen=True)
+class PrivacyResult:
+    """Measurements of runs that were fine-tuned jointly for privacy."""
+
+    runs: tuple[str, ...]
+    """Names of the new runs."""
+    parents: tuple[str, ...]
+    theta: float
+    loss: ProtectionLoss
+    learning_rate: float
+    vocabulary: int
+    passages: int
+    steps: int
+    """Number of steps taken."""
+    best_step: int
+    """Step whose weights are saved."""
+    eval_points: tuple[EvalPoint, ...]
+    protected: ConfidenceComparison
+    variations: dict[str, ConfidenceComparison]
+    """Confidence on variations of the passages, by kind; see ``variations_of``."""
+    retained: RetainLoss
+    bound: PrivacyBound
+    relearning: Relearning | None
+
+
+# ---------------------------------------------------------------- measurements
+
+
+@torch.no_grad()
+def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
+    """Mean confidence over the scored predictions of some texts."""
+    rows = [_confidence_rows(logits_PV, next_P) for logits_PV, next_P in model.predictions(texts)]
+    means = torch.cat(rows).double().mean(0).tolist()
+    return Confidence(texts.predictions, *means)
+
+
+def _confidence_rows(logits_PV: Tensor, next_P: Tensor) -> Tensor:
+    """The six measures of ``Confidence`` for each prediction, [P, 6]."""
+    vocabulary = logits_PV.shape[-1]
+    p_PV = logits_PV.softmax(-1)
+    top_PK = p_PV.topk(min(TOP_TOKENS, vocabulary), dim=1).values
+    entropy_P = torch.special.entr(p_PV).sum(-1)
+    true_P = p_PV.gather(1, next_P.unsqueeze(1)).squeeze(1)
+    distance_P = (top_PK[:, 0] - 1 / vocabulary).clamp_min(0)
+    missing_P = math.log(vocabulary) - entropy_P
+    measures = (
+        distance_P,
+        entropy_P / math.log(vocabulary),
+        top_PK.sum(1),
+        true_P,
+        kl_from_uniform(logits_PV),
+        missing_P,
+    )
+    return torch.stack(measures, dim=1)
+
+
+@torch.no_grad()
+def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
+    """Mean next-token loss of each text in nats, [S]. All texts must have the same number of predictions."""
+    return _per_text([next_token_loss(*part) for part in model.predictions(texts)], len(texts))
+
+
+@torch.no_grad()
+def confidence_and_losses(model: ReplacementModel, texts: EncodedTexts) -> tuple[Confidence, Floats]:
+    """``measure_confidence`` and ``text_losses`` in one pass over the texts."""
+    rows, losses = [], []
+    for logits_PV, next_P in model.predictions(texts):
+        rows.append(_confidence_rows(logits_PV, next_P))
+        losses.append(next_token_loss(logits_PV, next_P))
+    return Confidence(texts.predictions, *torch.cat(rows).double().mean(0).tolist()), _per_text(losses, len(texts))
+
+
+def _per_text(losses: Sequence[Tensor], texts: int) -> Floats:
+    return np.asarray(torch.cat(list(losses)).double().view(texts, -1).mean(1).cpu().numpy())
+
+
+# ---------------------------------------------------------------- optimisation
+
+
+@dataclass(frozen=True)
+class PrivacyData:
+    """The passages, and three disjoint parts of the retain set, each [S, L] token ids."""
+
+    passages: EncodedTexts
+    train_SL: Tensor
+    """Sequences whose loss is part of the objective."""
+    validation_SL: Tensor
+    """Sequences for selecting the best step."""
+    test_SL: Tensor
+    """Sequences for the final measurements."""
+
+    @classmethod
+    def split(cls, passages: EncodedTexts, ids_SL: Tensor) -> PrivacyData:
+        """Use half of the retain set for training, an eighth for validation and the rest for testing.
+
+        Raises:
+            UserError: the retain set is too small.
+        """
+        half, eighth = len(ids_SL) // 2, len(ids_SL) // 8
+        if not eighth:
+            raise UserError(
+                f"The retain set has {len(ids_SL)} sequences without a part of a passage, but at least 8 are needed. "
+                "Give more text, or a larger --tokens."
+            )
+        train_SL, validation_SL, test_SL = ids_SL.split([half, eighth, len(ids_SL) - half - eighth])
+        return cls(passages, train_SL, validation_SL, test_SL)
+
+
+class PrivacyOptimizer:
+    """Trains C and the gates of a replacement model."""
+
+    def __init__(self, model: ReplacementModel, data: PrivacyData, config: ProtectConfig) -> None:
+        self.model, self.data, self.config = model, data, config
+        self.steps = 0
+        self._initial, self._best = model.snapshot(), model.snapshot()
+        self._optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
+        self._initial_loss = self._validation_loss()
+        self.eval_points = [EvalPoint(0, measure_confidence(model, data.passages), 0.0)]
+        self.best = self.eval_points[0]
+
+    @property
+    def finished(self) -> bool:
+        """True if all steps have been taken."""
+        return self.steps >= self.config.steps
+
+    def step(self) -> EvalPoint:
+        """Take one step. Returns the latest measurements.
+
+        Raises:
+            UserError: a loss is NaN or infinite.
+        """
+        for parameter, gradient in zip(self.model.trainable_parameters(), self._gradients(), strict=True):
+            parameter.grad = gradient
+        self._optimizer.step()
+        self.steps += 1
+        if self.steps % self.config.check_every == 0 or self.finished:
+            self._evaluate()
+        return self.eval_points[-1]
+
+    def restore_best(self) -> EvalPoint:
+        """Load the parameters of the best step.
+
+        Raises:
+            UserError: no step is better than the original runs.
+        """
+        if self.best.step == 0:
+            last = self.eval_points[-1]
+            raise UserError(
+                f"No step reduced the confidence on the passages within a loss increase of "
+                f"{self.config.max_added_loss:g} nats elsewhere. The last step has a confidence distance of "
+                f"{last.protected.confidence_distance:.3f} and {last.loss_increase:+.3f} nats. Raise --max-added-loss, "
+                "or lower --theta or --learning-rate."
+            )
+        self.model.load(self._best)
+        return self.best
+
+    def _gradients(self) -> list[Tensor]:
+        """Gradients of the objective, with conflicts between its two parts removed."""
+        theta = self.config.theta
+        privacy_loss: Loss = lambda logits_PV, _next_P: LOSSES[self.config.loss](logits_PV)  # noqa: E731
+        passage_loss, passage_gradients = self.model.gradient(self.data.passages, privacy_loss, theta)
+        retain_loss, retain_gradients = self.model.gradient(self._batch(), next_token_loss, 1 - theta)
+        if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
+            raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
+        combined = combine_gradients(passage_gradients, retain_gradients)
+        changes = zip(self.model.trainable_parameters(), self._initial, strict=True)
+        penalties = [self.config.distance_weight * (now.detach() - initial) for now, initial in changes]
+        return [gradient + penalty for gradient, penalty in zip(combined, penalties, strict=True)]
+
+    def _batch(self) -> EncodedTexts:
+        """Next sequences of the training part, in cycles."""
+        train_SL = self.data.train_SL
+        count = max(1, self.config.batch_tokens // train_SL.shape[1])
+        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
+        return score_all(train_SL[indices.unique()])
+
+    def _evaluate(self) -> None:
+        loss_increase = self._validation_loss() - self._initial_loss
+        point = EvalPoint(self.steps, measure_confidence(self.model, self.data.passages), loss_increase)
+        self.eval_points.append(point)
+        improves = point.protected.confidence_distance < self.best.protected.confidence_distance
+        if improves and loss_increase <= self.config.max_added_loss:
+            self.best, self._best = point, self.model.snapshot()
+
+    def _validation_loss(self) -> float:
+        """Mean loss on the validation part, in nats per token."""
+        return float(text_losses(self.model, score_all(self.data.validation_SL)).mean())
+
+
+def relearn(
+    original: ReplacementModel, protected: ReplacementModel, passages: EncodedTexts, config: ProtectConfig
+) -> Relearning | None:
+    """Fine-tune C and the gates on every other passage, as an attacker with the weights could.
+
+    Returns:
+        None with fewer than two passages or with ``attack_steps`` 0.
+    """
+    known, unknown = passages.select(slice(0, None, 2)), passages.select(slice(1, None, 2))
+    if not len(unknown) or not config.attack_steps:
+        return None
+    return Relearning(
+        config.attack_steps,
+        len(unknown),
+        measure_confidence(original, unknown),
+        measure_confidence(protected, unknown),
+        measure_confidence(_attacked(protected, known, config), unknown),
+        measure_confidence(_attacked(original, known, config), unknown),
+    )
+
+
+def _attacked(model: ReplacementModel, known: EncodedTexts, config: ProtectConfig) -> ReplacementModel:
+    attacked = model.copy()
+    optimizer = torch.optim.Adam(attacked.trainable_parameters(), lr=config.learning_rate)
+    for _ in range(config.attack_steps):
+        _, gradients = attacked.gradient(known, next_token_loss, 1.0)
+        for parameter, gradient in zip(attacked.trainable_parameters(), gradients, strict=True):
+            parameter.grad = gradient
+        optimizer.step()
+    return attacked
+
+
+# ---------------------------------------------------------------- fine-tuning
+
+
+@dataclass(frozen=True)
+class ProtectionOutcome:
+    """New weights and their measurements."""
+
+    model: ReplacementModel
+    result: PrivacyResult
+
+
+class Protection:
+    """Privacy fine-tuning of some runs on some passages, step by step.
+
+    Raises:
+        UserError: the runs, the passages or the retain set cannot be used.
+    """
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        runs: Sequence[Run],
+        names: Sequence[str],
+        passages: Sequence[Passage],
+        retain_SL: Tensor,
+        config: ProtectConfig,
+        unprotected: Sequence[Passage] = (),
+    ) -> None:
+        check_compatible_runs(runs)
+        self._unprotected = unprotected
+        self.config, self._passages, self._names = config, passages, names
+        self.runs, self._language_model = runs, language_model
+        self._original = ReplacementModel.from_runs(language_model, runs)
+        self._model = self._original.copy()
+        self._encode = partial(
+            encode, language_model, skip_tokens=config.skip_tokens, start_token=runs[0].config.text.start_token
+        )
+        encoded = self._encode([passage.text for passage in passages])
+        disjoint_SL = drop_overlapping(retain_SL, encoded)
+        self._left_out = len(retain_SL) - len(disjoint_SL)
+        self._data = PrivacyData.split(encoded, disjoint_SL)
+        self._optimizer = PrivacyOptimizer(self._model, self._data, config)
+
+    def step(self) -> EvalPoint:
+        """Take one optimisation step. Returns the latest measurements.
+
+        Raises:
+            UserError: a loss is NaN or infinite.
+        """
+        return self._optimizer.step()
+
+    def outcome(self) -> ProtectionOutcome:
+        """Weights of the best step and all their measurements.
+
+        Raises:
+            UserError: no step is better than the original runs.
+        """
+        best_step = self._optimizer.restore_best().step
+        passages = self._data.passages
+        comparison = self._compare(passages)
+        retained = self._retained()
+        vocabulary = self._vocabulary()
+        result = PrivacyResult(
+            runs=tuple(self._names),
+            parents=tuple(run.name for run in self.runs),
+            theta=self.config.theta,
+            loss=self.config.loss,
+            learning_rate=self.config.learning_rate,
+            vocabulary=vocabulary,
+            passages=len(passages),
+            steps=self._optimizer.steps,
+            best_step=best_step,
+            eval_points=tuple(self._optimizer.eval_points),
+            protected=comparison,
+            variations=self._variations(),
+            retained=retained,
+            bound=PrivacyBound(
+                theta := self.config.theta,
+                uniform := math.log(vocabulary),
+                (1 - theta) / theta * (uniform - retained.after),
+                self._passage_loss(comparison.after),
+            ),
+            relearning=relearn(self._original, self._model, passages, self.config),
+        )
+        return ProtectionOutcome(self._model, result)
+
+    def _vocabulary(self) -> int:
+        logits_PV, _ = next(self._model.predictions(self._data.passages.select(slice(0, 1))))
+        return int(logits_PV.shape[-1])
+
+    def _passage_loss(self, confidence: Confidence) -> float:
+        return {"kl-from-uniform": confidence.divergence, "missing-entropy": confidence.missing_entropy}[
+            self.config.loss
+        ]
+
+    def _compare(self, texts: EncodedTexts) -> ConfidenceComparison:
+        return ConfidenceComparison(measure_confidence(self._original, texts), measure_confidence(self._model, texts))
+
+    def _variations(self) -> dict[str, ConfidenceComparison]:
+        """Confidence on variations of the passages, except those that are too short."""
+        min_tokens, tokenizer = self.config.skip_tokens + 1, self._language_model.tokenizer
+        texts_by_kind = variations_of(self._passages) | {UNPROTECTED: [text.text for text in self._unprotected]}
+        long_enough = {
+            kind: [text for text in texts if len(tokenizer(text, add_special_tokens=False)["input_ids"]) >= min_tokens]
+            for kind, texts in texts_by_kind.items()
+        }
+        return {kind: self._compare(self._encode(texts)) for kind, texts in long_enough.items() if texts}
+
+    def _retained(self) -> RetainLoss:
+        test = score_all(self._data.test_SL)
+        original_model = ReplacementModel(self._language_model, {})
+        before, before_S = confidence_and_losses(self._original, test)
+        after, after_S = confidence_and_losses(self._model, test)
+        increase_S = after_S - before_S
+        return RetainLoss(
+            tokens=self._data.test_SL.numel(),
+            left_out=self._left_out,
+            original=float(text_losses(original_model, test).mean()),
+            before=float(before_S.mean()),
+            after=float(after_S.mean()),
+            loss_increase=Bootstrap(len(increase_S), RESAMPLES, self.config.seed).mean(increase_S),
+            confidence=ConfidenceComparison(before, after),
+        )
+
+
+def run_protection(protection: Protection, callbacks: Callbacks = NO_CALLBACKS) -> ProtectionOutcome:
+    """Take all steps and measure the result.
+
+    Raises:
+        CancelledError: the task was cancelled; nothing was written.
+        UserError: no step is better than the original runs, or a loss is NaN or infinite.
+    """
+    for step in range(1, protection.config.steps + 1):
+        callbacks.check_cancelled("Cancelled; nothing was written.")
+        point = protection.step()
+        distance, increase = point.protected.confidence_distance, point.loss_increase
+        note = f"confidence distance {distance:.3f}, {increase:+.3f} nats elsewhere"
+        callbacks.on_progress(step, protection.config.steps, note)
+    callbacks.check_cancelled("Cancelled; nothing was written.")
+    return protection.outcome()
+
+
+def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
+    """Check that no run has one of these names.
+
+    Raises:
+        UserError: a run exists.
+    """
+    with Session(database) as session:
+        known = set(session.scalars(select(RunRecord.name).where(RunRecord.name.in_(names))))
+    for name in names:
+        if name in known or (runs_folder(data) / name).exists():
+            raise UserError(f"Run '{name}' already exists. Choose another --name, or remove it with mxd remove {name}.")
+
+
+def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: ProtectConfig) -> TrainConfig:
+    others = tuple(other.name for other in runs if other is not run)
+    changed = {
+        "name": name,
+        "language_model": run.language_model_source,
+        "num_experts": run.layer_config.num_experts,
+        "parents": (run.name, *others),
+        "privacy": config.model_dump(),
+    }
+    return ProtectedTrainConfig.model_validate(run.config.model_dump() | changed)
+
+
+def write_outcome(
+    runs: Sequence[Run], outcome: ProtectionOutcome, config: ProtectConfig, data: Path, database: Engine
+) -> dict[str, Any]:
+    """Write the new runs, each atomically and with the measurements. Returns the measurements as plain data.
+
+    Args:
+        runs: the parent runs.
+
+    Raises:
+        UserError: a new run exists by now, or the disk is full.
+    """
+    names = outcome.result.runs
+    check_new_runs(names, data, database)
+    result: dict[str, Any] = finite(asdict(outcome.result))
+    for run, name in zip(runs, names, strict=True):
+        settings, target = _new_run_config(run, name, runs, config), runs_folder(data) / name
+        with atomic_directory(target) as folder:
+            outcome.model.layers[run.config.layer].cpu().save(folder)
+            copy_tokenizer(run.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
+            atomic_write(folder / RESULT_FILE, json.dumps(result, indent=1) + "\n")
+            atomic_write(folder / RUN_FILE, settings.model_dump_json(indent=1) + "\n")
+        register_run(Run(target, settings), database)
+    return result

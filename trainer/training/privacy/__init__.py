@@ -1,1 +1,0 @@
-"""Test-time privacy: fine-tune runs so that the model is uncertain on chosen passages. Start at ``protect``."""
