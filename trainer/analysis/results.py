@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mxd.trainer.config.generation import Edit
 from mxd.trainer.utils.schema import documented
 
 
@@ -30,6 +31,69 @@ class ExpertEffect:
     """Largest change first."""
     suppressed: tuple[TokenEffect, ...]
     """Most negative change first."""
+
+
+@documented
+@dataclass(frozen=True)
+class EditEffect:
+    """Measured effect of some edits on the wish of a search, and their price."""
+
+    change: float
+    """Change of the wish: log-probability of the wanted texts minus that of the unwanted ones, in nats, averaged over
+    the prompts."""
+    probability: float
+    """Probability of the wanted texts or, without any, of no unwanted one, averaged over the prompts."""
+    price: float
+    """KL divergence of the next-token distribution from the original one on unrelated text, in nats per token."""
+    random_price: float
+    """Mean price of random experts of the same runs at the same strengths."""
+
+
+@documented
+@dataclass(frozen=True)
+class FoundExpert:
+    """An expert with a large predicted effect on the wish, relative to its predicted price."""
+
+    edit: Edit
+    """The edit, with the suggested strength."""
+    per_unit: float
+    """Change of the wish per unit, for small strengths, in nats: gradient times the expert's output."""
+    predicted: float
+    """Predicted change of the wish by the edit, in nats."""
+    predicted_price: float
+    """Predicted price of the edit, to second order, in nats per token."""
+    change: float
+    """Measured change of the wish by the edit, in nats."""
+    probability: float
+    """Measured probability with the edit."""
+
+
+@documented
+@dataclass(frozen=True)
+class FoundExperts:
+    """Result of a search by effect."""
+
+    wish: float
+    """The wish without edits: log-probability of the wanted texts minus that of the unwanted ones, in nats."""
+    probability: float
+    """Probability of the wanted texts or, without any, of no unwanted one, averaged over the prompts."""
+    experts: tuple[FoundExpert, ...]
+    """Largest measured change first."""
+
+
+@documented
+@dataclass(frozen=True)
+class FoundGroup:
+    """Edits of several experts that together reach a probability, where the search found such edits."""
+
+    edits: tuple[Edit, ...]
+    predicted: float
+    """Predicted change of the wish, in nats: the sum of the predictions of the search's steps."""
+    predicted_price: float
+    """Predicted price: the sum over the experts, in nats per token."""
+    effect: EditEffect
+    reached: bool
+    """True if the measured probability is at least the requested one."""
 
 
 @documented

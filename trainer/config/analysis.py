@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
 from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.training import TextConfig
@@ -12,6 +12,13 @@ from mxd.trainer.config.training import TextConfig
 Errors = Literal["kept", "dropped"]
 MOST_TOKENS = 2048
 """Maximum number of tokens up to the traced position. Time and the number of nodes grow with it."""
+WantedText = Annotated[str, Field(min_length=1, max_length=20_000)]
+UNRELATED = (
+    "The committee met on Tuesday to discuss the budget for the coming year. Most members agreed that the road repairs "
+    "could not wait until spring.",
+    "To make the dough, mix two cups of flour with a pinch of salt, then add warm water and knead it for ten minutes.",
+    "def area(width, height):\n    return width * height\n\nprint(area(3, 4))",
+)
 BENCHMARK_FOLDER, BENCHMARK_SUMMARY = "benchmark", "summary.json"
 """Folder in the data folder where ``mxd benchmark`` writes by default, and its file with the means over data sets."""
 
@@ -145,6 +152,31 @@ class ContrastConfig(Config):
     Default: 20."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the documents and the assignments. Default: 0."""
+
+
+class FindConfig(Config):
+    """Search for experts by their effect on the probability of wanted text."""
+
+    prompts: Annotated[tuple[Annotated[str, Field(max_length=200_000)], ...], Field(min_length=1, max_length=16)]
+    """Texts before the wanted one, at most 16. Effects are averaged over them."""
+    wanted: Annotated[tuple[WantedText, ...], Field(max_length=16)] = ()
+    """Continuations that shall become more probable, with their leading space, at most 16. Any one of them counts."""
+    unwanted: Annotated[tuple[WantedText, ...], Field(max_length=16)] = ()
+    """Continuations that shall become less probable, at most 16."""
+    probability: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """Probability to reach, of the wanted texts or, without any, of no unwanted one. Default: 0.5."""
+    max_price: Annotated[float, Field(gt=0, le=10)] = 0.2
+    """Largest predicted price of a suggested edit: KL divergence on unrelated text, in nats per token. Default: 0.2."""
+    hits: Annotated[int, Field(ge=1, le=100)] = 8
+    """Number of experts to return, 1 to 100. Default: 8."""
+    unrelated: Annotated[tuple[WantedText, ...], Field(min_length=1, max_length=16)] = UNRELATED
+    """Texts on which the price is measured, at most 16. Default: three passages of prose, instructions and code."""
+
+    @model_validator(mode="after")
+    def _check_texts(self) -> FindConfig:
+        if not (self.wanted or self.unwanted):
+            raise ValueError("give at least one wanted or unwanted text")
+        return self
 
 
 class ImportConfig(Config):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -80,6 +81,8 @@ class LanguageModel:
         self._can_share_prefix: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Cache of token id -> its text inside a text."""
+        self.unit_prices: WeakKeyDictionary[SparseLayer, dict[tuple[str, ...], Tensor]] = WeakKeyDictionary()
+        """Cache of sparse layer -> texts -> predicted price of each expert at a gate activation of 1, [N]."""
 
     @classmethod
     def load(cls, source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> LanguageModel:

@@ -1,0 +1,545 @@
+"""Search by effect: what one more unit of every expert would do to the probability of wanted text, and at what price.
+
+After each prompt, W is the log-probability that one of the wanted texts follows, and U that an unwanted one does:
+
+    wish     = mean over prompts of W - U
+    effect_n = sum_t <d wish / d y_t, c_n * zD_t>
+    price_n  = 1/2 mean over tokens t' of E_e [(sum_t <d (sum_v e_v sqrt(p_v) log p_v) / d y_t, c_n * zD_t>)^2]
+
+Both are per gate activation of 1, added on every token. y_t is the output of the layer's MLP at token t. The effect is
+attribution patching (as ``effects``) of an activation that need not occur. The price is the KL divergence of the
+next-token distribution from the original one on unrelated text, to second order: half the Fisher information, estimated
+with random signs e for each token t' and vocabulary entry v (Hutchinson). One backward pass serves the experts of all
+layers, active or not.
+
+Shapes: S read positions, V vocabulary, P tokens of all rows, O output width, N experts, M mixing width, G groups.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mxd.trainer.analysis.effects import (
+    Change,
+    Forward,
+    Reading,
+    changed_forward,
+    differentiable_forward,
+    gradients_of,
+    layers_of,
+    read_target,
+)
+from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, FoundGroup
+from mxd.trainer.config import Edit
+from mxd.trainer.config.analysis import UNRELATED, FindConfig
+from mxd.trainer.config.targets import ContinuationTarget, SetTarget
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.edits import edit_routing
+from mxd.trainer.inference.steering import Units, edit_plans, saved_units
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import text_ids
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+MIN_STRENGTH, MAX_STRENGTH = 0.25, 4.0
+"""Smallest and largest suggested strength, in units."""
+CANDIDATES_PER_HIT = 3
+"""Experts that are measured for each one returned. The first order fails for some, most often in early layers."""
+MAX_EXPERTS = 5
+"""Largest number of experts in a group."""
+STEPS, MAX_STEPS = 6, 16
+"""Steps in which a group would reach the probability if each did what is predicted, and most steps taken."""
+MIN_SHARE = 0.25
+"""Smallest share of a step's predicted gain that is measured; below it the step is undone."""
+SCALES = 8
+"""Number of common scales of a group's strengths that are measured to find the weakest sufficient one."""
+SIGNS, PRIOR_SIGNS = 8, 16
+"""Draws of random signs per unrelated text; and draws that would weigh as much as the mean price of a layer's experts.
+Without it, the experts that a search prefers are those whose price is underestimated."""
+RANDOM_GROUPS = 2
+"""Random groups with which the price of each group is compared."""
+MAX_BATCH_TOKENS = 1024
+EXPERTS_AT_ONCE = 8192
+
+
+def expert_effects(sparse_layer: SparseLayer, x_PI: Tensor, gradient_PO: Tensor) -> Tensor:
+    """Derivative with respect to a gate activation of each expert that is added on every token, [N].
+
+    Args:
+        sparse_layer: the layer.
+        x_PI: its input.
+        gradient_PO: gradient with respect to its output.
+    """
+    with torch.no_grad():
+        dense_PM = sparse_layer.dense_output(x_PI)
+        ids_N1 = torch.arange(sparse_layer.config.num_experts, device=x_PI.device).unsqueeze(1)
+        one_11 = sparse_layer.mixing(Routing(torch.ones_like(ids_N1[:1], dtype=dense_PM.dtype), ids_N1[:1]))
+    with torch.inference_mode(False), torch.enable_grad():
+        # The output is affine in the mixing, so the derivative is the same everywhere.
+        mixing_PM = dense_PM.new_zeros(len(x_PI), one_11.shape[1]).requires_grad_()
+        output_PO = sparse_layer.decode_mixed(dense_PM.clone(), mixing_PM)
+        (slope_PM,) = torch.autograd.grad(output_PO, mixing_PM, gradient_PO.clone())
+    with torch.no_grad():
+        slope_M = slope_PM.sum(0)
+        parts = [
+            sparse_layer.mixing(Routing(torch.ones_like(ids_n1, dtype=dense_PM.dtype), ids_n1)) @ slope_M
+            for ids_n1 in ids_N1.split(EXPERTS_AT_ONCE)
+        ]
+    return torch.cat(parts)
+
+
+def unit_prices(
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    units: Units | None = None,
+    texts: Sequence[str] = UNRELATED,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> dict[str, Tensor]:
+    """Predicted price of one unit of every expert, added on every token, [N], by run; 0 for dead experts.
+
+    The price grows with the square of the strength. Its square root says how much an expert changes what the language
+    model predicts on any text: one with a price near 0 cannot steer. Prices are cached with the language model.
+
+    Args:
+        units: run -> expert -> its unit; by default the units saved with the runs.
+        texts: unrelated texts.
+        callbacks: cancellation.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    key, cache = tuple(texts), language_model.unit_prices
+    layers, saved = layers_of(language_model, runs), saved_units(runs) if units is None else units
+    missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
+    if missing:
+        measured = _activation_prices(language_model, missing, _unrelated(language_model, runs[0], texts), callbacks)
+        for layer, price_N in measured.items():
+            cache.setdefault(layers[layer], {})[key] = price_N
+    prices = {}
+    for run in runs:
+        unit_N = units_of(run, saved)
+        price_N = cache[layers[run.config.layer]][key] * unit_N**2
+        draws, mean = SIGNS * len(texts), price_N.sum() / (unit_N > 0).sum().clamp_min(1)
+        prices[run.name] = (draws * price_N + PRIOR_SIGNS * mean) / (draws + PRIOR_SIGNS) * (unit_N > 0)
+    return prices
+
+
+def units_of(run: Run, units: Units) -> Tensor:
+    """Unit of each expert, [N]; 0 for dead experts, which have none. Without an index every unit is 1."""
+    known, experts = units.get(run.name, {}), range(run.layer.config.num_experts)
+    return torch.tensor([known.get(expert, 0.0) if known else 1.0 for expert in experts])
+
+
+def _activation_prices(
+    language_model: LanguageModel,
+    layers: Mapping[int, SparseLayer],
+    readings: Sequence[Reading],
+    callbacks: Callbacks,
+) -> dict[int, Tensor]:
+    """Predicted price of a gate activation of 1 of each expert, [N], by layer."""
+    totals = {layer: torch.zeros(each.config.num_experts) for layer, each in layers.items()}
+    generator, tokens = torch.Generator().manual_seed(0), 0
+    for reading in readings:
+        callbacks.check_cancelled()
+        forward = differentiable_forward(language_model, layers, reading, layers)
+        log_p_SV = forward.logits_BSV[0].log_softmax(-1)
+        tokens += len(log_p_SV)
+        for _ in range(SIGNS):
+            signs_SV = torch.randint(0, 2, log_p_SV.shape, generator=generator).to(log_p_SV) * 2 - 1
+            value = (signs_SV * (log_p_SV.detach() / 2).exp() * log_p_SV).sum()
+            for layer, effect_N in _effects(layers, forward, value.unsqueeze(0)).items():
+                totals[layer] += effect_N**2 / (2 * SIGNS)
+    return {layer: total_N / tokens for layer, total_N in totals.items()}
+
+
+def _unrelated(language_model: LanguageModel, run: Run, texts: Sequence[str]) -> list[Reading]:
+    """Readings of every token of some texts."""
+    start = prompt_ids(language_model, "", start_token=run.config.text.start_token)
+    return [read_target(language_model, start, ContinuationTarget(text=text)) for text in texts]
+
+
+def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
+    """``expert_effects`` of each layer on a value of a pass, on the CPU."""
+    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
+    return {
+        layer: expert_effects(sparse_layer, forward.inputs_BTI[layer][0].detach().float(), gradient_BTO[0]).cpu()
+        for (layer, sparse_layer), gradient_BTO in zip(layers.items(), gradients, strict=True)
+    }
+
+
+@dataclass(frozen=True)
+class _State:
+    """The wish under some edits."""
+
+    wish: float
+    log_odds: float
+    """Log-odds of the probability to be reached: of a wanted text or, without any, of no unwanted one."""
+    share: float
+    """Probability of a wanted text or, without any, of an unwanted one."""
+
+    @property
+    def probability(self) -> float:
+        """The probability to be reached."""
+        return 1 / (1 + math.exp(-self.log_odds))
+
+    @property
+    def slope(self) -> float:
+        """Change of the log-odds per change of the wish."""
+        return 1 / (1 - self.share)
+
+
+@dataclass(frozen=True, eq=False)
+class _Search:
+    """Runs and texts of a search."""
+
+    language_model: LanguageModel
+    runs: Sequence[Run]
+    layers: Mapping[int, SparseLayer]
+    config: FindConfig
+    units: Units
+    readings: Sequence[tuple[Sequence[Reading], Sequence[Reading]]]
+    """For each prompt, those of the wanted texts and those of the unwanted ones."""
+    callbacks: Callbacks
+
+    @classmethod
+    def prepare(
+        cls,
+        language_model: LanguageModel,
+        runs: Run | Sequence[Run],
+        config: FindConfig,
+        units: Units | None,
+        callbacks: Callbacks,
+    ) -> _Search:
+        chosen = sorted([runs] if isinstance(runs, Run) else runs, key=lambda run: run.config.layer)
+        readings = []
+        for prompt in config.prompts:
+            ids = text_ids(language_model, chosen, prompt)
+            readings.append(tuple(_readings(language_model, ids, texts) for texts in (config.wanted, config.unwanted)))
+        units, layers = saved_units(chosen) if units is None else units, layers_of(language_model, chosen)
+        return cls(language_model, chosen, layers, config, units, readings, callbacks)  # type: ignore[arg-type]
+
+    def unit_prices(self) -> dict[str, Tensor]:
+        """Predicted price of one unit of each expert, [N], by run."""
+        return unit_prices(self.language_model, self.runs, self.units, self.config.unrelated, self.callbacks)
+
+    def predicted(self, state: _State, change: float) -> float:
+        """Predicted change of the wish for its first-order ``change``. Log-odds are closer to linear than it is."""
+        if self.config.wanted and self.config.unwanted:
+            return change
+        sign = 1 if self.config.wanted else -1
+        before, after = sign * state.log_odds, sign * (state.log_odds + state.slope * change)
+        return sign * (_log_sigmoid(after) - _log_sigmoid(before))
+
+    def states(self, values_irG: Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]]) -> list[_State]:
+        """State of each row, from the log-probabilities of each prompt's readings in each row."""
+        log_p = [[torch.stack(list(side)).double().logsumexp(0) for side in sides if side] for sides in values_irG]
+        parts = [torch.stack(side) for side in zip(*log_p, strict=True)]  # wanted, then unwanted
+        sign = 1 if self.config.wanted else -1
+        wish_G = sign * parts[0].mean(0) - sum(part.mean(0) for part in parts[1:])
+        log_share_G = (parts[0].logsumexp(0) - math.log(len(parts[0]))).clamp_max(-1e-9)
+        odds_G = sign * (log_share_G - torch.log(-torch.expm1(log_share_G)))
+        rows = zip(wish_G.tolist(), odds_G.tolist(), log_share_G.exp().tolist(), strict=True)
+        return [_State(*row) for row in rows]
+
+    def linearized(self, edits: Sequence[Edit] = ()) -> tuple[_State, dict[str, Tensor]]:
+        """The wish under some edits, and its derivative with respect to one unit of each expert, [N], by run."""
+        change = self._change([edits])
+        values: list[tuple[list[Tensor], list[Tensor]]] = []
+        totals = {layer: torch.zeros(each.config.num_experts) for layer, each in self.layers.items()}
+        for sides in self.readings:
+            values.append(([], []))
+            for place, sign in ((0, 1), (1, -1)):
+                effects = []
+                for reading in sides[place]:
+                    self.callbacks.check_cancelled()
+                    forward = differentiable_forward(
+                        self.language_model, self.layers, reading, self.layers, change=change
+                    )
+                    value_1 = reading.value(forward)
+                    effects.append(_effects(self.layers, forward, value_1))
+                    values[-1][place].append(value_1.detach())
+                # The derivative of a logsumexp weighs each reading by its share of the probability.
+                weights = torch.cat(values[-1][place]).softmax(0).tolist() if effects else []
+                for weight, effect in zip(weights, effects, strict=True):
+                    for layer, effect_N in effect.items():
+                        totals[layer] += sign * weight / len(self.readings) * effect_N
+        (state,) = self.states(values)
+        return state, {run.name: totals[run.config.layer] * units_of(run, self.units) for run in self.runs}
+
+    def measured(self, groups: Sequence[Sequence[Edit]]) -> list[_State]:
+        """The wish under each group of edits."""
+        values = [
+            tuple([self._values(reading, groups) for reading in side] for side in sides) for sides in self.readings
+        ]
+        return self.states(values)  # type: ignore[arg-type]
+
+    def _values(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Tensor:
+        return torch.cat([reading.value(forward) for forward in self._forwards(reading, groups)])
+
+    def prices(self, groups: Sequence[Sequence[Edit]]) -> list[float]:
+        """KL divergence of each group on the unrelated texts, in nats per token."""
+        totals_G, tokens = torch.zeros(len(groups)), 0
+        for reading in _unrelated(self.language_model, self.runs[0], self.config.unrelated):
+            (original,) = self._forwards(reading, [()])
+            original_SV = original.logits_BSV[0].log_softmax(-1)
+            tokens += len(original_SV)
+            divergences = []
+            for forward in self._forwards(reading, groups):
+                steered_GSV = forward.logits_BSV.log_softmax(-1)
+                kl_GSV = F.kl_div(steered_GSV, original_SV.expand_as(steered_GSV), log_target=True, reduction="none")
+                divergences.append(kl_GSV.sum((1, 2)).cpu())
+            totals_G += torch.cat(divergences)
+        return (totals_G / tokens).clamp_min(0).tolist()
+
+    def random_prices(self, groups: Sequence[Sequence[Edit]]) -> list[float]:
+        """Mean price of random live experts of the same runs at the same strengths, for each group."""
+        alive = {run.name: units_of(run, self.units).nonzero()[:, 0].tolist() for run in self.runs}
+        drawn = [
+            [edit.model_copy(update={"expert": generator.choice(alive[edit.run or ""])}) for edit in group]
+            for generator in [random.Random(0)]
+            for group in groups
+            for _ in range(RANDOM_GROUPS)
+        ]
+        prices = self.prices(drawn)
+        return [
+            sum(prices[first : first + RANDOM_GROUPS]) / RANDOM_GROUPS for first in range(0, len(prices), RANDOM_GROUPS)
+        ]
+
+    def _forwards(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Iterator[Forward]:
+        """Passes over a text, with one row per group of edits."""
+        rows = max(1, MAX_BATCH_TOKENS // len(reading.fed_ids))
+        for first in range(0, len(groups), rows):
+            self.callbacks.check_cancelled()
+            part = groups[first : first + rows]
+            edited = {edit.run for group in part for edit in group}
+            layers = {run.config.layer: self.layers[run.config.layer] for run in self.runs if run.name in edited}
+            yield changed_forward(self.language_model, layers, reading, "kept", self._change(part), len(part))
+
+    def _change(self, groups: Sequence[Sequence[Edit]]) -> Change:
+        """Subtracts the negative of what each row's edits add."""
+        plans = [edit_plans(self.runs, group, self.units) for group in groups]
+
+        def change(layer: int, dense_PM: Tensor, routing: Routing) -> Tensor | None:
+            own = [plan[layer] for plan in plans]
+            if not any(plan.edits for plan in own):
+                return None
+            rows_P = torch.arange(len(own), device=dense_PM.device).repeat_interleave(len(dense_PM) // len(own))
+            return -self.layers[layer].contribution(dense_PM, edit_routing(own, rows_P, routing))
+
+        return change
+
+    def effects(self, groups: Sequence[Sequence[Edit]]) -> list[EditEffect]:
+        """Effect of each group on the wish, and its price."""
+        before, *after = self.measured([(), *groups])
+        rows = zip(after, self.prices(groups), self.random_prices(groups), strict=True)
+        return [EditEffect(state.wish - before.wish, state.probability, *prices) for state, *prices in rows]
+
+
+def _readings(language_model: LanguageModel, ids: Sequence[int], texts: Sequence[str]) -> list[Reading]:
+    """Readings of some continuations of a prompt. Those of one token share a reading."""
+    each = [read_target(language_model, ids, ContinuationTarget(text=text)) for text in dict.fromkeys(texts)]
+    single = tuple(dict.fromkeys(reading.ids[-1] for reading in each if len(reading.ids) == len(ids) + 1))
+    longer = [reading for reading in each if len(reading.ids) > len(ids) + 1]
+    return [*([read_target(language_model, ids, SetTarget(tokens=single))] if single else []), *longer]
+
+
+def _log_sigmoid(value: float) -> float:
+    return min(value, 0.0) - math.log1p(math.exp(-abs(value)))
+
+
+def find(
+    language_model: LanguageModel,
+    runs: Run | Sequence[Run],
+    config: FindConfig,
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> FoundExperts:
+    """Find the experts of all runs that make wanted text more probable at the lowest price.
+
+    All experts are ranked by their predicted effect at equal predicted price. The best ``CANDIDATES_PER_HIT`` times
+    ``config.hits`` are measured on the prompts, and those with the largest measured change are returned. The suggested
+    strength is the smaller one of that at which the probability is predicted to be reached and that at which the
+    predicted price is ``config.max_price``.
+
+    Args:
+        language_model: the language model of the runs.
+        runs: one or more runs of different layers.
+        config: prompts and texts.
+        units: run -> expert -> its unit; by default the units saved with the runs.
+        callbacks: cancellation.
+
+    Raises:
+        TooLongError: a prompt and a text exceed the language model's context length.
+        UserError: a text has no token, two runs share a layer, or one was trained on another language model.
+        CancelledError: the task was cancelled.
+    """
+    search = _Search.prepare(language_model, runs, config, units, callbacks)
+    before, effects = search.linearized()
+    candidates = _candidates(search, before, effects, CANDIDATES_PER_HIT * config.hits)
+    after = search.measured([(edit,) for edit, *_ in candidates]) if candidates else []
+    experts = [
+        FoundExpert(
+            edit=edit,
+            per_unit=per_unit,
+            predicted=search.predicted(before, edit.strength * per_unit),
+            predicted_price=edit.strength**2 * price,
+            change=state.wish - before.wish,
+            probability=state.probability,
+        )
+        for (edit, per_unit, price), state in zip(candidates, after, strict=True)
+    ]
+    experts.sort(key=lambda expert: -expert.change)
+    return FoundExperts(before.wish, before.probability, tuple(experts[: config.hits]))
+
+
+def _candidates(
+    search: _Search, before: _State, effects: Mapping[str, Tensor], count: int
+) -> list[tuple[Edit, float, float]]:
+    """Edits with the largest predicted effects at equal predicted price, with effect and price of one unit."""
+    found: list[tuple[float, Edit, float, float]] = []
+    needed = _log_odds(search.config.probability) - before.log_odds
+    for run, price_N in search.unit_prices().items():
+        per_root_N = torch.where(price_N > 0, effects[run] / price_N.sqrt(), 0.0)
+        for score, expert in zip(
+            *(values.tolist() for values in per_root_N.topk(min(count, len(price_N)))), strict=True
+        ):
+            if score > 0:
+                effect, price = float(effects[run][expert]), float(price_N[expert])
+                wanted = max(needed, 0.0) / (before.slope * effect)
+                strength = _rounded(min(wanted, math.sqrt(search.config.max_price / price)))
+                found.append((score, Edit(run=run, expert=expert, mode="add", strength=strength), effect, price))
+    found.sort(key=lambda each: -each[0])
+    return [(edit, effect, price) for _, edit, effect, price in found[:count]]
+
+
+def _log_odds(probability: float) -> float:
+    return math.log(probability / (1 - probability))
+
+
+def _rounded(strength: float) -> float:
+    """The strength in steps of ``MIN_STRENGTH``, within the allowed range."""
+    return min(max(round(strength / MIN_STRENGTH), 1) * MIN_STRENGTH, MAX_STRENGTH)
+
+
+def measure(
+    language_model: LanguageModel,
+    runs: Run | Sequence[Run],
+    config: FindConfig,
+    groups: Sequence[Sequence[Edit]],
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> tuple[EditEffect, ...]:
+    """Measure the effect of each group of edits on the wish, and its price. Arguments and errors as ``find``.
+
+    Raises:
+        UserError: an edit has a condition, or is not of mode ``add``.
+    """
+    search = _Search.prepare(language_model, runs, config, units, callbacks)
+    named = [
+        [edit if edit.run else edit.model_copy(update={"run": search.runs[0].name}) for edit in group]
+        for group in groups
+    ]
+    if unsupported := [edit for group in named for edit in group if edit.mode != "add" or edit.when is not None]:
+        raise UserError(f"Effects are measured for edits such as 12:add:2 only, not for {unsupported[0]}.")
+    return tuple(search.effects(named)) if groups else ()
+
+
+def combine(
+    language_model: LanguageModel,
+    runs: Run | Sequence[Run],
+    config: FindConfig,
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> FoundGroup:
+    """Combine up to ``MAX_EXPERTS`` experts of all runs to reach ``config.probability`` at the lowest price.
+
+    Greedy: each step adds strength to the expert that is predicted to bring the step's share of the way at the lowest
+    additional price. The next step differentiates the language model with the edits so far, which also measures them. A
+    step that brings less than ``MIN_SHARE`` of what was predicted is undone and its expert excluded. At the end all
+    strengths are reduced by the largest common factor with which the probability is still reached. Arguments and errors
+    as ``find``.
+    """
+    search = _Search.prepare(language_model, runs, config, units, callbacks)
+    prices, goal = search.unit_prices(), _log_odds(config.probability)
+    start, first_effects = search.linearized()
+    state, effects = start, first_effects
+    strengths: dict[tuple[str, int], float] = {}
+    excluded: set[tuple[str, int]] = set()
+    for _ in range(MAX_STEPS):
+        step = min(goal - state.log_odds, (goal - start.log_odds) / STEPS)
+        if step <= 0:
+            break
+        chosen = _cheapest(
+            search, strengths, excluded, {run: effect * state.slope for run, effect in effects.items()}, prices, step
+        )
+        if chosen is None:
+            break
+        key, strength = chosen
+        tried = {**strengths, key: strength}
+        new_state, new_effects = search.linearized(_edits(tried))
+        if new_state.log_odds - state.log_odds < MIN_SHARE * step:
+            excluded.add(key)
+        else:
+            strengths, state, effects = tried, new_state, new_effects
+    edits = _weakest(search, strengths, goal)
+    predicted = sum(edit.strength * float(first_effects[edit.run or ""][edit.expert]) for edit in edits)
+    price = sum(edit.strength**2 * float(prices[edit.run or ""][edit.expert]) for edit in edits)
+    (effect,) = search.effects([edits])
+    return FoundGroup(
+        edits, search.predicted(start, predicted), price, effect, effect.probability >= config.probability
+    )
+
+
+def _edits(strengths: Mapping[tuple[str, int], float], scale: float = 1.0) -> tuple[Edit, ...]:
+    return tuple(
+        Edit(run=run, expert=expert, mode="add", strength=round(scale * strength, 2))
+        for (run, expert), strength in strengths.items()
+    )
+
+
+def _cheapest(
+    search: _Search,
+    strengths: Mapping[tuple[str, int], float],
+    excluded: set[tuple[str, int]],
+    effects: Mapping[str, Tensor],
+    prices: Mapping[str, Tensor],
+    step: float,
+) -> tuple[tuple[str, int], float] | None:
+    """The expert that gains ``step`` log-odds at the lowest additional price, and its new strength."""
+    best: tuple[float, tuple[str, int], float] | None = None
+    for run, effect_N in effects.items():
+        present_N = torch.zeros_like(effect_N)
+        allowed_N = (effect_N > 0) & (prices[run] > 0)
+        for (name, expert), strength in strengths.items():
+            if name == run:
+                present_N[expert] = strength
+        if len(strengths) == MAX_EXPERTS:
+            allowed_N &= present_N > 0
+        for name, expert in excluded:
+            if name == run:
+                allowed_N[expert] = False
+        strength_N = present_N + step / effect_N
+        allowed_N &= (strength_N <= MAX_STRENGTH) & (prices[run] * strength_N**2 <= search.config.max_price)
+        added_N = torch.where(allowed_N, prices[run] * (strength_N**2 - present_N**2), math.inf)
+        price, expert_index = (float(value) for value in added_N.min(0))
+        if best is None or price < best[0]:
+            best = price, (run, int(expert_index)), float(strength_N[int(expert_index)])
+    return None if best is None or best[0] == math.inf else best[1:]
+
+
+def _weakest(search: _Search, strengths: Mapping[tuple[str, int], float], goal: float) -> tuple[Edit, ...]:
+    """The edits at the smallest common scale with which the goal is reached, or in full."""
+    scaled = [_edits(strengths, number / SCALES) for number in range(1, SCALES + 1)]
+    if not strengths:
+        return ()
+    sufficient = (edits for edits, state in zip(scaled, search.measured(scaled), strict=True) if state.log_odds >= goal)
+    return next(sufficient, scaled[-1])
