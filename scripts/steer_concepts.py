@@ -292,8 +292,8 @@ def run_concept(study: Study, number: int, name: str, positive: list[int], negat
         "combination": [
             list(each) for method in methods if method.method == "five by effect" for each in method.experts
         ],
-        "classifier_auroc": vars(auroc_interval(*tests, 1000, SEED)),
-        "detection_auroc": vars(auroc_interval(*active, 1000, SEED)),
+        "classifier_auroc": vars(auroc_interval(tests[0], tests[1], 1000, SEED)),
+        "detection_auroc": vars(auroc_interval(active[0], active[1], 1000, SEED)),
         "held_out_log_probability": dict(zip([method.method for method in methods], held_R.tolist(), strict=True)),
         "doses": [
             {

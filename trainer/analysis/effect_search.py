@@ -67,6 +67,8 @@ SIGNS, PRIOR_SIGNS = 8, 16
 Without it, the experts that a search prefers are those whose price is underestimated."""
 RANDOM_GROUPS = 2
 """Random groups with which the price of each group is compared."""
+UNRELATED_TOKENS = 64
+"""Most tokens of each unrelated text that are read."""
 MAX_BATCH_TOKENS = 1024
 EXPERTS_AT_ONCE = 8192
 
@@ -162,9 +164,14 @@ def _activation_prices(
 
 
 def _unrelated(language_model: LanguageModel, run: Run, texts: Sequence[str]) -> list[Reading]:
-    """Readings of every token of some texts."""
-    start = prompt_ids(language_model, "", start_token=run.config.text.start_token)
-    return [read_target(language_model, start, ContinuationTarget(text=text)) for text in texts]
+    """Readings of every token of some texts, which are cut to ``UNRELATED_TOKENS`` and to the context length."""
+    start, tokenizer = prompt_ids(language_model, "", start_token=run.config.text.start_token), language_model.tokenizer
+    most = min(UNRELATED_TOKENS, language_model.max_tokens - len(start))
+    ids = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:most] for text in texts]
+    return [
+        Reading(ContinuationTarget(text=text), (*start, *each), len(start), {})
+        for text, each in zip(texts, ids, strict=True)
+    ]
 
 
 def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tensor) -> dict[int, Tensor]:

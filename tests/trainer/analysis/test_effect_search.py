@@ -1,0 +1,250 @@
+"""Search by effect: predictions against finite differences, and measured values against hooks of the test's own."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from mxd.trainer.analysis import effect_search
+from mxd.trainer.analysis.effect_search import combine, expert_effects, find, measure, unit_prices
+from mxd.trainer.config import Edit
+from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.methods import ExperimentalMethod, ImportedMethod, TrainableMethod
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.storage.run import Run
+from tests.helpers.language_models import tiny_language_model
+from tests.helpers.layers import random_layer_of
+from tests.helpers.runs import World, run_of
+
+PROMPTS = ("the old fox", "a blue dog ran")
+UNRELATED = ("red and blue", "very old")
+WISHES = {
+    "token": FindConfig(prompts=PROMPTS[:1], wanted=("s",), unrelated=UNRELATED),
+    "tokens": FindConfig(prompts=PROMPTS, wanted=("s", "r", "s"), unrelated=UNRELATED),
+    "continuation": FindConfig(prompts=PROMPTS, wanted=(" sang",), unrelated=UNRELATED),
+    "mixed": FindConfig(prompts=PROMPTS[:1], wanted=("s", " ran", " sat"), unwanted=("e",), unrelated=UNRELATED),
+    "texts": FindConfig(prompts=PROMPTS, wanted=(" the red dog",), unwanted=(" a fox",), unrelated=UNRELATED),
+    "unwanted": FindConfig(prompts=PROMPTS, unwanted=("s", " ran"), unrelated=UNRELATED),
+}
+
+
+def runs_of(world: World) -> list[Run]:
+    """Two runs of the tiny model, in which the start token has an embedding.
+
+    In the helper's model it is zero, so that the norms' derivatives at it are a thousand times as large as elsewhere.
+    """
+    embedding = world.language_model.module.get_input_embeddings().weight.data
+    embedding[0] = embedding[1:].flip(0)[0]
+    runs = [run_of(world, "early", 0), run_of(world, "late", 2)]
+    for run in runs:
+        run.layer.table.data.mul_(0.1)
+    return runs
+
+
+def hooked(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], ids: Sequence[int]) -> Tensor:
+    """Log-probabilities of the next tokens with edits, [T, V], by forward hooks on the MLP modules."""
+    handles = []
+    for edit in edits:
+        run = next(run for run in runs if run.name == edit.run)
+        layer = run.layer
+        assert isinstance(layer, MxD)
+        matrix_HO = edit.strength * run.units.get(edit.expert, 1.0) * layer.expert_matrix(edit.expert)
+
+        def add(
+            _mlp: nn.Module, inputs: tuple[Tensor], output: Tensor, layer: MxD = layer, matrix_HO: Tensor = matrix_HO
+        ) -> Tensor:
+            return output + layer.encode(inputs[0].float()) @ matrix_HO
+
+        mlp = language_model.module.get_submodule(f"model.layers.{run.config.layer}.mlp")
+        handles.append(mlp.register_forward_hook(add))
+    try:
+        with torch.no_grad():
+            logits_TV: Tensor = language_model.module(input_ids=torch.tensor([list(ids)])).logits[0].double()
+            return logits_TV.log_softmax(-1)
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def probabilities(
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], prompt: str, texts: Sequence[str]
+) -> float:
+    """Probability that one of the texts follows the prompt."""
+    total, start = 0.0, prompt_ids(language_model, prompt)
+    for text in set(texts):
+        ids = prompt_ids(language_model, prompt + text)
+        log_p_TV = hooked(language_model, runs, edits, ids)
+        total += math.exp(sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids))))
+    return total
+
+
+def wish_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], config: FindConfig) -> float:
+    terms = [
+        sign * math.log(probabilities(language_model, runs, edits, prompt, texts))
+        for prompt in config.prompts
+        for sign, texts in ((1, config.wanted), (-1, config.unwanted))
+        if texts
+    ]
+    return sum(terms) / len(config.prompts)
+
+
+@pytest.mark.parametrize(
+    "method", [*get_args(TrainableMethod), *get_args(ExperimentalMethod), *get_args(ImportedMethod)]
+)
+def test_effects_equal_each_experts_contribution(method: str) -> None:
+    layer = random_layer_of(method).requires_grad_(False)  # type: ignore[arg-type]
+    generator = torch.Generator().manual_seed(1)
+    x_PI = torch.randn(6, layer.config.input_width, generator=generator)
+    gradient_PO = torch.randn(6, layer.config.output_width, generator=generator)
+    effect_N = expert_effects(layer, x_PI, gradient_PO)
+    dense_PM = layer.dense_output(x_PI)
+    for expert in range(layer.config.num_experts):
+        one = Routing(torch.ones(6, 1), torch.full((6, 1), expert))
+        expected = float((layer.contribution(dense_PM, one) * gradient_PO).sum())
+        assert float(effect_N[expert]) == pytest.approx(expected, rel=1e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("kind", WISHES)
+def test_predictions_equal_finite_differences_and_measurements_equal_hooks(world: World, kind: str) -> None:
+    language_model, runs, config = world.language_model, runs_of(world), WISHES[kind]
+    language_model.module.double()
+    found = find(language_model, runs, config)
+    before = wish_of(language_model, runs, (), config)
+    assert found.wish == pytest.approx(before, abs=1e-4)
+    assert {expert.edit.run for expert in found.experts} <= {"early", "late"} and len(found.experts) == config.hits
+    assert [e.change for e in found.experts] == sorted((e.change for e in found.experts), reverse=True)
+    share = sum(
+        probabilities(language_model, runs, (), prompt, config.wanted or config.unwanted) for prompt in config.prompts
+    ) / len(config.prompts)
+    assert found.probability == pytest.approx(share if config.wanted else 1 - share, abs=1e-5)
+    for expert in found.experts[:3]:
+        up, down = (
+            wish_of(language_model, runs, [expert.edit.model_copy(update={"strength": step})], config)
+            for step in (1e-3, -1e-3)
+        )
+        assert expert.per_unit == pytest.approx((up - down) / 2e-3, rel=2e-3, abs=1e-5)
+        assert expert.change == pytest.approx(wish_of(language_model, runs, [expert.edit], config) - before, abs=1e-3)
+
+
+def test_predicted_change_follows_the_log_odds(world: World) -> None:
+    config = WISHES["token"].model_copy(update={"max_price": 10.0})
+    found = find(world.language_model, runs_of(world), config)
+    for expert in found.experts:
+        odds = math.log(found.probability / (1 - found.probability))
+        odds += expert.per_unit * expert.edit.strength / (1 - found.probability)
+        expected = -math.log1p(math.exp(-odds)) - math.log(found.probability)
+        assert expert.predicted == pytest.approx(expected, rel=1e-5)
+
+
+def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
+    language_model, runs = world.language_model, runs_of(world)
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
+    group = (Edit(run="early", expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
+    total, tokens = 0.0, 0
+    for text in UNRELATED:
+        ids = prompt_ids(language_model, text)[:-1]
+        original_TV, steered_TV = (hooked(language_model, runs, edits, ids) for edits in ((), group))
+        total += float((original_TV.exp() * (original_TV - steered_TV)).sum())
+        tokens += len(ids)
+    (effect,) = measure(language_model, runs, config, [group])
+    assert effect.price == pytest.approx(total / tokens, rel=1e-3)
+    assert effect.change == pytest.approx(
+        wish_of(language_model, runs, group, config) - wish_of(language_model, runs, (), config), abs=1e-4
+    )
+    assert effect.random_price > 0
+
+
+def test_predicted_prices_are_the_divergence_to_second_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effect_search, "SIGNS", 600)
+    monkeypatch.setattr(effect_search, "PRIOR_SIGNS", 0)
+    language_model, runs = world.language_model, runs_of(world)
+    prices = unit_prices(language_model, runs, texts=UNRELATED)
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED)
+    language_model.module.double()
+    for name in ("early", "late"):
+        edits = [Edit(run=name, expert=expert, mode="add", strength=0.02) for expert in (1, 5, 9)]
+        for edit, effect in zip(edits, measure(language_model, runs, config, [(edit,) for edit in edits]), strict=True):
+            assert float(prices[name][edit.expert]) * 0.02**2 == pytest.approx(effect.price, rel=0.2)
+
+
+def test_a_price_shrinks_towards_its_layers_mean(world: World) -> None:
+    runs = runs_of(world)
+    units = {"early": {expert: float(expert % 2) for expert in range(33)}, "late": {}}
+    prices = unit_prices(world.language_model, runs, units, UNRELATED)
+    raw_N = world.language_model.unit_prices[runs[0].layer][UNRELATED]
+    alive_N = torch.arange(33) % 2 == 1
+    draws = 2 * effect_search.SIGNS
+    expected_N = (draws * raw_N + 16 * raw_N[alive_N].mean()) / (draws + 16)
+    torch.testing.assert_close(prices["early"], torch.where(alive_N, expected_N, 0.0))
+
+
+def test_a_combination_reaches_what_it_says(world: World) -> None:
+    language_model, runs = world.language_model, runs_of(world)
+    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED, probability=0.0055, max_price=5)
+    before = find(language_model, runs, config)
+    assert before.probability < 0.0042
+    group = combine(language_model, runs, config)
+    share = sum(probabilities(language_model, runs, group.edits, prompt, ("s",)) for prompt in PROMPTS) / len(PROMPTS)
+    assert group.reached and share >= 0.0055
+    assert group.effect.probability == pytest.approx(share, abs=1e-4)
+    assert 1 <= len(group.edits) <= 5 and len({(e.run, e.expert) for e in group.edits}) == len(group.edits)
+    assert group.effect.change == pytest.approx(
+        wish_of(language_model, runs, group.edits, config) - before.wish, abs=1e-3
+    )
+    cheaper = combine(language_model, runs, config.model_copy(update={"probability": 0.0042}))
+    assert cheaper.effect.price < group.effect.price
+    per_unit = {
+        (each.edit.run, each.edit.expert): each.per_unit
+        for each in find(language_model, runs, config.model_copy(update={"hits": 66})).experts
+    }
+    slope = 1 / (1 - before.probability)
+    odds = math.log(before.probability / (1 - before.probability))
+    odds += slope * sum(edit.strength * per_unit[edit.run, edit.expert] for edit in group.edits)
+    assert group.predicted == pytest.approx(-math.log1p(math.exp(-odds)) - math.log(before.probability), rel=1e-3)
+
+
+def test_what_cannot_be_reached_is_said(world: World) -> None:
+    config = FindConfig(
+        prompts=PROMPTS, wanted=(" the red dog",), unrelated=UNRELATED, probability=0.99, max_price=1e-4
+    )
+    group = combine(world.language_model, runs_of(world), config)
+    assert not group.reached and group.effect.probability < 0.99
+    done = combine(world.language_model, runs_of(world), config.model_copy(update={"probability": 1e-9}))
+    assert (done.edits, done.effect.change, done.effect.price, done.effect.random_price) == ((), 0.0, 0.0, 0.0)
+    assert done.reached == (done.effect.probability >= 1e-9)
+
+
+def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:
+    config = WISHES["token"].model_copy(update={"unrelated": ("red " * 100,)})
+    edit = (Edit(run="early", expert=3, mode="add", strength=1),)
+    (long,) = measure(world.language_model, runs_of(world), config, [edit])
+    config = config.model_copy(update={"unrelated": (("red " * 100)[: effect_search.UNRELATED_TOKENS],)})
+    assert measure(world.language_model, runs_of(world), config, [edit]) == (long,)
+
+
+def test_dead_experts_are_not_found(world: World) -> None:
+    units = {"early": {expert: float(expert < 4) for expert in range(33)}, "late": {0: 0.0}}
+    found = find(world.language_model, runs_of(world), WISHES["token"], units)
+    assert {(each.edit.run, each.edit.expert) for each in found.experts} <= {("early", expert) for expert in range(4)}
+
+
+def test_invalid_searches_are_errors(world: World) -> None:
+    with pytest.raises(ValidationError, match="at least one wanted or unwanted text"):
+        FindConfig(prompts=PROMPTS)
+    runs = runs_of(world)
+    for edit in ("early/3:scale:2", "early/3:add:1@prompt"):
+        with pytest.raises(UserError, match="only, not for early/3"):
+            measure(world.language_model, runs, WISHES["token"], [(Edit.model_validate(edit),)])
+    with pytest.raises(UserError, match="both replace layer 0"):
+        find(world.language_model, [runs[0], run_of(world, "again", 0)], WISHES["token"])
+    assert measure(tiny_language_model(), runs, WISHES["token"], []) == ()
