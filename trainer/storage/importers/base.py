@@ -6,7 +6,7 @@ Shapes: I input width, N experts.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +19,8 @@ from torch import Tensor
 from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
 
+NEUTRAL = (None, False, 0, "", "none", [], {})
+"""Values that turn a setting off."""
 SpecialToken = Literal["bos_token", "eos_token", "pad_token"]
 Reads = Literal["mlp-input", "folded-norm", "norm"]
 """mlp-input: the MLP's input. folded-norm: the preceding norm's output before its weight and bias. norm: the same for
@@ -92,6 +94,19 @@ class SourceSettings:
         """Return a nested config, empty if missing."""
         value = self.values.get(name)
         return SourceSettings(value if isinstance(value, dict) else {}, self.where)
+
+    def check_known(self, known: Collection[str]) -> None:
+        """Check that no other setting has a value, because an unknown one may change the layer's output.
+
+        Raises:
+            UserError: one has.
+        """
+        unknown = [name for name, value in self.values.items() if name not in known and value not in NEUTRAL]
+        if unknown:
+            raise UserError(
+                f"Unsupported setting: {unknown[0]} = {self.values[unknown[0]]!r:.60} in {self.where}. Remove it if it "
+                "does not change the layer's output."
+            )
 
     def tokens(self, name: str) -> int:
         """Return a count, or 0 if missing."""

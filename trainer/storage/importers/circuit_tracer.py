@@ -18,9 +18,22 @@ import torch
 from mxd.trainer.config import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.importers.base import ImportedLayer, SourceSettings, SourceTensors
-from mxd.trainer.storage.importers.hook_names import input_place, output_place
+from mxd.trainer.storage.importers.hook_names import input_place, output_place, split_hook
 
 CONFIG = "config.yaml"
+KNOWN = (
+    "model_name",
+    "model_kind",
+    "feature_input_hook",
+    "feature_output_hook",
+    "scan",
+    "repo_id",
+    "revision",
+    "transcoders",
+    "activation",
+    "k",
+)
+"""Settings that are read here or do not change the function; any other that is on may."""
 THRESHOLDS = ("activation_function.threshold", "threshold")
 
 
@@ -47,8 +60,19 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         UserError: it is not supported.
     """
     check_set(settings)
-    place = input_place(settings.text("feature_input_hook"))
-    added = output_place(settings.text("feature_output_hook")) == "added"
+    settings.check_known(KNOWN)
+    if settings.values.get("activation") not in (None, "relu", "jumprelu", "topk"):
+        raise UserError(
+            f"Unsupported activation: {settings.values['activation']} in {settings.where}. Supported: relu, jumprelu, "
+            "topk."
+        )
+    hooks = [settings.text(name) for name in ("feature_input_hook", "feature_output_hook")]
+    if any(block not in (None, layer) for block in (split_hook(hook)[0] for hook in hooks)):
+        raise UserError(
+            f"Unsupported hooks: {' and '.join(hooks)} in {settings.where}. Both must be of the layer's own block, "
+            f"{layer}."
+        )
+    place, added = input_place(hooks[0]), output_place(hooks[1]) == "added"
     tensors = SourceTensors.read(weights)
     converted = {
         "gate.weight": tensors.pop("W_enc"),

@@ -20,6 +20,10 @@ from mxd.trainer.storage.importers.base import ImportedLayer, Reads, SourceSetti
 from mxd.trainer.storage.importers.hook_names import input_norm, input_place, output_place, split_hook
 
 CONFIG, WEIGHTS = "cfg.json", "sae_weights.safetensors"
+SIZES = ("architecture", "d_in", "d_out", "d_sae", "dtype", "device", "metadata")
+"""Settings that do not change the function; any other that is on may."""
+PARTIAL = ("hook_head_index", "hook_head_index_out")
+"""Settings in ``metadata`` of layers that read or write a part of the activations."""
 ARCHITECTURES = ("transcoder", "skip_transcoder", "jumprelu_transcoder", "jumprelu_skip_transcoder")
 
 
@@ -33,11 +37,17 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     architecture = settings.text("architecture", "standard")
     if architecture not in ARCHITECTURES:
         raise UserError(f"Unsupported architecture: {architecture} in {where}. Supported: {', '.join(ARCHITECTURES)}.")
-    for name, neutral in (("normalize_activations", "none"), ("reshape_activations", "none")):
-        if settings.values.get(name) not in (None, neutral):
-            raise UserError(f"Unsupported setting: {name} = {settings.values[name]} in {where}.")
+    settings.check_known(SIZES)
     metadata = settings.part("metadata")
+    for name in PARTIAL:
+        if metadata.values.get(name) is not None:
+            raise UserError(f"Unsupported setting: {name} = {metadata.values[name]!r} in {where}.")
     hook, out_hook = metadata.text("hook_name"), metadata.text("hook_name_out")
+    (block, _), (out_block, _) = split_hook(hook), split_hook(out_hook)
+    if block != out_block:
+        raise UserError(
+            f"Unsupported transcoder: it reads {hook} and writes {out_hook} in {where}. Both must be of one block."
+        )
     folded = metadata.part("model_from_pretrained_kwargs").flag("fold_ln")
     place = input_place(hook)
     added = output_place(out_hook) == "added"

@@ -30,6 +30,11 @@ from tests.helpers.language_models import saved_language_model
 Capture = pytest.CaptureFixture[str]
 
 
+SET = (
+    "model_name: tiny\nmodel_kind: transcoder_set\nfeature_input_hook: mlp.hook_in\nfeature_output_hook: mlp.hook_out\n"
+)
+
+
 class _Hostile:
     """A pickle that runs a command when it is loaded."""
 
@@ -127,7 +132,21 @@ REFUSED: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: save_sparsify(path / "layers.1.attn"), "hookpoint: layers.1.attn"),
     (lambda path: save_sparsify(path / "layers.7.mlp"), "There is no layer 7"),
     (lambda path: save_saelens(path / "a", "gated"), "architecture: gated"),
-    (lambda path: save_saelens(path / "a", normalize_activations="layer_norm"), "normalize_activations = layer_norm"),
+    (lambda path: save_saelens(path / "a", normalize_activations="layer_norm"), "normalize_activations = 'layer_norm'"),
+    (lambda path: save_saelens(path / "a", apply_b_dec_to_input=True), "apply_b_dec_to_input = True"),
+    (lambda path: save_saelens(path / "a", rescale_acts_by_decoder_norm=True), "rescale_acts_by_decoder_norm = True"),
+    (lambda path: save_saelens(path / "a", something_new=0.5), "something_new = 0.5"),
+    (lambda path: save_saelens(path / "a", metadata={"hook_head_index": 0}), "hook_head_index = 0"),
+    (
+        lambda path: save_saelens(path / "a", metadata={"hook_name_out": "blocks.2.hook_mlp_out"}),
+        "it reads blocks.1.ln2.hook_normalized and writes blocks.2.hook_mlp_out",
+    ),
+    (lambda path: save_circuit_tracer(path / "a", config=f"{SET}feature_scale: 2.0\n"), "feature_scale = 2.0"),
+    (lambda path: save_circuit_tracer(path / "a", config=f"{SET}activation: gelu\n"), "activation: gelu"),
+    (
+        lambda path: save_circuit_tracer(path / "a", config=SET.replace(": mlp.hook_out", ": blocks.2.mlp.hook_out")),
+        "Both must be of the layer's own block, 1",
+    ),
     (
         lambda path: save_saelens(path / "a", metadata={"hook_name": "blocks.1.hook_mlp_in"}),
         "input hook: blocks.1.hook_mlp_in",
