@@ -92,7 +92,8 @@ class Settings(BaseSettings):
     max_inference_requests: Positive = 128
     """Maximum number of queued or running routing and steering requests. Further ones are rejected."""
     runs_in_memory: Positive = 8
-    """Number of runs whose weights and tokenizers stay in memory. The least recently used one is evicted."""
+    """Maximum number of runs whose weights and tokenizers stay in memory. The least recently used one is evicted, also
+    if the weights would take over a quarter of the device's memory."""
 
     access: Access = "auto"
     """auto: require a token unless the server is only reachable from this machine. tokens: always require a token.

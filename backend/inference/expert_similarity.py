@@ -55,12 +55,10 @@ class ExpertSimilarity:
             by: compare gate directions (rows of G) or output scalings (rows of C).
             count: largest number of experts to return.
         """
-        rows = self._rows(by)
-        direction_D = rows(slice(expert, expert + 1))[0]
-        norms_N = self._norms_of(by).to(direction_D.device)  # steering may have moved the layer to a GPU
-        direction_D = direction_D / norms_N[expert]
-        cosines_N = torch.cat([rows(chunk) @ direction_D for chunk in self._chunks]) / norms_N
-        return closest(cosines_N.float().cpu().numpy(), expert, count)
+        rows, norms_N = self._rows(by), self._norms_of(by)
+        direction_D = rows(slice(expert, expert + 1))[0] / float(norms_N[expert])
+        cosines_N = torch.cat([_product(rows(chunk), direction_D) for chunk in self._chunks]) / norms_N
+        return closest(cosines_N.numpy(), expert, count)
 
     def plane(self, experts: Sequence[int]) -> Plane:
         """Principal plane of the normalised output scalings of some experts; of gate directions for other methods."""
@@ -83,8 +81,7 @@ class ExpertSimilarity:
             return layer.gate.rows
         if not isinstance(layer, MxD):
             raise UserError(f"Experts of a {layer.config.method} have no output scalings. Compare by gate.")
-        scaling_NO = layer.scaling_NO.detach()
-        return lambda some: scaling_NO[some]
+        return lambda some: layer.scaling_NO.detach()[some]
 
     @property
     def _chunks(self) -> list[slice]:
@@ -95,6 +92,11 @@ class ExpertSimilarity:
         with self._lock:
             if by not in self._norms:
                 rows = self._rows(by)
-                norms_N = torch.cat([rows(chunk).norm(dim=1) for chunk in self._chunks])
+                norms_N = torch.cat([rows(chunk).norm(dim=1).float().cpu() for chunk in self._chunks])
                 self._norms[by] = norms_N.clamp_min(torch.finfo(norms_N.dtype).tiny)
             return self._norms[by]
+
+
+def _product(rows_ED: Tensor, direction_D: Tensor) -> Tensor:
+    """Products of rows with a direction, [E], on the CPU: another thread may be moving the layer to another device."""
+    return (rows_ED @ direction_D.to(rows_ED)).float().cpu()

@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import psutil
+
 from mxd.backend.errors import RunNotFoundError, UnusableRunError
 from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.inference.token_text import Vocabulary
@@ -22,11 +24,19 @@ if TYPE_CHECKING:
     from mxd.backend.inference.expert_similarity import ExpertSimilarity
 
 
+MEMORY_SHARE = 0.25
+"""Largest share of a device's memory for the weights of the runs in memory; the rest is for language models."""
+SMALL_BYTES = 1 << 30
+"""Weights that fit on every device."""
+
+
 class LoadedRun:
     """A run with objects that are derived from its files on first use."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
+        weights = run.folder / WEIGHTS_FILE
+        self.weight_bytes = weights.stat().st_size if weights.is_file() else 0
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -69,9 +79,20 @@ class RunLoader:
             cached = self._loaded.pop(name, None)
             loaded = cached[1] if cached and cached[0] == fingerprint else self._load(name)
             self._loaded[name] = (fingerprint, loaded)
-            while len(self._loaded) > self._capacity:
+            while len(self._loaded) > self._capacity or (len(self._loaded) > 1 and self._fills_memory()):
                 self._loaded.popitem(last=False)
             return loaded
+
+    def _fills_memory(self) -> bool:
+        """True if the weights exceed their share of the memory of the device on which they may all be."""
+        size = sum(loaded.weight_bytes for _, loaded in self._loaded.values())
+        if size <= SMALL_BYTES:  # without importing torch
+            return False
+        from mxd.trainer.utils.devices import accelerator, device_memory
+
+        device = accelerator()
+        memory = None if device is None else device_memory(device)
+        return size > MEMORY_SHARE * (psutil.virtual_memory().total if memory is None else memory.total)
 
     def get_cached(self, name: str) -> LoadedRun | None:
         """The run of this name if it is in memory and unchanged; None if getting it would block."""

@@ -6,6 +6,7 @@ Shapes: B rows, T tokens of a forward pass, I input width, O output width, P tok
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
@@ -194,6 +195,12 @@ class LayerFunction:
 
 
 def like_weights(x_TI: Tensor, core: SparseLayer) -> Tensor:
-    """Return activations on the device and with the dtype of a layer's weights."""
+    """Return activations on the device and with the dtype of a layer's weights. Warns, once, if the devices differ."""
     weight = next(core.parameters())
+    if x_TI.device != weight.device:
+        warnings.warn(
+            f"The layer is on {weight.device}, the model on {x_TI.device}: activations are copied in every forward "
+            "pass. Move the layer with layer.to(model.device).",
+            stacklevel=2,
+        )
     return x_TI.to(weight.device, weight.dtype)

@@ -10,12 +10,13 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import mxd
-from mxd.api.edits import parse_edits
+from mxd.api.edits import like_weights, parse_edits
 from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.prompts import prompt_ids
 from tests.api.conftest import User
+from tests.helpers.layers import random_layer_of
 from tests.helpers.runs import World, run_of, small_world
 from tests.trainer.inference.test_conditions import PROMPT, UNITS, Reference
 
@@ -115,3 +116,11 @@ def test_medians_are_read_from_the_index(user: User) -> None:
     (edit,) = resolve_medians(user.run.run, (Edit.model_validate("3:ablate@when:3>median"),))
     assert edit.when is not None
     assert 0 <= float(edit.when.gates[0].level) < 1
+
+
+def test_a_layer_on_another_device_than_the_model_warns() -> None:
+    layer = random_layer_of("mxd")
+    same = like_weights(torch.ones(2, 12, dtype=torch.float64), layer)
+    assert same.dtype == torch.float32
+    with pytest.warns(UserWarning, match=r"layer is on meta, the model on cpu.* Move the layer"):
+        assert like_weights(torch.ones(2, 12), layer.to("meta")).device == torch.device("meta")

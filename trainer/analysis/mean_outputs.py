@@ -24,6 +24,7 @@ from mxd.trainer.storage.database.tables import ExampleRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.devices import in_float64
 
 
 class MeanOutput(NamedTuple):
@@ -102,4 +103,4 @@ def _sum_added(
     output_TO = layer.contribution(layer.dense_output(x_TI), own)
     added_TW = language_model.additions.of_sequence(index, ids, output_TO)
     active_T = active_TK.any(1).to(added_TW.device)
-    return added_TW[active_T].double().sum(0), int(active_T.sum())
+    return in_float64(added_TW[active_T]).sum(0), int(active_T.sum())

@@ -176,7 +176,7 @@ class TrainConfig(Config):
     """Random seed of the data order. Default: the same as the seed. Runs with the same data order can be trained in one
     pass."""
     checkpoint_every: Count = 500_000
-    """Tokens between checkpoints. Default: 500k."""
+    """Tokens between checkpoints. Default: 500k. Fewer are written if they would take over 5 % of the time."""
     log_every: Count = 50
     """Steps between logged metrics. Default: 50."""
     origin: Origin | None = None
@@ -248,7 +248,7 @@ class FinetuneConfig(Config):
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the data order. Default: 0."""
     checkpoint_every: Count = 100_000
-    """Tokens between checkpoints. Default: 100k."""
+    """Tokens between checkpoints. Default: 100k. Fewer are written if they would take over 5 % of the time."""
     log_every: Count = 10
     """Steps between logged metrics. Default: 10."""
 

@@ -303,6 +303,8 @@ class ActivationCache:
         """Activations of the sequences ``local`` of a cached buffer."""
         context = self.manifest.text.context_length
         activations = self.activations(layer, index)
+        if len(local) * context == len(activations.input_TI):  # a selection would be a copy
+            return activations
         return MlpActivations(*(values.unflatten(0, (-1, context))[local].flatten(0, 1) for values in activations))
 
 

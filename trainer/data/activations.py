@@ -246,10 +246,15 @@ def batches(
 def prefetch_on_gpu(buffers: Generator[ActivationBuffer], device: torch.device) -> Generator[ActivationBuffer]:
     """On a GPU, compute the next buffer in a background thread while training on the current one.
 
-    Both use the same CUDA stream, so their kernels run in order. On a CPU they would only compete for cores and double
-    the memory.
+    Both use the same stream, so their kernels run in order. On a CPU they would only compete for cores and double the
+    memory. MPS shares the memory with the CPU, and PyTorch does not promise that two threads may use it.
     """
-    return prefetch(buffers, PREFETCHED_BUFFERS) if device.type == "cuda" else buffers
+    return prefetch(buffers, PREFETCHED_BUFFERS) if prefetches(device) else buffers
+
+
+def prefetches(device: torch.device) -> bool:
+    """True if ``prefetch_on_gpu`` holds a second buffer on the device."""
+    return device.type in ("cuda", "xpu")
 
 
 def shuffled_tokens(stream: StreamSpec, buffer: int, rows: int, shard: range) -> torch.Tensor:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.metrics import SMALLEST_NORM
+from mxd.trainer.utils.devices import in_float64
 
 SMALLEST_VARIANCE = 1e-12
 """Variance of a dense output below which it counts as constant, so that only the bias is fitted."""
@@ -66,9 +67,10 @@ class ConstantMixingFit:
 
     def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
         """Add a batch of tokens."""
+        target_TO = in_float64(target_TO)
         weights_T1 = _weights(target_TO)
-        unmixed_TO, b_TO = (part.double() for part in _parts(self.layer, dense_TM))
-        r_TO = target_TO.double() - unmixed_TO
+        unmixed_TO, b_TO = map(in_float64, _parts(self.layer, dense_TM))
+        r_TO = target_TO - unmixed_TO
         terms = (torch.ones_like(b_TO), b_TO, r_TO, b_TO.square(), b_TO * r_TO)
         self.sums = self.sums + torch.stack([(weights_T1 * term_TO).sum(dim=0) for term_TO in terms]).cpu()
 
@@ -100,9 +102,9 @@ class JointMixingFit:
 
     def add(self, dense_TM: Tensor, target_TO: Tensor) -> None:
         """Add a batch of tokens."""
-        weights_T1 = _weights(target_TO)
         unmixed_TO = self.layer.decode_mixed(dense_TM, torch.zeros_like(dense_TM))
-        rest_TO, hidden_TM = target_TO.double() - unmixed_TO.double(), dense_TM.double()
+        target_TO, unmixed_TO, hidden_TM = map(in_float64, (target_TO, unmixed_TO, dense_TM))
+        weights_T1, rest_TO = _weights(target_TO), target_TO - unmixed_TO
         weighted_TM = weights_T1 * hidden_TM
         self.weight += float(weights_T1.sum())
         self.hidden_M = self.hidden_M + weighted_TM.sum(dim=0).cpu()
@@ -126,7 +128,7 @@ class JointMixingFit:
 
 def _weights(target_TO: Tensor) -> Tensor:
     """Weight of each token, 1 / ‖y‖², [T, 1]."""
-    return 1 / target_TO.double().square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+    return 1 / target_TO.square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
 
 
 def _parts(layer: SparseLayer, dense_TM: Tensor) -> tuple[Tensor, Tensor]:

@@ -85,7 +85,7 @@ def measure_jacobians(
         with _one_token_rows(language_model, layer, len(input_TI), residuals):
             cosines_2T = _cosines(language_model, layer, sparse_layer, input_TI, direction_DTI, others_DT[0])
         for per_sequence_S in cosines_2T.unflatten(1, (len(ids_SL), per_sequence)).mean(2):
-            values.append(bootstrap.mean(np.asarray(per_sequence_S.double().cpu())))
+            values.append(bootstrap.mean(np.asarray(per_sequence_S.cpu().double())))
     random, random_control, data, data_control = values
     return JacobianAgreement(len(input_TI), DIRECTIONS, random, data, random_control, data_control)
 

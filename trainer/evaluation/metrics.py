@@ -22,6 +22,7 @@ from mxd.trainer.layers.metrics import SMALLEST_NORM, active_counts
 from mxd.trainer.layers.mxd import spatial_median
 from mxd.trainer.utils.bootstrap import Floats
 from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.devices import in_float64
 
 
 @dataclass
@@ -53,12 +54,12 @@ class SequenceErrors:
         self.squared_error += errors_T.reshape(-1, length).sum(1).tolist()
         self.squared_norm += norms_T.reshape(-1, length).sum(1).tolist()
         self.l0 += active_T.reshape(-1, length).mean(1).tolist()
-        self.sums += list(target_TO.reshape(-1, length, target_TO.shape[1]).sum(1).double().cpu())
+        self.sums += list(target_TO.reshape(-1, length, target_TO.shape[1]).sum(1).cpu().double())
 
     def squared_deviation(self, mean_O: Tensor, length: int) -> Floats:
         """Sum over the tokens of each sequence of ‖y − ȳ‖², [S], given the mean output ȳ."""
         sums_SO = torch.stack(self.sums)
-        mean_O = mean_O.double().cpu()
+        mean_O = mean_O.cpu().double()
         correction_S = length * mean_O.square().sum() - 2 * sums_SO @ mean_O
         deviation_S: Floats = np.array(self.squared_norm) + correction_S.numpy()
         return deviation_S
@@ -143,21 +144,21 @@ class _Sums:
         input_TI = captured.inputs_for(self.sparse_layer)
         result = self.sparse_layer(input_TI)
         self.errors.add(result.output_TO, captured.output_TO, result.routing, length)
-        mixing_TM = self.sparse_layer.mixing(result.routing).double()
+        mixing_TM = in_float64(self.sparse_layer.mixing(result.routing))
         if self.tokens < MEDIAN_TOKENS:
             self.first_mixings.append(mixing_TM.cpu())
             self.first_dense.append(result.dense_TM.cpu())
         if self.constant_fit is not None:
             self.constant_fit.add(result.dense_TM, captured.output_TO)
         self.tokens += len(input_TI)
-        self.output_O = self.output_O + captured.output_TO.double().sum(0).cpu()
+        self.output_O = self.output_O + in_float64(captured.output_TO).sum(0).cpu()
         self.mixing_M = self.mixing_M + mixing_TM.sum(0).cpu()
         self.squares_M = self.squares_M + mixing_TM.square().sum(0).cpu()
         self.active_N += active_counts(result.routing, len(self.active_N)).cpu()
         ids_P = result.routing.indices_TK.reshape(-1).cpu()
-        self.mass_N.index_add_(0, ids_P, result.routing.coefficients_TK.reshape(-1).double().cpu())
+        self.mass_N.index_add_(0, ids_P, result.routing.coefficients_TK.reshape(-1).cpu().double())
         norms_TK = self.sparse_layer.contribution_norms(result.dense_TM, result.routing)
-        self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).double().cpu())
+        self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).cpu().double())
 
     def statistics(self) -> LayerStatistics:
         """Statistics over all added batches."""

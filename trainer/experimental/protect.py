@@ -46,6 +46,7 @@ from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.storage.run_sets import check_compatible_runs
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.devices import in_float64
 from mxd.trainer.utils.files import atomic_directory, atomic_write, finite
 
 RESULT_FILE = "protection.json"
@@ -342,7 +343,7 @@ def combine_gradients(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[
 
 
 def _inner(first: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    return sum(float(a.flatten().double() @ b.flatten().double()) for a, b in zip(first, other, strict=True))
+    return sum(float(in_float64(a).flatten() @ in_float64(b).flatten()) for a, b in zip(first, other, strict=True))
 
 
 # ---------------------------------------------------------------- results
@@ -470,7 +471,7 @@ class PrivacyResult:
 def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
     """Mean confidence over the scored predictions of some texts."""
     rows = [_confidence_rows(logits_PV, next_P) for logits_PV, next_P in model.predictions(texts)]
-    means = torch.cat(rows).double().mean(0).tolist()
+    means = torch.cat(rows).cpu().double().mean(0).tolist()
     return Confidence(texts.predictions, *means)
 
 
@@ -507,11 +508,12 @@ def confidence_and_losses(model: ReplacementModel, texts: EncodedTexts) -> tuple
     for logits_PV, next_P in model.predictions(texts):
         rows.append(_confidence_rows(logits_PV, next_P))
         losses.append(next_token_loss(logits_PV, next_P))
-    return Confidence(texts.predictions, *torch.cat(rows).double().mean(0).tolist()), _per_text(losses, len(texts))
+    means = torch.cat(rows).cpu().double().mean(0).tolist()
+    return Confidence(texts.predictions, *means), _per_text(losses, len(texts))
 
 
 def _per_text(losses: Sequence[Tensor], texts: int) -> Floats:
-    return np.asarray(torch.cat(list(losses)).double().view(texts, -1).mean(1).cpu().numpy())
+    return np.asarray(torch.cat(list(losses)).cpu().double().view(texts, -1).mean(1).numpy())
 
 
 # ---------------------------------------------------------------- optimisation

@@ -144,7 +144,7 @@ def sample_tokens(
         samplings: temperature, top-k, top-p and repetition penalty of each text.
         noise_RV: noise from ``gumbel_noises``.
     """
-    logits_RV = apply_repetition_penalty(logits_RV.double().cpu(), used, samplings)
+    logits_RV = apply_repetition_penalty(logits_RV.cpu().double(), used, samplings)
     temperature_R1 = torch.tensor([[sampling.temperature] for sampling in samplings], dtype=torch.float64)
     logits_RV = logits_RV / torch.where(temperature_R1 > 0, temperature_R1, 1.0)
     noised_RV = logits_RV + noise_RV

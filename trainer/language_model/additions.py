@@ -19,17 +19,13 @@ from torch.utils._pytree import tree_map
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.mlp_hooks import Mlp, rounding
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
 
 ROWS_AT_ONCE = 32
 SAMPLE_IDS = (1, 2, 3, 4)
-TOLERANCES = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""Relative difference that counts as rounding."""
-HALF_TOLERANCE = 0.05
-"""The same in half precision."""
 
 
 class _Stop(Exception):
@@ -219,7 +215,7 @@ class Additions:
 
     @property
     def _tolerance(self) -> float:
-        return TOLERANCES.get(self._language_model.dtype, HALF_TOLERANCE)
+        return rounding(self._language_model.dtype)
 
     def _is_close(self, value: Tensor, expected: Tensor) -> bool:
         return bool((value - expected).norm() <= self._tolerance * expected.norm())

@@ -38,13 +38,18 @@ from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.loggers import no_log
 from mxd.trainer.training.matmul_precision import matmul_precision
+from mxd.trainer.training.planning.device_benchmark import free_bytes
 from mxd.trainer.training.planning.dtypes import with_dtype
 from mxd.trainer.training.training_run import Resume, TrainingRun, TrainResult, check_resumable
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.files import exclusive_lock
 
 MICROBATCH_SEQUENCES = 8
-"""Sequences per forward and backward pass, which bounds memory. Gradients are accumulated over a step."""
+"""Most sequences per forward and backward pass. Gradients are accumulated over a step."""
+LOGIT_TENSORS = 6
+"""Tensors of the size of the logits that a pass holds at once: both models' logits and their derivatives."""
+LOGIT_SHARE = 0.5
+"""Share of the free memory for them."""
 
 
 class Losses(NamedTuple):
@@ -73,6 +78,7 @@ class JointTrainer:
         self.language_model = language_model
         self.trainers = {trainer.config.layer: trainer for trainer in trainers}
         self.next_token_weight = next_token_weight
+        self._free_bytes = free_bytes(language_model.device)
         self._outcomes: dict[int, list[_LayerOutcome]] = {}
 
     def train_step(self, ids_BT: Tensor) -> Losses:
@@ -80,11 +86,27 @@ class JointTrainer:
         for trainer in self.trainers.values():
             trainer.optimizer.zero_grad()
         self._outcomes = {layer: [] for layer in self.trainers}
-        losses = [self._backward(part, len(part) / len(ids_BT)) for part in ids_BT.split(MICROBATCH_SEQUENCES)]
+        parts = ids_BT.split(self._sequences_per_pass(ids_BT.shape[1]))
+        losses = [self._backward(part, len(part) / len(ids_BT)) for part in parts]
         for layer, trainer in self.trainers.items():
             routings, errors = zip(*self._outcomes[layer], strict=True)
             trainer.apply_gradients(Routing(*map(torch.cat, zip(*routings, strict=True))), torch.stack(errors).sum())
         return Losses(*(torch.stack(values).sum() for values in zip(*losses, strict=True)))
+
+    def _sequences_per_pass(self, length: int) -> int:
+        """Number of sequences of ``length`` tokens whose logits fit into memory.
+
+        Raises:
+            UserError: not even one does.
+        """
+        bytes_each: int = LOGIT_TENSORS * 4 * length * self.language_model.config.vocab_size
+        fitting = int(LOGIT_SHARE * self._free_bytes) // bytes_each
+        if fitting == 0:
+            raise UserError(
+                f"Fine-tuning needs {bytes_each / LOGIT_SHARE / 1e9:.1f} GB of free memory for sequences of {length:,} "
+                f"tokens, but {self._free_bytes / 1e9:.1f} GB are free. Lower --context-length."
+            )
+        return min(MICROBATCH_SEQUENCES, fitting)
 
     def _backward(self, ids_BT: Tensor, share: float) -> Losses:
         """Accumulate the gradients of a microbatch. Returns its losses, weighted by its share of the step."""
@@ -244,8 +266,9 @@ def _train(
             for run in runs:
                 run.log_if_due()
             callbacks.on_progress(first.tokens, plan.tokens, f"KL {divergences[-1]:.4f} nats")
-            for run in runs:
-                run.save_if_due()
+            if all(run.needs_checkpoint for run in runs):  # together, because only common checkpoints are resumed
+                for run in runs:
+                    run.save()
     return divergences
 
 

@@ -36,7 +36,7 @@ from mxd.trainer.layers.variants.matryoshka import nested_ks, nested_outputs
 from mxd.trainer.training.captured_step import CapturedStep, CudaRecorder, Launch, Step
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
 from mxd.trainer.training.initialization import check_init, initialize, resolve_init
-from mxd.trainer.training.matmul_precision import matmul_precision, product_dtype, products_in
+from mxd.trainer.training.matmul_precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.training.regularization import auxiliary_loss, sample_k
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
@@ -192,8 +192,7 @@ class LayerTrainer:
         """Take one optimizer step on a batch of activations, on any device."""
         # The activations of a cache are on one device, the layers of a dispatched language model on several.
         batch = MlpActivations(*(values.to(self.last_active_N.device) for values in batch))
-        # Only TF32 is a setting of the whole process, which the language model's products in other threads see.
-        with matmul_precision("high" if self.config.optimizer.matmul_precision == "high" else "highest"):
+        with matmul_precision("high" if is_in_tf32(self.config) else "highest"):
             return self._train_step(batch)
 
     def _products(self) -> AbstractContextManager[object]:

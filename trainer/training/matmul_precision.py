@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 
-from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.config.training import MatmulPrecision, TrainConfig
 from mxd.trainer.training.planning.dtypes import has_bfloat16_units
 
 MIN_BFLOAT16_PRODUCT_WIDTH = 512
@@ -23,6 +23,11 @@ def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+def is_in_tf32(config: TrainConfig) -> bool:
+    """True if a run's float32 products are in TF32 on GPUs."""
+    return config.optimizer.matmul_precision == "high"
 
 
 def resolved_precision(precision: MatmulPrecision, device: torch.device, width: int) -> MatmulPrecision:

@@ -25,6 +25,7 @@ from mxd.trainer.training.captured_step import Launch
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, build_layer_config
 from mxd.trainer.training.loggers import OpenLog, no_log
+from mxd.trainer.training.matmul_precision import is_in_tf32, matmul_precision
 from mxd.trainer.training.planning.dtypes import with_dtype
 from mxd.trainer.training.training_run import (
     DivergedError,
@@ -117,7 +118,11 @@ def train_layers(
             first_step = min(run.trainer.step for run in runs)
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
-            with closing(batches(source, stream, first_step, group, own_buffer)) as stream_batches:
+            # TF32 is a setting of the whole process, and another thread computes the next buffer meanwhile.
+            with (
+                matmul_precision("high" if any(is_in_tf32(config) for config in configs) else "highest"),
+                closing(batches(source, stream, first_step, group, own_buffer)) as stream_batches,
+            ):
                 del first_buffer, own_buffer  # so that their memory is freed once the tokens are used
                 _train(runs, enumerate(stream_batches, start=first_step), stream, group, callbacks)
             return [run.close() for run in runs]
@@ -182,7 +187,8 @@ def _train(
         if group.any(callbacks.is_cancelled()):
             return
         for run in due:
-            run.save_if_due()
+            if run.needs_checkpoint:
+                run.save()
 
 
 def _close_failed(error: UserError, runs: Sequence[TrainingRun]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,6 +29,10 @@ from mxd.trainer.training.matmul_precision import resolved_precision
 from mxd.trainer.utils.files import atomic_directory
 
 Resume = Literal["never", "if-any"]
+LARGEST_SHARE = 0.05
+"""Largest share of the training time for checkpoints, and for expert ranks."""
+QUICK_SECONDS = 0.5
+"""Duration up to which either may be as frequent as the settings say."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,28 @@ class DivergedError(UserError):
         self.run = config.name
 
 
+class Occasional:
+    """Work that repeats only after it has been a small share of the time: on a GPU, millions of tokens pass while a
+    checkpoint is written. Quick work is always due."""
+
+    def __init__(self) -> None:
+        self._next = -math.inf
+
+    @property
+    def is_due(self) -> bool:
+        """True if the work may repeat."""
+        return time.monotonic() >= self._next
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Do the work inside the context, which decides when it is due again."""
+        started = time.monotonic()
+        yield
+        ended = time.monotonic()
+        if ended - started > QUICK_SECONDS:
+            self._next = ended + (ended - started) / LARGEST_SHARE
+
+
 class TrainingRun:
     """Trains one run batch by batch, and writes its checkpoints, log and database record."""
 
@@ -120,6 +148,7 @@ class TrainingRun:
         self.plan = BatchPlan.from_config(run.config)
         self._restore()
         self.first_step = trainer.step
+        self.checkpointing, self.ranking = Occasional(), Occasional()
         self.started = time.monotonic()
         self.run_id = self._register()
         self.last = self._last_metrics()
@@ -181,9 +210,16 @@ class TrainingRun:
         """Number of steps between checkpoints."""
         return max(1, self.run.config.checkpoint_every // self.plan.batch_tokens)
 
-    def save_if_due(self) -> None:
-        """Write a checkpoint every ``checkpoint_every`` tokens."""
-        if self.trainer.step % self.checkpoint_steps == 0 and not self.is_done:
+    @property
+    def needs_checkpoint(self) -> bool:
+        """True every ``checkpoint_every`` tokens, unless checkpoints take too large a share of the time. Collective."""
+        if self.trainer.step % self.checkpoint_steps or self.is_done:
+            return False
+        return not self.trainer.group.any(not self.checkpointing.is_due)  # each process measures another time
+
+    def save(self) -> None:
+        """Write a checkpoint. Collective."""
+        with self.checkpointing.measured():
             self.trainer.save(self.run.folder, self.seconds)
 
     def close(self) -> TrainResult:
@@ -253,12 +289,14 @@ class TrainingRun:
             record.trained_tokens, record.updated_at = self.trainer.tokens, utc_now()
 
     def _expert_ranks(self) -> dict[str, float]:
-        """Expert ranks, once per checkpoint and at the end, because an SVD takes longer than a step."""
+        """Expert ranks, at most once per checkpoint and at the end, because an SVD takes longer than a step."""
         step, previous = self.trainer.step, self.trainer.step - self.run.config.log_every
-        if previous > 0 and step // self.checkpoint_steps == previous // self.checkpoint_steps and not self.is_done:
+        is_first = previous <= 0 or step // self.checkpoint_steps != previous // self.checkpoint_steps
+        if not (self.is_done or (is_first and self.ranking.is_due)):
             return {}
         try:
-            ranks = self.trainer.expert_ranks()
+            with self.ranking.measured():
+                ranks = self.trainer.expert_ranks()
         except LinAlgError as error:  # the last step made weights non-finite
             raise DivergedError(self.run.config, self.trainer.step) from error
         return {} if ranks is None else asdict(ranks)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from mxd.trainer.errors import UserError
 
@@ -67,6 +68,11 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
         total = torch.mps.recommended_max_memory()
         return DeviceMemory(total - torch.mps.driver_allocated_memory(), total)
     return DeviceMemory(*map(int, getattr(torch, device.type).mem_get_info(device)))
+
+
+def in_float64(values: Tensor) -> Tensor:
+    """The values in float64; on the CPU if their device may have no float64, as MPS and some Intel GPUs."""
+    return values.double() if values.device.type in ("cpu", "cuda") else values.cpu().double()
 
 
 def synchronize(device: torch.device) -> None:

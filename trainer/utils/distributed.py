@@ -9,6 +9,7 @@ Only the main process (rank 0) writes: checkpoints, the run folder and the datab
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from mxd.trainer.errors import PeerLostError, SilentError, UserError
+from mxd.trainer.utils.devices import accelerator
 
 AUTO_MAP = "auto-map"
 """Device name for spreading a model over all GPUs, then main memory, then disk."""
@@ -70,9 +72,11 @@ class ProcessGroup:
                 "--device=auto-map uses all GPUs of a machine, so it allows only one process per machine. "
                 "Use torchrun --nproc-per-node 1, or leave --device=auto-map out."
             )
-        if self.is_single or requested not in ("auto", "cuda") or not torch.cuda.is_available():
-            return requested
-        return f"cuda:{torch.cuda.current_device()}"
+        used = _gpus()
+        if self.is_single or used is None or requested not in ("auto", used):
+            # gloo has no collectives for the tensors of other accelerators, such as MPS.
+            return "cpu" if requested == "auto" and not self.is_single else requested
+        return f"{used}:{torch.accelerator.current_device_index()}"
 
     def any(self, flag: bool) -> bool:
         """True if ``flag`` is true on any process. Collective: all processes must call it."""
@@ -117,7 +121,10 @@ class ProcessGroup:
         """Wrap a module so that its gradients are averaged over the processes during the backward pass."""
         if self.is_single:
             return module
-        return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        with warnings.catch_warnings():
+            # Newer versions of PyTorch rename the argument, to one that older ones lack.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
 
     def send(self, arrays: Sequence[NDArray[Any]], to: int) -> None:
         """Send arrays to a rank, which must know their number and dtypes."""
@@ -154,6 +161,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
 
     Raises:
         PeerLostError: another process ended early.
+        UserError: there are more processes than GPUs on this machine.
         UserError: raised inside the block. If several processes fail, all but the first raise SilentError.
     """
     if not under_torchrun():
@@ -162,10 +170,14 @@ def init_process_group() -> Iterator[ProcessGroup]:
     from torch.distributed.rendezvous import rendezvous
 
     store, rank, world_size = next(rendezvous("env://"))
-    use_gpu = torch.cuda.is_available()
-    if use_gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    backend = "cpu:gloo,cuda:nccl" if use_gpu else "gloo"
+    gpus, backend = _gpus(), "gloo"
+    if gpus is not None:
+        processes, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.accelerator.device_count()
+        if processes > count:
+            message = f"Too many processes: {processes}, but {count} GPUs. Use torchrun --nproc-per-node {count}."
+            raise UserError(message) if store.add("failures", 1) == 1 else SilentError(message)
+        torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
+        backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"
     torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
     try:
         yield ProcessGroup(rank, world_size)
@@ -179,6 +191,12 @@ def init_process_group() -> Iterator[ProcessGroup]:
         raise PeerLostError(message) if store.add("failures", 1) == 1 else SilentError(message) from error
     finally:
         torch.distributed.destroy_process_group()
+
+
+def _gpus() -> str | None:
+    """Type of the accelerators of which each process has its own; None if there are none, or if they are one (MPS)."""
+    found = accelerator()
+    return None if found is None or found.type == "mps" else found.type
 
 
 def _is_peer_loss(error: RuntimeError) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,6 +19,9 @@ from mxd.backend.cli.base import Command, FlagsOf
 from mxd.backend.cli.databases import existing_database
 from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import NotFoundError, UserError
+
+if TYPE_CHECKING:
+    import torch
 
 Verdict = Literal["good", "warning", "bad"]
 
@@ -101,12 +104,43 @@ def _device(settings: Settings) -> Iterator[Finding]:
     memory = device_memory(device)
     if memory is not None:
         room = f"{memory.free / GIGABYTE:.1f} of {memory.total / GIGABYTE:.1f} GB free"
-        yield Finding("device", "good", f"{device.type}: {device_name(device)}, {room}")
+        yield Finding("device", "good", f"{device}: {device_name(device)}, {room}")
+        yield _computation(device)
         return
     advice = None
     if torch.version.cuda is not None:
         advice = "This PyTorch is built for CUDA but finds no GPU. Check the output of nvidia-smi."
     yield Finding("device", "warning" if advice else "good", device_name(device), advice)
+
+
+def _computation(device: torch.device) -> Finding:
+    """Compute something small on an accelerator, with a kernel of this package; tell what runs where."""
+    import warnings
+
+    import torch
+
+    from mxd.trainer.language_model.loading import choose_dtype
+    from mxd.trainer.layers.ops import ops_on, torch_ops
+
+    dtype = choose_dtype(device)
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            ops = ops_on(device)
+        matrix = torch.ones(8, 8, device=device, dtype=dtype)
+        result = float((matrix @ matrix).float().sum())
+    except RuntimeError as error:  # a driver that is too old, a full device, a build for other GPUs
+        return Finding("computation", "bad", str(error), "Update the driver or PyTorch, or use --device cpu.")
+    if result != 8**3:
+        return Finding("computation", "bad", f"8 * 8 * 8 is {result:g} on {device}", "Use --device cpu.")
+    kernels = "PyTorch's operations" if ops is torch_ops else "Triton kernels"
+    name = str(dtype).removeprefix("torch.")
+    state = f"language models in {name} and layers in float32 on {device.type}, with {kernels}; sampling on the CPU"
+    if device.type not in ("cpu", "cuda"):
+        state += ", and float64 and matrix decompositions, too"
+    if caught:
+        return Finding("computation", "warning", state, str(caught[0].message))
+    return Finding("computation", "good", state)
 
 
 def _disk(settings: Settings) -> Iterator[Finding]:

@@ -11,7 +11,10 @@ import torch
 from fastapi.testclient import TestClient
 
 from mxd.backend.errors import RunNotFoundError
+from mxd.backend.inference import run_loader
 from mxd.backend.inference.run_loader import RunLoader
+from mxd.trainer.utils import devices
+from mxd.trainer.utils.devices import DeviceMemory
 from tests.helpers.runs import World
 
 
@@ -29,6 +32,18 @@ def test_the_least_recently_used_run_is_evicted(made_up: Path) -> None:
     first = library.run("first")
     library.run("second")
     assert library.run("first") is not first
+
+
+def test_runs_are_evicted_by_the_memory_of_the_device(made_up: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_loader, "SMALL_BYTES", 0)
+    monkeypatch.setattr(devices, "accelerator", lambda: torch.device("cuda"))
+    library = RunLoader(made_up, capacity=8)
+    first = library.run("first")
+    for total, is_kept in ((400, True), (399, False)):  # a quarter holds both runs of 50 bytes, or not
+        monkeypatch.setattr(devices, "device_memory", lambda _device, total=total: DeviceMemory(total, total))
+        for loaded in (first, library.run("second")):
+            loaded.weight_bytes = 50
+        assert (library.run("first") is first) is is_kept
 
 
 def test_unknown_run(made_up: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.mlp_hooks import Mlp, agrees
 from mxd.trainer.language_model.model import LanguageModel, cache_argument
 from mxd.trainer.layers.mxd import ACTIVATIONS
 from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model, tiny_language_model
@@ -225,3 +225,16 @@ def test_the_unembedding_has_the_gradient_of_the_final_norm_and_the_head() -> No
     (scaled_RW * norm.weight.float() @ head.weight.float()[7]).sum().backward()
     assert residual_RW.grad is not None and copied_RW.grad is not None
     assert torch.allclose(residual_RW.grad, copied_RW.grad, atol=1e-5)
+
+
+@pytest.mark.parametrize(("dtype", "step"), [(torch.float32, 2**-20), (torch.bfloat16, 2**-8)])
+def test_logits_that_differ_by_rounding_are_the_same(dtype: torch.dtype, step: float) -> None:
+    """A kernel for another batch size flips the last bits. Other rows differ by more, however far logits are from 0."""
+    language_model = tiny_language_model()
+    language_model.module.to(dtype)
+    logits_RTV = language_model.logits(torch.tensor([[1, 2, 3], [3, 1, 1]])) - 100
+    spread = logits_RTV.std()
+    noise_RTV = 2 * step * spread * torch.randn(logits_RTV.shape, generator=torch.Generator().manual_seed(0))
+    assert agrees(logits_RTV + noise_RTV, logits_RTV, dtype)
+    assert not agrees(logits_RTV.flip(0), logits_RTV, dtype)
+    assert not agrees(logits_RTV[:1], logits_RTV, dtype)

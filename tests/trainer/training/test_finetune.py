@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from mxd.trainer.config import OptimizerConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training import finetune as joined
@@ -201,3 +202,27 @@ def test_divergence_of_one_layer_fails_all_runs(trained: World) -> None:
     with pytest.raises(UserError, match="has diverged"):
         tune(trained, "wild", optimizer=OptimizerConfig(learning_rate=1e30, warmup_ratio=0.0, batch_tokens=64))
     assert not Path(runs_folder(trained.data) / "wild-lower" / "layer.safetensors").exists()
+
+
+def test_passes_are_as_large_as_the_memory_allows(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    length, vocabulary = trained.text.context_length, trained.language_model.config.vocab_size
+    bytes_each = 6 * 4 * length * vocabulary
+    sizes: list[int] = []
+    residual = LanguageModel.residual
+
+    def recorded(language_model: LanguageModel, ids_BT: torch.Tensor) -> torch.Tensor:
+        sizes.append(len(ids_BT))
+        return residual(language_model, ids_BT)
+
+    monkeypatch.setattr(LanguageModel, "residual", recorded)
+    tune(trained, "whole", optimizer=OptimizerConfig(learning_rate=0.003, batch_tokens=128))
+    whole, sizes[:] = max(sizes), []
+    monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each)
+    tune(trained, "single", optimizer=OptimizerConfig(learning_rate=0.003, batch_tokens=128))
+    assert whole > 1
+    assert set(sizes) == {1}
+    first, second = (weights(trained, f"{prefix}-") for prefix in ("whole", "single"))
+    assert all(torch.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)
+    monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each - 1)
+    with pytest.raises(UserError, match=f"for sequences of {length} tokens.* Lower --context-length"):
+        tune(trained, "none")

@@ -12,7 +12,7 @@ from torch import Tensor
 from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.methods import Method, method_traits, methods
 from mxd.trainer.config.training import MatmulPrecision
-from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers import ops as kernels
 from mxd.trainer.layers.ops import torch_ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
@@ -20,6 +20,8 @@ from mxd.trainer.training import matmul_precision as precisions
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.matmul_precision import matmul_precision
 from mxd.trainer.training.planning import dtypes
+from mxd.trainer.training.train import train_layer
+from tests.helpers.runs import World
 
 
 def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
@@ -43,6 +45,23 @@ def test_a_training_step_uses_the_precision_of_its_run(precision: MatmulPrecisio
     )
     trainer.train_step(_batch())
     assert seen == [(setting, rounds)]
+
+
+def test_the_language_model_computes_in_the_precision_of_the_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buffers are computed in another thread, during steps and between them."""
+    seen: list[str] = []
+    capture = LanguageModel.capture_layers
+
+    def recorded(language_model: LanguageModel, *words: Any) -> Any:
+        seen.append(torch.get_float32_matmul_precision())
+        return capture(language_model, *words)
+
+    monkeypatch.setattr(LanguageModel, "capture_layers", recorded)
+    config = world.config(init="random")
+    optimizer = config.optimizer.model_copy(update={"matmul_precision": "high", "buffer_tokens": 128})
+    train_layer(config.model_copy(update={"optimizer": optimizer}), world.data, world.database, world.language_model)
+    assert len(seen) > 2
+    assert set(seen) == {"high"}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda:1", "xpu"])

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.base import LayerOutput
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
@@ -203,6 +205,29 @@ def test_expert_ranks_are_measured_once_per_checkpoint_and_at_the_end(world: Wor
     assert last.normalized_rank == 1.0
     assert last.min_scaling is not None and last.min_scaling > 0
     assert {metric.stable_rank for metric in metrics(world, "other")} == {None}
+
+
+def test_slow_work_takes_a_small_share_of_the_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU trains on millions of tokens while a checkpoint is written and matrices are decomposed."""
+    seconds = 0.0
+    saved: list[int] = []
+
+    def save(trainer: LayerTrainer, *_words: Any) -> None:
+        nonlocal seconds
+        saved.append(trainer.step)
+        seconds += 0.625
+
+    def step(trainer: LayerTrainer, batch: MlpActivations) -> LayerOutput:
+        nonlocal seconds
+        seconds += 1.0
+        return take_step(trainer, batch)
+
+    take_step = LayerTrainer.train_step
+    monkeypatch.setattr("mxd.trainer.training.training_run.time.monotonic", lambda: seconds)
+    monkeypatch.setattr(LayerTrainer, "train_step", step)
+    monkeypatch.setattr(LayerTrainer, "save", save)
+    train(world, world.config(checkpoint_every=64))
+    assert saved == [1, 14, 24]  # 0.625 s are 5 % of 12.5 s; the last one is always written
 
 
 def test_divergence_is_an_error(world: World) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from mxd.trainer.errors import UserError, is_out_of_memory
 from mxd.trainer.language_model.loading import choose_device, choose_dtype
-from mxd.trainer.utils.devices import device_memory, device_name
+from mxd.trainer.utils.devices import device_memory, device_name, in_float64
 
 
 @pytest.fixture
@@ -85,3 +85,9 @@ def test_memory_of_a_shared_device(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_errors_of_memory(error: Exception, expected: bool) -> None:
     assert is_out_of_memory(error) is expected
+
+
+def test_float64_is_left_to_the_cpu_where_the_device_may_lack_it() -> None:
+    assert in_float64(torch.ones(2)).dtype == torch.float64
+    elsewhere = SimpleNamespace(device=torch.device("mps"), cpu=lambda: torch.ones(2))  # .double() would fail
+    assert in_float64(elsewhere).dtype == torch.float64  # type: ignore[arg-type]

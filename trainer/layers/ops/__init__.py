@@ -5,15 +5,18 @@ block. The backward passes sort the (token, expert) pairs by expert, once for al
 expert. So they need no atomics and no gradient of size T x N, and the result is deterministic. A score that ReLU set to
 zero gets zero gradient.
 
-The implementation depends on the device: ``triton_ops`` on a GPU with Triton, ``torch_ops`` elsewhere.
+The implementation depends on the device: ``triton_ops`` on a CUDA or ROCm GPU on which they can be compiled,
+``torch_ops`` elsewhere.
 
 Shapes: T tokens, I input width, O output width, N experts, K active experts.
 """
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 from importlib.util import find_spec
+from subprocess import CalledProcessError
 from types import ModuleType
 from typing import Any
 
@@ -21,8 +24,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mxd.trainer.errors import is_out_of_memory
 from mxd.trainer.layers.ops import torch_ops
 from mxd.trainer.layers.ops.torch_ops import PairsByExpert, pairs_by_expert
+from mxd.trainer.utils.hub import first_line
 
 
 def ops_for(tensor: Tensor) -> ModuleType:
@@ -32,13 +37,33 @@ def ops_for(tensor: Tensor) -> ModuleType:
 
 def ops_on(device: torch.device) -> ModuleType:
     """The fastest implementation on a device."""
-    return _triton_ops() if device.type == "cuda" and find_spec("triton") is not None else torch_ops
+    return compiled_ops(device) if device.type == "cuda" else torch_ops
 
 
 @cache
-def _triton_ops() -> ModuleType:
+def compiled_ops(device: torch.device) -> ModuleType:
+    """The Triton kernels if one of them runs on a device, else PyTorch's operations, with a warning.
+
+    Triton builds the launcher of its kernels with the machine's C compiler and Python's headers.
+    """
+    if find_spec("triton") is None:  # on Windows and macOS
+        return torch_ops
+    from triton.errors import TritonError
+
     from mxd.trainer.layers.ops import triton_ops
 
+    one_11 = torch.ones(1, 1, device=device)
+    try:
+        triton_ops.mix_rows(one_11, torch.zeros(1, 1, dtype=torch.int64, device=device), one_11)
+    except (TritonError, ImportError, OSError, RuntimeError, CalledProcessError) as error:
+        if is_out_of_memory(error):
+            raise
+        warnings.warn(
+            f"The GPU kernels cannot be compiled, so slower operations of PyTorch are used: {first_line(error)}. "
+            "Install a C compiler (gcc or clang) and Python's headers, and check with 'mxd doctor'.",
+            stacklevel=2,
+        )
+        return torch_ops
     return triton_ops
 
 

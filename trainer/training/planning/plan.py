@@ -14,7 +14,7 @@ import torch
 
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.methods import max_active
-from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec
+from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import choose_device, load_outline
@@ -96,7 +96,7 @@ class PlannedTraining:
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
-        buffers = 1 + PREFETCHED_BUFFERS if self.setup.device.type == "cuda" else 1
+        buffers = 1 + PREFETCHED_BUFFERS if prefetches(self.setup.device) else 1
         widths = sum(shape.input_width + shape.output_width for shape in shapes)
         step = max(self.step_bytes(layer, plan.batch_tokens // world_size) for layer in sizes)
         return {

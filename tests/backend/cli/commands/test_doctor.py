@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from mxd.backend.cli.main import run
+from mxd.trainer.layers import ops
+from mxd.trainer.layers.ops import compiled_ops, triton_ops
+from mxd.trainer.utils import devices
+from mxd.trainer.utils.devices import DeviceMemory
 from tests.helpers.runs import World
 
 Capture = pytest.CaptureFixture[str]
@@ -73,3 +78,42 @@ def test_a_port_in_use_is_reported(data: Path, capsys: Capture, monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("MXD_PORT", str(taken.getsockname()[1]))
         assert findings(capsys)["port"]["verdict"] == "warning"
+
+
+def test_an_accelerator_is_named_and_computes(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the CPU as a device that has a memory of its own."""
+    monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
+    monkeypatch.setattr(ops, "ops_on", lambda _device: compiled_ops(torch.device("cpu")))
+    found = findings(capsys)
+    assert found["device"]["state"] == f"cpu: CPU, {torch.get_num_threads()} threads, 3.0 of 8.0 GB free"
+    assert found["computation"]["verdict"] == "good"
+    state = "language models in float32 and layers in float32 on cpu, with Triton kernels"
+    assert found["computation"]["state"].startswith(state)
+
+
+def test_kernels_that_cannot_be_compiled_are_a_warning(
+    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_tensors: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    compiled_ops.cache_clear()
+    monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
+    monkeypatch.setattr(triton_ops, "mix_rows", fail)
+    monkeypatch.setattr(ops, "ops_on", lambda _device: compiled_ops(torch.device("cpu")))
+    found = findings(capsys)["computation"]
+    compiled_ops.cache_clear()
+    assert found["verdict"] == "warning"
+    assert "with PyTorch's operations" in found["state"]
+    assert "Install a C compiler" in found["advice"]
+
+
+def test_a_device_that_cannot_compute_is_bad(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_device: torch.device) -> torch.device:
+        raise RuntimeError("CUDA error: no kernel image is available for execution on the device")
+
+    monkeypatch.setattr(devices, "device_memory", lambda _device: DeviceMemory(3 * 10**9, 8 * 10**9))
+    monkeypatch.setattr(ops, "ops_on", fail)
+    found = findings(capsys, expected=1)["computation"]
+    assert found["verdict"] == "bad"
+    assert "no kernel image" in found["state"]

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from triton.errors import TritonError
 
 from mxd.trainer.layers import ops as kernels
 from mxd.trainer.layers.ops import torch_ops, triton_ops
@@ -307,3 +308,31 @@ def test_every_kernel_that_is_called_has_a_form_to_compile(width: int) -> None:
         assert constants == form.constants.keys()
         assert list(form.signature) == form.kernel.arg_names
         assert set(form.divisible) <= form.signature.keys() - constants
+
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("error", [RuntimeError("Failed to find C compiler."), TritonError("ptxas"), OSError("gcc")])
+def test_kernels_that_cannot_be_compiled_are_replaced(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_tensors: Tensor) -> Tensor:
+        raise error
+
+    kernels.compiled_ops.cache_clear()
+    assert kernels.compiled_ops(CPU) is triton_ops
+    kernels.compiled_ops.cache_clear()
+    monkeypatch.setattr(triton_ops, "mix_rows", fail)
+    with pytest.warns(UserWarning, match="GPU kernels cannot be compiled.*Install a C compiler"):
+        assert kernels.compiled_ops(CPU) is torch_ops
+    assert kernels.compiled_ops(CPU) is torch_ops  # without another warning
+    kernels.compiled_ops.cache_clear()
+
+
+def test_a_full_device_is_no_reason_for_slower_operations(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_tensors: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    kernels.compiled_ops.cache_clear()
+    monkeypatch.setattr(triton_ops, "mix_rows", fail)
+    with pytest.raises(torch.OutOfMemoryError):
+        kernels.compiled_ops(CPU)
