@@ -21,14 +21,19 @@ DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not
 # Failed tests are retried once, alone: parallel browsers and servers starve one another on a small machine. A test that
 # fails alone too has failed.
 AGAIN := echo "Retrying the failed tests, alone" && $(BIN)/python -m pytest --last-failed --last-failed-no-failures=none
+NEWEST := .newest
+CORE := tests/api tests/trainer/inference tests/trainer/language_model tests/trainer/training/test_train.py \
+	tests/trainer/evaluation/test_evaluate.py tests/trainer/evaluation/test_steering.py tests/trainer/analysis/circuits \
+	tests/backend/api/test_connections.py
 BENCHES := layer train index browse generate
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check fuzz bench install docs wheel generate pins clean
+.PHONY: help demo test test-newest interop check fuzz bench install docs wheel generate pins clean
 
 help:
 	@echo "make demo      serve the dashboard with the demo"
 	@echo "make test      run Python, browser and frontend tests (PYTEST='-k steering' to select)"
+	@echo "make test-newest  run the core tests with the newest release of every dependency, in .newest"
 	@echo "make check     lint, formatting, types, import order, prose, names, generated files"
 	@echo "make fuzz      hostile input and properties, 1000 examples each (EXAMPLES=100 for fewer)"
 	@echo "make interop   test exports with the packages that read them, in environments in .interop"
@@ -91,6 +96,15 @@ test: install
 	@echo "Frontend tests"
 	@$(NPM) run --silent test
 
+# What depends on names inside other libraries. torch stays the pinned one, because newer CPU builds are not everywhere.
+test-newest:
+	@test -x $(NEWEST)/bin/python || $(PYTHON) -m venv $(NEWEST)
+	@echo "Installing the newest release of every dependency in $(NEWEST), about two minutes"
+	@$(NEWEST)/bin/python -m pip install -qq --disable-pip-version-check '$(TORCH)'
+	@$(NEWEST)/bin/python -m pip install -qq --disable-pip-version-check --upgrade --upgrade-strategy eager '$(TORCH)' -e '.[dev]'
+	@$(NEWEST)/bin/python -m pip list --disable-pip-version-check | grep -E '^(fastapi|pydantic|torch|transformers|uvicorn) '
+	@$(NEWEST)/bin/python -m pytest -q $(PYTEST) -p no:cacheprovider $(CORE)
+
 check: install
 	@echo "Lint and formatting"
 	@$(BIN)/ruff check
@@ -146,5 +160,5 @@ pins: $(PACKAGES)
 	@bash scripts/pins.sh $(BIN) > constraints.new && mv constraints.new constraints.txt
 
 clean:
-	@rm -rf $(VENV) frontend/node_modules frontend/dist build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache \
+	@rm -rf $(VENV) frontend/node_modules frontend/dist build dist site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache $(NEWEST) \
 		.hypothesis *.egg-info

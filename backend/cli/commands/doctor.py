@@ -13,11 +13,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+from packaging.requirements import Requirement
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf
 from mxd.backend.cli.databases import existing_database
 from mxd.backend.settings import Settings, listen
+from mxd.trainer.config import SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class Finding:
 
 
 class DoctorCommand(Command):
-    """Check versions, device, disk, database, runs, frontend and port. Exits with code 1 if a check fails."""
+    """Check versions, device, disk, database, runs, demo, frontend and port. Exits with code 1 if a check fails."""
 
     examples: ClassVar = ("mxd doctor", "mxd doctor --port 8080 --device cuda", "mxd doctor --data /data/mxd --json")
 
@@ -75,6 +77,7 @@ def examine(settings: Settings) -> Iterator[Finding]:
         _disk,
         _database,
         _runs,
+        _demo,
         _frontend,
         _port,
     )
@@ -85,6 +88,11 @@ def examine(settings: Settings) -> Iterator[Finding]:
 def _versions(_settings: Settings) -> Iterator[Finding]:
     versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in PACKAGES)
     yield Finding("versions", "good", f"Python {platform.python_version()}, {versions}")
+    for name in importlib.metadata.requires("mxd-explorer") or ():
+        needed = Requirement(name)
+        if needed.marker is None and not needed.specifier.contains(found := importlib.metadata.version(needed.name)):
+            advice = f"Tested: {needed.specifier}. Run: pip install '{needed.name}{needed.specifier}'"
+            yield Finding(f"package {needed.name}", "warning", f"{found}, which is not a tested version", advice)
     if sqlite3.sqlite_version_info < MIN_SQLITE:
         advice = f"Install a Python {sys.version_info.major}.{sys.version_info.minor} build with a newer SQLite."
         yield Finding("sqlite", "bad", f"SQLite {sqlite3.sqlite_version}; 3.35 or newer is required", advice)
@@ -191,6 +199,20 @@ def _runs(settings: Settings) -> Iterator[Finding]:
             )
         else:
             yield Finding(f"run {name}", "good", f"language model {source}{_unread(source)}{_origin(source)}")
+
+
+def _demo(_settings: Settings) -> Iterator[Finding]:
+    from mxd.trainer.language_model.sources import is_converted, is_gguf
+    from mxd.trainer.storage.run import Run, run_names
+
+    for source in sorted({Run.load(name, SAMPLE).language_model_source for name in run_names(SAMPLE)}):
+        try:
+            is_ready = is_converted(source) if is_gguf(source) else True
+        except NotFoundError as error:
+            yield Finding("demo", "warning", f"its language model {source} is missing", str(error))
+        else:
+            state = "ready" if is_ready else "converted when the demo starts"
+            yield Finding("demo", "good", f"language model {source}: {state}")
 
 
 @cache

