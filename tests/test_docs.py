@@ -36,6 +36,7 @@ OTHER_FLAGS = {
     "--build-arg",
     "--kills",
     "--no-deps",
+    "--depth",
     "--saedashboard-output-dir",
     "--model-name",
     "--layer-num",

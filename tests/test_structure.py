@@ -1,21 +1,16 @@
-"""Rules about the source tree that no linter checks: sizes, registries and local paths."""
+"""Rules about the source tree that no linter checks: registries, local paths and large files."""
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-MAX_FILE_LINES = 620
-MAX_FUNCTION_LINES = 60
-SOURCE_FOLDERS = ("mxd", "trainer", "backend", "benchmarks", "frontend/src", "tests", "scripts", "results")
-SOURCE_SUFFIXES = {".py", ".ts", ".tsx", ".css", ".sh"}
-GENERATED = {"frontend/src/api/schema.d.ts"}
+from scripts.check_sizes import large_files
 
+ROOT = Path(__file__).parent.parent
 # In pieces, so that this file does not match itself.
 REGISTRY = re.compile(
     "|".join([r'"resol' + 'ved"', "index" + "-url", r"://[\w.]*regis" + "try", "python" + r"hosted\."])
@@ -34,25 +29,6 @@ def tracked() -> list[Path]:
     return [Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
 
 
-def sources() -> list[Path]:
-    """Source files that people write and read."""
-    return [
-        path
-        for path in tracked()
-        if path.suffix in SOURCE_SUFFIXES
-        and any(path.is_relative_to(folder) for folder in SOURCE_FOLDERS)
-        and str(path) not in GENERATED
-    ]
-
-
-def functions(path: Path) -> Iterator[tuple[str, int]]:
-    """Yield name and number of lines of each function in a Python file."""
-    for node in ast.walk(ast.parse((ROOT / path).read_text("utf-8"))):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert node.end_lineno is not None
-            yield node.name, node.end_lineno - node.lineno + 1
-
-
 def texts() -> Iterator[tuple[Path, str]]:
     """Tracked text files, except the demo's data."""
     for path in tracked():
@@ -63,19 +39,6 @@ def texts() -> Iterator[tuple[Path, str]]:
             yield path, content.decode("utf-8", errors="replace")
 
 
-def test_files_are_short() -> None:
-    lengths = {str(path): len((ROOT / path).read_text("utf-8").splitlines()) for path in sources()}
-    assert lengths
-    assert {path: lines for path, lines in lengths.items() if lines > MAX_FILE_LINES} == {}
-
-
-def test_functions_are_short() -> None:
-    python = [path for path in sources() if path.suffix == ".py"]
-    lengths = {f"{path}:{name}": lines for path in python for name, lines in functions(path)}
-    assert lengths
-    assert {name: lines for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES} == {}
-
-
 def test_no_file_names_a_package_registry() -> None:
     assert [str(path) for path, text in texts() if REGISTRY.search(text)] == []
 
@@ -84,3 +47,11 @@ def test_no_file_names_a_path_of_this_machine() -> None:
     places = {str(ROOT), str(ROOT.parent), str(Path.home())} - {tempfile.gettempdir(), "/"}
     path_of_this_machine = re.compile("|".join(rf"(?<![\w.]){re.escape(place)}/" for place in sorted(places)))
     assert [str(path) for path, text in texts() if path_of_this_machine.search(text)] == []
+
+
+def test_a_large_file_that_is_added_is_found(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for name, size in (("small", 1_000_000), ("large", 1_000_001)):
+        (tmp_path / name).write_bytes(bytes(size))
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    assert [entry.partition(" ")[2] for entry in large_files(tmp_path)] == ["large"]

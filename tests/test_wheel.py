@@ -20,7 +20,6 @@ SOURCES = (
     "mxd",
     "trainer",
     "backend",
-    "data/demo",
     "setup.py",
     "pyproject.toml",
     "MANIFEST.in",
@@ -56,7 +55,6 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = source / "frontend" / "dist" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)
-    (source / "data" / "demo" / "runs" / "smollm2-l10" / ".indexing").touch()
     built = build_wheel(source)
     assert built.returncode == 0, built.stderr
     (wheel,) = (source / "made").glob("*.whl")
@@ -72,13 +70,36 @@ def run_mxd(unpacked: Path, folder: Path, *words: str) -> subprocess.CompletedPr
     return subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
 
-def test_a_wheel_has_the_front_end_and_the_demo(unpacked: Path) -> None:
+def test_a_wheel_has_the_front_end_and_nothing_heavy(unpacked: Path) -> None:
     front_end = unpacked / "mxd" / "backend" / "built_frontend"
     assert {name: (front_end / name).read_text() for name in FRONTEND} == FRONTEND
-    sample = unpacked / "mxd" / "trainer" / "sample"
-    expected = {path.relative_to("data/demo") for path in tracked() if path.is_relative_to("data/demo")}
-    assert {path.relative_to(sample) for path in sample.rglob("*") if path.is_file()} == expected
-    assert all((sample / path).read_bytes() == (SAMPLE / path).read_bytes() for path in expected)
+    assert sum(path.stat().st_size for path in unpacked.rglob("*") if path.is_file()) < 5_000_000
+
+
+def test_the_demo_is_a_package_of_its_own(unpacked: Path, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "packaging", tmp_path / "packaging", ignore=shutil.ignore_patterns("build", "*.egg-info"))
+    demo_files = {"database.sqlite.xz": "packed", "runs/a/run.json": "{}", ".demo-1.sqlite": "unpacked"}
+    for name, content in demo_files.items():
+        path = tmp_path / "data" / "demo" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    built = build_wheel(tmp_path / "packaging" / "demo")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = (tmp_path / "packaging" / "demo" / "made").glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    data = tmp_path / "installed" / "mxd_demo" / "data"
+    assert {str(path.relative_to(data)) for path in data.rglob("*") if path.is_file()} == set(list(demo_files)[:2])
+    call = [sys.executable, "-c", "from mxd.trainer.config import SAMPLE; print(SAMPLE)"]
+    paths = os.pathsep.join([str(unpacked), str(tmp_path / "installed")])
+    environment = {**os.environ, "PYTHONPATH": paths}
+    said = subprocess.run(call, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout
+    assert Path(said.strip()) == data
+
+
+def test_without_the_demo_one_sentence_says_what_to_install(unpacked: Path, tmp_path: Path) -> None:
+    said = run_mxd(unpacked, tmp_path, "demo", "--port", "0")
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr == "mxd: The demo is a package of its own. Run: pip install mxd-explorer-demo\n"
 
 
 def test_a_wheel_has_every_module_below_mxd_and_nothing_else(unpacked: Path) -> None:
@@ -112,7 +133,7 @@ def test_modules_called_trainer_and_backend_do_not_collide(unpacked: Path, tmp_p
 def test_without_a_front_end_there_is_no_wheel(tmp_path: Path) -> None:
     rejected = build_wheel(copy_checkout(tmp_path))
     assert rejected.returncode != 0
-    assert "The front end has not been built. Run: make wheel" in rejected.stderr + rejected.stdout
+    assert "The frontend has not been built. Run: make wheel" in rejected.stderr + rejected.stdout
 
 
 def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

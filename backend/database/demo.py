@@ -123,8 +123,8 @@ def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -
 def _digest(folder: Path) -> str:
     packed = folder / DATABASE_FILE
     if not packed.is_file():
-        raise NotFoundError(
-            f"The demo is missing from {folder}. Restore it with git checkout, or train a run of your own."
-        )
+        if folder == SAMPLE:
+            raise NotFoundError("The demo is a package of its own. Run: pip install mxd-explorer-demo")
+        raise NotFoundError(f"No demo in {folder}: it has no {DATABASE_FILE}. Choose another --data.")
     with packed.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:12]

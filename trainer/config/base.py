@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeGuard
 
@@ -45,9 +46,11 @@ Size = Annotated[int, Field(gt=0, lt=2**28)]
 """Side of a weight matrix. Larger values overflow when sizes are multiplied."""
 Count = Annotated[int, BeforeValidator(parse_count), Field(gt=0, lt=2**53)]
 """Positive whole number that may be written as 250k, 20M or 1B. Databases and JSON hold it exactly."""
-INSTALLED_SAMPLE = Path(__file__).resolve().parents[1] / "sample"
-"""Demo data inside an installed wheel; missing in a checkout."""
-SAMPLE = INSTALLED_SAMPLE if INSTALLED_SAMPLE.is_dir() else Path(__file__).resolve().parents[2] / "data" / "demo"
+_PACKAGE = find_spec("mxd_demo")
+INSTALLED_SAMPLE = None if _PACKAGE is None else Path(str(_PACKAGE.origin)).parent / "data"
+"""Folder of the package mxd-explorer-demo, if it is installed."""
+_CHECKOUT = Path(__file__).resolve().parents[2] / "data" / "demo"
+SAMPLE = _CHECKOUT if _CHECKOUT.is_dir() else INSTALLED_SAMPLE or _CHECKOUT
 """Read-only data folder of the demo. Its runs can be loaded by name from anywhere."""
 
 
