@@ -17,10 +17,12 @@ from mxd.trainer.errors import TooLongError
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
     from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken, NodeKey
-    from mxd.trainer.analysis.results import ExpertEffect, ExpertMap
+    from mxd.trainer.analysis.results import ExpertEffect, ExpertMap, ExpertWrites
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
@@ -108,6 +110,25 @@ def direct_effects(context: JobContext, text: str, position: int, k: int | None 
 
     context.check_length(text)
     return direct_effects(context.language_model, context.runs[0], text, position, k)
+
+
+def expert_writes(
+    context: JobContext, examples: Sequence[tuple[int, Sequence[tuple[Sequence[int], int]]]]
+) -> list[ExpertWrites]:
+    """What experts write, each on its examples (token ids, position)."""
+    from mxd.trainer.analysis.direct_effects import expert_writes
+
+    run = context.runs[0]
+    return [expert_writes(context.language_model, run, expert, of_expert) for expert, of_expert in examples]
+
+
+def measure_ablation(context: JobContext, expert: int, database: Engine) -> None:
+    """Measure the effects of an expert and of its random expert, and store them."""
+    from mxd.trainer.analysis.ablation.ablate import build_ablations
+    from mxd.trainer.config import AblationConfig
+
+    config = AblationConfig(experts=(expert,))
+    build_ablations(context.runs[0], config, context.language_model, database, callbacks=context.callbacks)
 
 
 def expert_map(context: JobContext, expert: int) -> ExpertMap:

@@ -1,17 +1,25 @@
-"""Stored ablation effects of an expert."""
+"""Stored ablation effects of an expert, and what is needed to compute what it writes."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import select
+import numpy as np
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import find_expert
 from mxd.backend.schemas import Ablation, ExpertAblation
-from mxd.trainer.analysis.results import TokenEffect
-from mxd.trainer.storage.database.tables import AblationRecord, RunRecord
+from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    ExampleRecord,
+    ExpertRecord,
+    RunRecord,
+    SequenceRecord,
+)
 
 
 def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertAblation:
@@ -25,6 +33,55 @@ def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: V
     record = session.get(AblationRecord, (run.id, expert))
     ablation = None if record is None else _described(session, record, vocabulary)
     return ExpertAblation(ablation=ablation, command=f"mxd ablate {run.name}")
+
+
+STRONGEST_EXAMPLES = 3
+"""Examples from which it is computed what an expert writes: few, so that it takes about a second."""
+NEIGHBOURS = 8
+"""Experts of the most similar density, of which one is the random expert."""
+EXCEEDS_FACTOR = 2.0
+"""Half of all experts exceed another one of the same density; about one in seven does so by this factor."""
+
+ExampleTokens = tuple[list[int], int]
+"""Token ids of a sequence, and the position of an active token."""
+
+
+def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
+    """Return the sequences and positions of an expert's strongest examples; empty for a dead expert."""
+    query = (
+        select(SequenceRecord.token_ids, ExampleRecord.position)
+        .join(
+            SequenceRecord,
+            (SequenceRecord.run_id == ExampleRecord.run_id) & (SequenceRecord.sequence == ExampleRecord.sequence),
+        )
+        .where(ExampleRecord.run_id == run.id, ExampleRecord.expert == expert, ExampleRecord.bin == 0)
+        .order_by(ExampleRecord.rank)
+        .limit(STRONGEST_EXAMPLES)
+    )
+    rows = session.execute(query)
+    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in rows]
+
+
+def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
+    """Return an active expert of similar density, the same one each time; None if there is no other."""
+    density = select(ExpertRecord.density).where(ExpertRecord.run_id == run.id, ExpertRecord.expert == expert)
+    query = (
+        select(ExpertRecord.expert)
+        .where(ExpertRecord.run_id == run.id, ExpertRecord.expert != expert, ExpertRecord.density > 0)
+        .order_by(func.abs(ExpertRecord.density - density.scalar_subquery()), ExpertRecord.expert)
+        .limit(NEIGHBOURS)
+    )
+    neighbours = session.scalars(query).all()
+    return random.Random(expert).choice(neighbours) if neighbours else None
+
+
+def exceeds(writes: ExpertWrites, other: ExpertWrites | None) -> bool:
+    """Return whether an expert's largest rise of a log-probability says more than a random expert's."""
+
+    def largest(of: ExpertWrites | None) -> float:
+        return 0.0 if of is None or not of.promoted else max(0.0, of.promoted[0].change)
+
+    return largest(writes) > 0 and largest(writes) >= EXCEEDS_FACTOR * largest(other)
 
 
 def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, str]:

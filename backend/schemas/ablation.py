@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mxd.backend.schemas.base import Schema
-from mxd.trainer.analysis.results import TokenEffect
+from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
 
 
 class Ablation(Schema):
@@ -44,3 +44,14 @@ class ExpertAblation(Schema):
     """Null if not measured."""
     command: str
     """Command that measures it."""
+
+
+class WritesResponse(Schema):
+    """What an expert writes, computed on its strongest examples, beside a random expert of similar density."""
+
+    writes: ExpertWrites
+    random: ExpertWrites | None
+    """Null if no other expert is active."""
+    exceeds_random: bool
+    """Whether its largest rise of a log-probability is at least twice the random expert's."""
+    took_ms: float

@@ -97,6 +97,20 @@ class FoundGroup:
 
 
 @documented
+@dataclass(frozen=True)
+class ExpertWrites:
+    """Next tokens that an expert promotes and suppresses most: its direct effect, averaged over examples."""
+
+    expert: int
+    examples: int
+    """Number of examples; 0 for a dead expert."""
+    promoted: tuple[TokenEffect, ...]
+    """Largest change first."""
+    suppressed: tuple[TokenEffect, ...]
+    """Most negative change first."""
+
+
+@documented
 @dataclass(frozen=True, slots=True)
 class OutputDimension:
     """An output dimension and its entry in c_n."""

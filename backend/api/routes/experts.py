@@ -13,7 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep
+from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.database import lists
 from mxd.backend.database.engine import reading
@@ -47,6 +47,7 @@ from mxd.backend.schemas import (
     SimilarBy,
     SimilarExperts,
 )
+from mxd.backend.schemas.ablation import WritesResponse
 from mxd.trainer.analysis.results import ExpertMap
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
@@ -180,6 +181,38 @@ def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAb
     with reading(services.database) as session:
         record = find_run(session, run)
         return ablation_queries.expert_ablation(session, record, expert, services.library.run(run).vocabulary)
+
+
+@router.post("/experts/{expert}/ablation")
+async def measure_ablation(
+    run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep, http: Request
+) -> ExpertAblation:
+    """Measure an expert's effects now, as ``mxd ablate --experts`` does, and store them. Takes some ten seconds."""
+    await run_in_threadpool(_check, services, run, expert)
+    await cancel_on_disconnect(http, services.live.submit([run], jobs.measure_ablation, expert, writer))
+    return await run_in_threadpool(influence, run, expert, services)
+
+
+@router.get("/experts/{expert}/writes")
+async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> WritesResponse:
+    """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
+    examples = await run_in_threadpool(_strongest_examples, services, run, expert)
+    result = await cancel_on_disconnect(http, services.live.submit([run], jobs.expert_writes, examples))
+    own, other = result.value[0], result.value[1] if len(result.value) > 1 else None
+    exceeds = ablation_queries.exceeds(own, other)
+    return WritesResponse(writes=own, random=other, exceeds_random=exceeds, took_ms=result.took_ms)
+
+
+def _strongest_examples(
+    services: Services, run: str, expert: int
+) -> list[tuple[int, list[ablation_queries.ExampleTokens]]]:
+    """Examples of an expert and of its random expert."""
+    with reading(services.database) as session:
+        record = find_run(session, run)
+        queries.find_expert(session, record, expert)
+        other = ablation_queries.random_expert(session, record, expert)
+        experts = [expert] if other is None else [expert, other]
+        return [(number, ablation_queries.strongest_examples(session, record, number)) for number in experts]
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)

@@ -116,6 +116,16 @@ export function ablationQuery(run: string, expert: number) {
   });
 }
 
+/** Tokens that an expert promotes and suppresses, computed on its strongest examples. */
+export function writesQuery(run: string, expert: number) {
+  return queryOptions({
+    queryKey: ["run", run, "writes", expert],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/experts/{expert}/writes", { params: { path: { run, expert } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 /** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
 export function expertMapQuery(run: string, expert: number, isEnabled: boolean) {
   return queryOptions({

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mxd.trainer.analysis.direct_effects import direct_effects
+from mxd.trainer.analysis.direct_effects import direct_effects, expert_writes
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.layers.base import Routing
@@ -49,6 +49,30 @@ def test_effects_equal_their_definition(world: World, position: int) -> None:
             assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
         assert effect.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
         assert effect.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+
+
+def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
+    run, language_model = make_run(world), world.language_model
+    ids = prompt_ids(language_model, TEXT)
+    expert = direct_effects(language_model, run, TEXT, 5)[0].expert
+    active = [[effect.expert for effect in direct_effects(language_model, run, TEXT, p)] for p in range(len(ids))]
+    positions = [position for position, experts in enumerate(active) if expert in experts]
+    examples = [(ids, position) for position in positions]
+    writes = expert_writes(language_model, run, expert, [*examples, (ids, 0)] if 0 not in positions else examples)
+    assert writes.examples == len(positions)
+    layer = run.layer
+    assert isinstance(layer, MxD)
+    norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
+    x_TI = language_model.capture(1, torch.tensor([ids])).input_TI
+    residual_TW = language_model.residual(torch.tensor([ids]))[0]
+    routing = layer.route(x_TI)
+    coefficient_T1 = (routing.coefficients_TK * (routing.indices_TK == expert)).sum(dim=1, keepdim=True)
+    own_TO = coefficient_T1 * (layer.encode(x_TI) @ layer.expert_matrix(expert))
+    change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
+    change_V = change_TV[positions].mean(dim=0)
+    assert writes.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)
+    assert writes.suppressed[0].change == pytest.approx(change_V.min().item(), abs=1e-4)
+    assert all(token.change == pytest.approx(change_V[token.id].item(), abs=1e-4) for token in writes.promoted)
 
 
 @pytest.mark.parametrize("family", ["gemma2", "falcon"])

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from fastapi.testclient import TestClient
+from sqlalchemy.orm import Session
 
+from mxd.backend.queries.ablation import STRONGEST_EXAMPLES, random_expert, strongest_examples
+from mxd.backend.queries.runs import find_run
+from mxd.trainer.analysis.direct_effects import expert_writes
+from mxd.trainer.storage.database.open import delete_ablations, writing
+from mxd.trainer.storage.run import Run
 from tests.helpers.databases import ACTIVE
+from tests.helpers.runs import World
 
 
 def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
@@ -27,3 +35,40 @@ def test_unmeasured_effects_are_null_with_the_command_that_measures_them(client:
 def test_an_unknown_expert_is_an_error(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/9999/ablation")
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "expert-not-found")
+
+
+def active_expert(client: TestClient) -> int:
+    page = client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()
+    return int(page["experts"][0]["expert"])
+
+
+def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    answer = live_client.get(f"/api/runs/small/experts/{expert}/writes").json()
+    run = Run.load("small", fitted.data)
+    with Session(fitted.database) as session:
+        record = find_run(session, "small")
+        other = random_expert(session, record, expert)
+        examples = [strongest_examples(session, record, one) for one in (expert, other)]
+    assert len(examples[0]) == STRONGEST_EXAMPLES
+    assert other != expert
+    for key, number, of_expert in (("writes", expert, examples[0]), ("random", other, examples[1])):
+        wanted = expert_writes(fitted.language_model, run, number, of_expert)
+        assert answer[key]["examples"] == len(of_expert)
+        changes = [token["change"] for token in answer[key]["promoted"]]
+        assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)
+    largest, random_largest = (answer[key]["promoted"][0]["change"] for key in ("writes", "random"))
+    assert answer["exceeds_random"] == (largest >= 2 * random_largest)
+
+
+def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    url = f"/api/runs/small/experts/{expert}/ablation"
+    assert live_client.get(url).json()["ablation"] is None
+    measured = live_client.post(url).json()
+    try:
+        assert measured["ablation"]["examples"] > 0
+        assert live_client.get(url).json() == measured
+    finally:
+        with writing(fitted.database) as session:
+            delete_ablations(session, find_run(session, "small").id)

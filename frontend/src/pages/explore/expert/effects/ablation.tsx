@@ -1,20 +1,23 @@
-/** The expert's promoted tokens and the measured effect of ablating or amplifying it, with baselines. */
+/** What the expert writes, and the measured effect of ablating or amplifying it, with baselines. */
 
 import "./ablation.css";
 
+import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
+import { useMeasureAblation } from "@/api/mutations";
+import { writesQuery } from "@/api/queries";
 import type { Ablation, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Command } from "@/components/ui/copyable-command";
+import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
-import { largestEffect } from "./logit-effect";
+import { exceedsBaseline, largestEffect } from "./logit-effect";
 import { useAblation } from "./use-ablation";
 
 const MAX_TOKENS = 6;
@@ -54,46 +57,93 @@ function Tokens({ title, tokens, largestChange, side }: TokensProps) {
   );
 }
 
-interface EffectProps {
-  readonly ablation: Ablation;
-  readonly random: Ablation | null;
+interface WritesProps {
+  readonly writes: Pick<Ablation, "promoted" | "suppressed">;
+  readonly random: Pick<Ablation, "promoted"> | null;
+  readonly randomExpert: number | null;
+  readonly examples: string;
+  readonly badge: string;
+  readonly children?: ReactNode;
 }
 
-/** The largest rise beside that of the baseline expert. */
-function AgainstRandom({ ablation, random }: EffectProps) {
+function Writes({ writes: { promoted, suppressed }, random, randomExpert, examples, badge, children }: WritesProps) {
   const links = usePageLinks();
-  if (random === null) return null;
-  const [own, other] = [largestEffect(ablation), largestEffect(random)];
-  return (
-    <p className="ablation-note">
-      Largest rise {formatSigned(own, 2)}; that of random expert{" "}
-      <Link className="link" to={links.expert(ablation.random_expert)}>
-        {ablation.random_expert}
-      </Link>{" "}
-      is {formatSigned(other, 2)}
-      {other > 0 && ` (× ${formatFixed(own / other, 1)})`}.
-    </p>
-  );
-}
-
-function DirectLogitEffect({ ablation, random }: EffectProps) {
-  const { promoted, suppressed } = ablation;
   const largestChange = Math.max(1e-9, ...[...promoted, ...suppressed].map((token) => Math.abs(token.change)));
   return (
-    <section>
+    <section aria-label="Writes">
       <div className="pane-h">
         <h2>
-          <Term id="direct_logit_effect">Direct logit effect</Term>
+          <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span className="note">mean over its examples</span>
+        <span className="badge">{badge}</span>
+        <span className="note">{examples}</span>
       </div>
       <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
       <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
-      <AgainstRandom ablation={ablation} random={random} />
+      {random !== null && randomExpert !== null && (
+        <p className="ablation-note">
+          Largest rise {formatSigned(largestEffect({ promoted }), 2)}. Random expert{" "}
+          <Link className="link" to={links.expert(randomExpert)}>
+            {randomExpert}
+          </Link>
+          : {formatSigned(largestEffect(random), 2)}.
+        </p>
+      )}
+      {children}
+    </section>
+  );
+}
+
+/** The stored mean over all activations. */
+function StoredWrites({ ablation, random }: { readonly ablation: Ablation; readonly random: Ablation | null }) {
+  const exceeds = exceedsBaseline(ablation, random);
+  return (
+    <Writes
+      writes={ablation}
+      random={random}
+      randomExpert={ablation.random_expert}
+      examples={`mean over ${formatCount(ablation.examples)} examples`}
+      badge={exceeds ? "measured" : NO_MORE_THAN_RANDOM}
+    >
       <p className="ablation-note">
         <Term id="input_dependence">Input dependence</Term> {formatPercent(ablation.input_dependence, 0)}&nbsp;%
       </p>
-    </section>
+    </Writes>
+  );
+}
+
+const NO_MORE_THAN_RANDOM = "no more than a random expert";
+
+/** Computed now on the strongest examples; a button measures the expert on all activations. */
+function WritesNow({ run, expert }: AblationEffectsProps) {
+  const { data, error } = useQuery(writesQuery(run, expert));
+  const measure = useMeasureAblation(run, expert);
+  if (error !== null) return <ErrorState error={error} />;
+  if (data === undefined) {
+    return (
+      <section>
+        <LoadingState label="Computing what the expert writes" rows={8} />
+      </section>
+    );
+  }
+  const { writes, random, exceeds_random: exceeds } = data;
+  if (writes.examples === 0) return null;
+  return (
+    <Writes
+      writes={writes}
+      random={random}
+      randomExpert={random?.expert ?? null}
+      examples={`its ${writes.examples} strongest examples`}
+      badge={exceeds ? "direct only" : NO_MORE_THAN_RANDOM}
+    >
+      <p className="ablation-note">
+        <Button size="small" disabled={measure.isPending} onClick={() => measure.mutate()}>
+          {measure.isPending ? "Measuring, about 30 s" : "Measure this expert"}
+        </Button>{" "}
+        Ablates and amplifies it on examples of all strengths.
+      </p>
+      {measure.error !== null && <ErrorState error={measure.error} />}
+    </Writes>
   );
 }
 
@@ -179,27 +229,13 @@ function CausalImportance({ ablation }: { readonly ablation: Ablation }) {
   );
 }
 
-function NotMeasured({ command }: { readonly command: string }) {
-  return (
-    <section>
-      <div className="pane-h">
-        <h2>Effect on the output</h2>
-      </div>
-      <p className="ablation-note">
-        No direct logit effect or ablation effect is stored for this expert. To measure them, run:
-      </p>
-      <Command text={command} />
-    </section>
-  );
-}
-
 interface AblationEffectsProps {
   readonly run: string;
   readonly expert: number;
 }
 
 export function AblationEffects({ run, expert }: AblationEffectsProps) {
-  const { ablation, randomAblation, command, isPending, error } = useAblation(run, expert);
+  const { ablation, randomAblation, isPending, error } = useAblation(run, expert);
   if (error !== null) return <ErrorState error={error} />;
   if (isPending) {
     return (
@@ -208,11 +244,11 @@ export function AblationEffects({ run, expert }: AblationEffectsProps) {
       </section>
     );
   }
-  if (ablation === null) return <NotMeasured command={command} />;
+  if (ablation === null) return <WritesNow run={run} expert={expert} />;
   return (
     <>
+      <StoredWrites ablation={ablation} random={randomAblation} />
       <CausalImportance ablation={ablation} />
-      <DirectLogitEffect ablation={ablation} random={randomAblation} />
     </>
   );
 }

@@ -16,8 +16,6 @@ export function useAblation(run: string, expert: number) {
   return {
     ablation,
     randomAblation,
-    /** The command that measures the effects. */
-    command: own.data?.command ?? "",
     isPending: !isSettled && own.error === null,
     error: own.error,
     /** Null until known. */

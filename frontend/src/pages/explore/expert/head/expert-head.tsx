@@ -48,7 +48,7 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
       </>
     );
   }
-  const isLabelled = detail.row.label !== null || shownAutomatic(detail.row.automatic) !== null;
+  const isLabelled = detail.row.label !== null || detail.row.automatic !== null;
   return (
     <div className="label-line">
       <h1>

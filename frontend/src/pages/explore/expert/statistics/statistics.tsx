@@ -119,6 +119,7 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
   const { row, recurrence } = detail;
   return (
     <div className="expert-side">
+      {row.active_tokens > 0 && <AblationEffects run={run.name} expert={row.expert} />}
       <Facts run={run} row={row} />
       <LabelQuality detail={detail} />
       {row.active_tokens > 0 && (
@@ -148,7 +149,6 @@ export function Statistics({ run, detail, marker }: StatisticsProps) {
             </div>
             <TopTokens tokens={row.top_tokens} />
           </section>
-          <AblationEffects run={run.name} expert={row.expert} />
           {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
         </>
       )}
