@@ -18,7 +18,7 @@ from mxd.trainer.utils.distributed import ProcessGroup
 
 _INTEGER, _REAL, _SINGLE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float32)
 _EXPONENT, _WORD, _TOKEN = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.uint32)
-_STATISTICS = (_INTEGER, _REAL, _SINGLE, _INTEGER, _EXPONENT)
+_STATISTICS = (_INTEGER, _REAL, _SINGLE, _INTEGER, _EXPONENT, _EXPONENT, _SINGLE, _SINGLE)
 _PAIRS = tuple(field.dtype for field in ActivePairs.empty())
 
 
@@ -45,6 +45,7 @@ def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
             statistics.largest,
             statistics.histogram_NB,
             statistics.exponents,
+            *statistics.tails.arrays(statistics.active_tokens),
         ],
         0,
     )
@@ -67,7 +68,10 @@ def _receive(builder: IndexBuilder, group: ProcessGroup, source: int) -> ActiveP
     builder.measured_tokens += int(counted[1])
     builder.error_sum += float(error_sum[0])
     other = ExpertStatistics(len(builder.statistics.active_tokens))
-    other.active_tokens, other.sums, other.largest, histogram, other.exponents = group.receive(_STATISTICS, source)
+    other.active_tokens, other.sums, other.largest, histogram, other.exponents, *tails = group.receive(
+        _STATISTICS, source
+    )
+    other.tails.expert, other.tails.value, other.tails.dropped = tails
     other.histogram_NB = histogram.reshape(other.histogram_NB.shape)
     builder.statistics.merge(other)
     pairs = ActivePairs(*group.receive(_PAIRS, source))
