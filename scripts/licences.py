@@ -1,4 +1,4 @@
-"""List the licences of all Python and JavaScript packages in docs/licences.md.
+"""List the licences of all Python and JavaScript packages in docs/reference/licences.md.
 
     .venv/bin/python scripts/licences.py           write the file
     .venv/bin/python scripts/licences.py check     exit code 1 if a package or a licence differs from the file
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TARGET = ROOT / "docs" / "licences.md"
+TARGET = ROOT / "docs" / "reference" / "licences.md"
 LONGEST = 120
 HEAD = """# Licences
 
