@@ -1,95 +1,99 @@
-"""Time of a training step (forward, backward, AdamW) of an MxD and its share of the roofline.
+"""Time of a training step of an MxD, as ``mxd train`` takes it, and its share of the roofline.
 
 The floor is the larger of FLOPs over the measured product rate and bytes over the measured bandwidth.
-
-Shapes: B tokens per step, I input width, O output width, N experts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Literal
+from collections.abc import Iterator
+from functools import partial
 
 import torch
+from torch import Tensor
 
 from benchmarks.gpu.clock import median_seconds
 from benchmarks.gpu.sections import Point, Setting
 from benchmarks.gpu.shapes import PaperShape, shapes
 from benchmarks.trainer.timing import Machine
-from mxd.trainer.layers.metrics import normalized_mse
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.captured_step import WARM_UP_STEPS, Launch
+from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.matmul_precision import matmul_precision
 from mxd.trainer.training.planning.cost_model import LayerSizes
 
-Precision = Literal["float32", "tf32", "bfloat16"]
-PRECISIONS: tuple[Precision, ...] = ("float32", "tf32", "bfloat16")
-"""Precision of matrix products: float32, the units' reduced mode of float32, and ``torch.autocast``."""
-CPU_PRECISIONS: tuple[Precision, ...] = ("float32", "tf32")
-"""Precisions of the operations in plain PyTorch."""
+PRECISIONS: tuple[MatmulPrecision, ...] = ("medium", "high", "highest")
+STEPS = 100_000
+"""Length of the learning-rate schedule, of which only the first steps are taken."""
+COMPARED_STEPS = 5
 PRODUCT_SIZE, TINY_PRODUCT_SIZE = 8192, 64
 COPY_NUMBERS, TINY_COPY_NUMBERS = 1 << 30, 1 << 12
 
 
 def layer_points(setting: Setting) -> Iterator[Point]:
-    """Yield the device's ceilings, then one measurement per shape and precision."""
-    precisions = PRECISIONS if setting.device.startswith("cuda") else CPU_PRECISIONS
-    rates = {precision: _product_rate(setting, precision) for precision in precisions}
+    """Yield the device's ceilings, then one measurement per shape, precision and way to launch."""
+    rates = {precision: _product_rate(setting, precision) for precision in PRECISIONS}
     bandwidth = _bandwidth(setting)
     yield {"flops_per_second": rates, "bytes_per_second": bandwidth, "machine": Machine.here(setting.device).__dict__}
+    launches: tuple[Launch, ...] = ("eager", "graph") if setting.device.startswith("cuda") else ("eager",)
     for shape in shapes(setting.tiny):
-        step = training_step(shape, setting.device)
+        batch = random_batch(shape, setting.device)
         sizes = LayerSizes.from_config(shape.config())
         flops = sizes.step_flops_per_token * shape.tokens
         moved = sizes.step_bytes_per_token(shape.tokens) * shape.tokens
-        for precision in precisions:
-            with products_in(precision, setting.device):
-                seconds = median_seconds(step, setting.device)
+        for precision in PRECISIONS:
             floor = max(flops / rates[precision], moved / bandwidth)
-            yield {
-                "shape": shape.name,
-                "precision": precision,
-                "milliseconds": 1e3 * seconds,
-                "tokens_per_second": shape.tokens / seconds,
-                "flops_bound_ms": 1e3 * flops / rates[precision],
-                "bytes_bound_ms": 1e3 * moved / bandwidth,
-                "share_of_roofline": floor / seconds,
-            }
+            weights: dict[str, Tensor] = {}
+            for launch in launches:
+                trainer = shape_trainer(shape, setting.device, precision, launch)
+                for _ in range(WARM_UP_STEPS + COMPARED_STEPS):
+                    trainer.train_step(batch)
+                weights[launch] = trainer.layer.table.detach().clone()
+                seconds = median_seconds(partial(trainer.train_step, batch), setting.device)
+                yield {
+                    "shape": shape.name,
+                    "precision": precision,
+                    "launch": launch,
+                    "milliseconds": 1e3 * seconds,
+                    "tokens_per_second": shape.tokens / seconds,
+                    "flops_bound_ms": 1e3 * flops / rates[precision],
+                    "bytes_bound_ms": 1e3 * moved / bandwidth,
+                    "share_of_roofline": floor / seconds,
+                    "equals_eager": torch.equal(weights[launch], weights["eager"]),
+                }
 
 
-def training_step(shape: PaperShape, device: str) -> Callable[[], None]:
-    """Return a function that takes one step on random data; the optimizer is that of training."""
+def random_batch(shape: PaperShape, device: str) -> MlpActivations:
+    """Random activations of one step."""
+    return MlpActivations(*(torch.randn(shape.tokens, shape.width, device=device) for _ in range(2)))
+
+
+def shape_trainer(shape: PaperShape, device: str, precision: MatmulPrecision, launch: Launch = "eager") -> LayerTrainer:
+    """Trainer of a layer with random weights; the same weights at each call."""
+    torch.manual_seed(0)
     with torch.device(device):
         layer = build_layer(shape.config())
-        assert isinstance(layer, MxD)
-        torch.nn.init.normal_(layer.decoder.weight, std=0.02)  # at zero, half of the gradients would be zero
-        x_BI, y_BO = (torch.randn(shape.tokens, shape.width) for _ in range(2))
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=1e-4, weight_decay=0.0, fused=True)
-
-    def step() -> None:
-        optimizer.zero_grad()
-        normalized_mse(layer(x_BI).output_TO, y_BO).backward()
-        optimizer.step()
-
-    return step
-
-
-@contextmanager
-def products_in(precision: Precision, device: str) -> Iterator[None]:
-    """Compute matrix products in this precision inside the context."""
-    autocast = torch.autocast(device.partition(":")[0], torch.bfloat16, enabled=precision == "bfloat16")
-    with matmul_precision("high" if precision == "tf32" else "highest"), autocast:
-        yield
+        torch.nn.init.normal_(layer.get_parameter("decoder.weight"), std=0.02)  # at zero, most gradients would be zero
+    config = TrainConfig(
+        name="step",
+        language_model="none",
+        layer=0,
+        text=TextConfig(dataset="none"),
+        tokens=STEPS * shape.tokens,
+        optimizer=OptimizerConfig(batch_tokens=shape.tokens, learning_rate=1e-4, matmul_precision=precision),
+    )
+    return LayerTrainer.from_layer(layer, config, STEPS, launch=launch)
 
 
-def _product_rate(setting: Setting, precision: Precision) -> float:
+def _product_rate(setting: Setting, precision: MatmulPrecision) -> float:
     """FLOP/s of a large matrix product of random numbers."""
     size = TINY_PRODUCT_SIZE if setting.tiny else PRODUCT_SIZE
     left, right = (torch.randn(size, size, device=setting.device) for _ in range(2))
-    if precision == "bfloat16":
+    if precision == "medium":
         left, right = left.bfloat16(), right.bfloat16()
-    with products_in("tf32" if precision == "tf32" else "float32", setting.device):
+    with matmul_precision("high" if precision == "high" else "highest"):
         return 2 * size**3 / median_seconds(lambda: left @ right, setting.device)
 
 

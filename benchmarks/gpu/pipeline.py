@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from benchmarks.gpu.pack import Pack
 from benchmarks.gpu.sections import Point, Setting
+from benchmarks.gpu.smoke import DEMO
 from benchmarks.trainer.generate import bench_generate
 from benchmarks.trainer.index import index_once, route_alone
 from benchmarks.trainer.sizes import Sizes, write_text
@@ -41,7 +41,7 @@ class _World:
     @contextmanager
     def open(cls, setting: Setting, text_tokens: int) -> Iterator[_World]:
         keep_freed_memory()  # as the commands do
-        tokenizer = load_tokenizer(Pack.open(setting.pack).language_model)
+        tokenizer = load_tokenizer(str(DEMO / "language-model"))
         with tempfile.TemporaryDirectory() as name:
             text = write_text(Path(name) / "text.jsonl", tokenizer, text_tokens)
             yield cls(TINY if setting.tiny else GPT2, tokenizer, text, Path(name), setting.device, setting.tiny)

@@ -33,10 +33,6 @@ class Setting:
     tiny: bool
     """True for a rehearsal at sizes that a CPU computes in seconds."""
     out: Path
-    pack: Path | None
-    """Folder written by ``--pack``; None trains on the language model and text of the tests."""
-    resume_from: Path | None
-    """Folder with the output of an earlier run."""
     deadline: float = field(default=float("inf"))
     """Time at which the section ends, on the clock of ``time.time``."""
 
@@ -83,7 +79,7 @@ def run_sections(
     runner: Runner,
     say: Callable[[str], None],
 ) -> dict[str, Outcome]:
-    """Run the sections in order and keep ``gpu.json`` up to date. Complete ones of an earlier run are copied.
+    """Run the sections in order and keep ``gpu.json`` up to date.
 
     Args:
         sections: the sections, most valuable first.
@@ -94,11 +90,8 @@ def run_sections(
         say: prints a line.
     """
     setting.out.mkdir(parents=True, exist_ok=True)
-    outcomes = earlier(setting.resume_from)
+    outcomes: dict[str, Outcome] = {}
     for section in sections:
-        if section.name in outcomes and outcomes[section.name].is_complete and not _goes_on(outcomes[section.name]):
-            say(f"{section.name}: complete in an earlier run")
-            continue
         started = time.time()
         limited = Setting(**{**setting.__dict__, "deadline": started + section.share * (end - started)})
         outcome = outcomes[section.name] = Outcome()
@@ -113,18 +106,6 @@ def run_sections(
         say(f"{section.name}: {outcome.error or 'complete'} after {outcome.seconds:.1f} s")
         _write(setting.out, about, outcomes)
     return outcomes
-
-
-def earlier(folder: Path | None) -> dict[str, Outcome]:
-    """Outcomes in the ``gpu.json`` of an earlier run; empty if there is none."""
-    if folder is None or not (folder / REPORT_FILE).is_file():
-        return {}
-    report = json.loads((folder / REPORT_FILE).read_text("utf-8"))
-    return {name: Outcome(**outcome) for name, outcome in report["sections"].items()}
-
-
-def _goes_on(outcome: Outcome) -> bool:
-    return any(point.get("status") == "stopped" for point in outcome.points)
 
 
 def _write(out: Path, about: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:

@@ -33,6 +33,7 @@ class PaperShape:
             k=self.k,
             activation="silu" if self.encoder == "glu" else "gelu",
             encoder=self.encoder,
+            mixing="centred",
         )
 
 

@@ -60,7 +60,7 @@ class OptimizerConfig(Config):
     decay_ratio: Annotated[float, Field(ge=0, le=1)] = 0.3
     """Linear learning-rate decay to 0, as a fraction of all steps. Default: 0.3. The paper uses 0."""
     batch_tokens: Count = 2048
-    """Tokens per step. Default: 512 for runs of up to 4M tokens, else 2,048. Fine-tuning: 2,048."""
+    """Tokens per step. Default: 512 for runs of up to 4M tokens, else 2,048, or 4,096 on GPUs. Fine-tuning: 2,048."""
     buffer_tokens: Count = 65_536
     """Size of the shuffle buffer of activations, in tokens. Default: 65,536. Lower it if memory is short."""
     matmul_precision: MatmulPrecision = "auto"
@@ -72,12 +72,18 @@ class OptimizerConfig(Config):
 SHORT_RUN = 4_000_000
 """Tokens up to which a run has small steps and the full learning rate."""
 SHORT_RUN_BATCH = 512
+GPU_BATCH = 4096
+"""Default tokens per step of longer runs on GPUs, as in the paper. Smaller steps take longer to launch than to
+compute."""
 FULL_RATE, RATE_EXPONENT = 3e-3, 0.7
 """Default learning rate of a short run; of others it falls with this power of the number of tokens."""
 
 
 def default_learning_rate(tokens: int) -> float:
-    """Peak learning rate of a run of some tokens, with two digits. Runs 3e-3 and the paper's 1e-4 (480M) lie on it."""
+    """Peak learning rate of a run of some tokens, with two digits; the same for all sizes of step.
+
+    3e-3 for short runs and the paper's 1e-4 for 480M tokens, in steps of 4,096, lie on it.
+    """
     return float(f"{FULL_RATE * (SHORT_RUN / max(tokens, SHORT_RUN)) ** RATE_EXPONENT:.1e}")
 
 

@@ -27,7 +27,7 @@ WARM_UP_STEPS = 3
 
 
 class Recorder(Protocol):
-    """What records kernels."""
+    """Recorder of kernels."""
 
     def warm_up(self, work: Callable[[], LayerOutput]) -> LayerOutput:
         """Run the work as the recording will."""

@@ -116,7 +116,7 @@ class LayerTrainer:
         device = self.last_active_N.device
         self.metrics = _RunningSums.zeros(self.layer.config.num_experts, device)
         self.ddp_layer = self.layer if self.layer.shards else self.group.data_parallel(self.layer)
-        # What differs between steps, as tensors, because a recorded step reads it from memory.
+        # Values that differ between steps, as tensors, because a recorded step reads it from memory.
         self._tokens_after = torch.zeros((), dtype=torch.int64, device=device)
         self._centre_weight = torch.zeros((), device=device, dtype=next(self.layer.parameters()).dtype)
         self._compute: Step = self._step_on_device

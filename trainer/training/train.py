@@ -33,6 +33,7 @@ from mxd.trainer.training.training_run import (
     TrainingRun,
     TrainResult,
     check_resumable,
+    resolve_batch,
     resolve_precision,
 )
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -93,7 +94,10 @@ def train_layers(
     """
     _check_unique_names(configs)
     _check_configs(configs, language_model)
-    configs = [resolve_precision(with_dtype(config, language_model.dtype), data, language_model) for config in configs]
+    configs = [
+        resolve_batch(with_dtype(config, language_model.dtype), data, language_model.device) for config in configs
+    ]
+    configs = [resolve_precision(config, data, language_model) for config in configs]
     stream = StreamSpec.from_configs(configs)
     stream.plan.shard(group)
     # Build all layers before creating the first folder, so that errors leave nothing behind.

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
 from sqlalchemy import Engine
 from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.config.training import MatmulPrecision
+from mxd.trainer.config.training import GPU_BATCH, MatmulPrecision
 from mxd.trainer.data.activations import BatchPlan
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -54,6 +55,17 @@ class TrainResult:
     """Number of tokens of a step."""
     tokens_per_second: float
     """Throughput of the pass over the text, which runs trained together share."""
+
+
+def resolve_batch(config: TrainConfig, data: Path, device: torch.device) -> TrainConfig:
+    """Fill in the tokens per step, if they were not chosen: those of the run that is resumed, or ``GPU_BATCH``."""
+    if device.type == "cpu" or "batch_tokens" in config.optimizer.model_fields_set:
+        return config
+    batch_tokens = GPU_BATCH
+    if _has_started(runs_folder(data) / config.name, data):
+        batch_tokens = Run.load(runs_folder(data) / config.name, data).config.optimizer.batch_tokens
+    optimizer = config.optimizer.model_copy(update={"batch_tokens": batch_tokens})
+    return config.model_copy(update={"optimizer": optimizer})
 
 
 def with_precision(config: TrainConfig, precision: MatmulPrecision) -> TrainConfig:

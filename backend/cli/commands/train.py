@@ -133,6 +133,7 @@ class TrainCommand(ModelCommand):
         from mxd.trainer.training.loggers import log_to, no_log
         from mxd.trainer.training.planning.dtypes import dtype_of, resolve_dtypes, slow_dtype_warning
         from mxd.trainer.training.planning.plan import TrainSetup, check_fits_memory
+        from mxd.trainer.training.training_run import resolve_batch
         from mxd.trainer.utils.distributed import init_process_group
         from mxd.trainer.utils.memory import keep_freed_memory
 
@@ -143,6 +144,7 @@ class TrainCommand(ModelCommand):
         with init_process_group() as group, stop.listening(), progress_of(group, f"Training {title}") as progress:
             device = group.device(self.device)
             setting = TrainSetup.from_device_name(device, group.world_size, self._experts)
+            configs = [resolve_batch(config, settings.data, setting.device) for config in configs]
             configs = resolve_dtypes(configs, settings.data, setting.device)
             check_fits_memory(configs, setting)
             dtype = configs[0].language_model_dtype
@@ -216,11 +218,13 @@ class TrainCommand(ModelCommand):
         """
         from mxd.trainer.training.planning.dtypes import resolve_dtypes
         from mxd.trainer.training.planning.plan import TrainSetup, plan_training
+        from mxd.trainer.training.training_run import resolve_batch
         from mxd.trainer.utils.memory import keep_freed_memory
 
         keep_freed_memory()  # as in training, because it changes what is free
         processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
         setting = TrainSetup.from_device_name(self.device, processes, self._experts)
+        configs = [resolve_batch(config, data, setting.device) for config in configs]
         plan = plan_training(resolve_dtypes(configs, data, setting.device), setting)
         self.report(asdict(plan), format_plan(plan))
         if plan.refusal is not None:

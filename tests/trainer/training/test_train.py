@@ -25,7 +25,7 @@ from mxd.trainer.storage.run import Run, checkpoints
 from mxd.trainer.training import matmul_precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainResult, train_layer
-from mxd.trainer.training.training_run import DivergedError
+from mxd.trainer.training.training_run import DivergedError, resolve_batch
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.forking.forked import Forked
 from tests.helpers.language_models import saved_language_model
@@ -101,6 +101,34 @@ def test_the_precision_is_recorded_and_kept_on_another_machine(world: World, mon
         whole, parts = weights(world, f"whole-{precision}"), weights(world, precision)
         assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert not torch.equal(*(weights(world, name)["gate.weight"] for name in ("medium", "highest")))
+
+
+@pytest.mark.parametrize(
+    ("device", "tokens", "chosen", "expected"),
+    [
+        ("cpu", "20M", None, 2048),
+        ("cuda:1", "20M", None, 4096),
+        ("mps", "20M", None, 4096),
+        ("cuda", "4M", None, 512),
+        ("cuda", "20M", 2048, 2048),
+    ],
+)
+def test_tokens_per_step_suit_the_device(
+    world: World, device: str, tokens: str, chosen: int | None, expected: int
+) -> None:
+    optimizer = {} if chosen is None else {"batch_tokens": chosen}
+    values = world.config().model_dump(exclude_unset=True) | {"tokens": tokens, "optimizer": optimizer}
+    config = resolve_batch(TrainConfig.model_validate(values), world.data, torch.device(device))
+    assert config.optimizer.batch_tokens == expected
+    rate = TrainConfig.model_validate(values).optimizer.learning_rate
+    assert config.optimizer.learning_rate == rate == (3e-3 if tokens == "4M" else 9.7e-4)
+
+
+def test_a_run_keeps_its_tokens_per_step_on_another_device(world: World) -> None:
+    train(world, world.config("parts"), callbacks=Callbacks(is_cancelled=StopAfter(3)))
+    values = world.config("parts").model_dump(exclude_unset=True) | {"tokens": "20M", "optimizer": {}}
+    config = resolve_batch(TrainConfig.model_validate(values), world.data, torch.device("cuda"))
+    assert config.optimizer.batch_tokens == 64
 
 
 def train_or_resume() -> None:

@@ -129,7 +129,7 @@ class PlannedTraining:
 
     def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
         """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
-        tokens = min(batch, ops_on(self.setup.device).tokens_at_a_time(sizes.num_experts))
+        tokens: int = min(batch, ops_on(self.setup.device).tokens_at_a_time(sizes.num_experts))
         scores = 2 * tokens * sizes.num_experts  # the scores, and what selects the largest
         columns = max_active(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
