@@ -194,6 +194,19 @@ def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site
     expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
 
 
+def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["Failed to load resource", "net::ERR_FAILED"]
+    page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
+    page.route("**/api/**", lambda route: route.abort())
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
+    expect(page.get_by_role("alert").first).to_contain_text("The server does not respond")
+    expect(page.get_by_role("contentinfo")).to_contain_text("The server does not respond")
+    page.unroute_all()
+    expect(page.get_by_role("row").nth(3)).to_be_visible()
+    expect(page.get_by_role("contentinfo")).to_contain_text("Database")
+
+
 def test_the_prompt_is_kept_between_pages(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16&prompt=One+day")
     for name in ("Runs", "Prompt", "Circuits", "Explore", "Steer"):

@@ -15,8 +15,9 @@ const MINUTE = 60_000;
 export const healthQuery = queryOptions({
   queryKey: ["health"],
   queryFn: ({ signal }) => unwrap(client.GET("/api/health", { signal })),
-  // The first prompt loads the language model; the status line shall not call it missing for long.
-  refetchInterval: ({ state }) => (state.data?.language_models.length === 0 ? 3_000 : MINUTE / 2),
+  // The first prompt loads the language model, and a stopped server may return: the status line follows soon.
+  refetchInterval: ({ state }) =>
+    state.error !== null || state.data?.language_models.length === 0 ? 3_000 : MINUTE / 2,
 });
 
 export const runsQuery = queryOptions({

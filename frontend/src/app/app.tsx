@@ -1,13 +1,13 @@
 /** Providers and routes. */
 
-import { QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
+import { hashKey, type Query, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
 import { Suspense, useState } from "react";
 import { BrowserRouter, Route, Routes } from "react-router";
 
 import { accessQuery } from "@/api/access";
 import { ApiError } from "@/api/http/errors";
 import { retry, retryDelay } from "@/api/http/retry";
-import { runsQuery } from "@/api/queries";
+import { healthQuery, runsQuery } from "@/api/queries";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PageBoundary } from "@/components/layout/page-boundary";
@@ -28,12 +28,19 @@ export function newQueryClient(): QueryClient {
       queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false, networkMode: "always" },
       mutations: { networkMode: "always" },
     },
-    // Any 401 response reveals a revoked token.
+    // Any response reveals a revoked token (401), and any request without one that the server is gone.
     queryCache: new QueryCache({
-      onError: (error) => {
-        if (error instanceof ApiError && error.status === 401) {
-          void queries.invalidateQueries({ queryKey: accessQuery.queryKey });
-        }
+      onError: (error, { queryHash }) => {
+        if (!(error instanceof ApiError)) return;
+        const revealed = error.status === 401 ? accessQuery : error.status === 0 ? healthQuery : null;
+        if (revealed !== null && queryHash !== hashKey(revealed.queryKey))
+          void queries.invalidateQueries({ queryKey: revealed.queryKey });
+      },
+      onSuccess: (_, { queryHash }) => {
+        // The server is back: what failed without it is requested again.
+        if (queryHash !== hashKey(healthQuery.queryKey)) return;
+        const isUnanswered = ({ state }: Query) => state.error instanceof ApiError && state.error.status === 0;
+        void queries.refetchQueries({ type: "active", predicate: isUnanswered });
       },
     }),
   });
