@@ -275,8 +275,9 @@ class ReplacementModel:
             ids_ST = part.ids_ST.to(self.language_model.device)
             is_scored_ST = part.is_scored_ST.to(ids_ST.device)
             with self.language_model.replace(self.layers):
-                logits_STV = self.language_model.module(input_ids=ids_ST, use_cache=False).logits
-            yield logits_STV[is_scored_ST].float(), ids_ST.roll(-1, 1)[is_scored_ST]
+                residual_STW = self.language_model.residual(ids_ST)
+            logits_PV = self.language_model.unembed(residual_STW[is_scored_ST.to(residual_STW.device)])
+            yield logits_PV, ids_ST.roll(-1, 1)[is_scored_ST].to(logits_PV.device)
 
     def gradient(self, texts: EncodedTexts, loss: Loss, weight: float) -> tuple[float, list[Tensor]]:
         """Mean loss over the scored predictions, and the gradients of ``weight`` times it."""

@@ -62,7 +62,7 @@ def choose_dtype(device: torch.device) -> torch.dtype:
     elif device.type == "mps":
         has_bfloat16 = torch.backends.mps.is_macos_or_newer(14, 0)
     else:
-        has_bfloat16 = getattr(torch, device.type).is_bf16_supported()
+        has_bfloat16 = getattr(getattr(torch, device.type), "is_bf16_supported", bool)()
     return torch.bfloat16 if has_bfloat16 else torch.float32
 
 

@@ -85,6 +85,7 @@ class LanguageModel:
         """Cache of sparse layer -> texts -> predicted price of each expert at a gate activation of 1, [N]."""
 
     @classmethod
+    @torch.inference_mode(mode=False)  # weights created in inference mode can be in no backward pass
     def load(cls, source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> LanguageModel:
         """Load a language model from the Hub, a folder or a GGUF file. Remote code and pickled weights are rejected.
 
@@ -106,6 +107,7 @@ class LanguageModel:
         return cls(load_module(source, dtype).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
 
     @classmethod
+    @torch.inference_mode(mode=False)
     def dispatched(cls, source: str, device_map: DeviceMap, dtype: torch.dtype) -> LanguageModel:
         """Load a language model with each module on the device that ``device_map`` names; devices work in turn.
 

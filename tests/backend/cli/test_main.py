@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.backend.cli.main import SPINS, run, share_cores
+from mxd.backend.cli.main import SPINS, fall_back_to_cpu, run, share_cores
 from mxd.backend.cli.runner import guarded
 from tests.backend.cli.words import Capture, document
 
@@ -132,6 +132,15 @@ def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(
     monkeypatch.setattr(os, "environ", environment)
     share_cores()
     assert environment.get("GOMP_SPINCOUNT") == expected
+
+
+@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "0")])
+def test_operations_that_apple_gpus_lack_run_on_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
+) -> None:
+    monkeypatch.setattr(os, "environ", given)
+    fall_back_to_cpu()
+    assert given["PYTORCH_ENABLE_MPS_FALLBACK"] == expected
 
 
 @pytest.mark.parametrize(

@@ -238,3 +238,12 @@ def test_logits_that_differ_by_rounding_are_the_same(dtype: torch.dtype, step: f
     assert agrees(logits_RTV + noise_RTV, logits_RTV, dtype)
     assert not agrees(logits_RTV.flip(0), logits_RTV, dtype)
     assert not agrees(logits_RTV[:1], logits_RTV, dtype)
+
+
+def test_a_model_that_is_loaded_in_inference_mode_has_gradients(tmp_path: Path) -> None:
+    folder = str(saved_language_model(tmp_path))
+    with torch.inference_mode():
+        language_model = LanguageModel.load(folder, "cpu", torch.float32)
+    residual_RW = torch.ones(1, 16, requires_grad=True)
+    language_model.unembed(residual_RW)[0, 3].backward()
+    assert residual_RW.grad is not None
