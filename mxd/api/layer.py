@@ -29,6 +29,7 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.mxd import MxD as MxDCore
+from mxd.trainer.layers.ops import is_transformed
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
@@ -189,7 +190,8 @@ class Layer(nn.Module):
 
     def decode(self, x: Tensor, activations: Tensor) -> Tensor:
         """Output [..., O] for an MLP input [..., I] and gate activations [..., N], dense or sparse, edited or not."""
-        routing = _routing(activations.to_dense().reshape(-1, self.config.num_experts))
+        dense = activations.to_dense() if activations.is_sparse else activations
+        routing = _routing(dense.reshape(dense.shape[:-1].numel(), self.config.num_experts))
         output_TO = self.core.decode(self.core.dense_output(self._rows(x)), routing)
         return output_TO.to(x).reshape(*x.shape[:-1], self.config.output_width)
 
@@ -398,8 +400,10 @@ def as_layer(run: AnyRun) -> Layer:
 
 def _routing(activations_TN: Tensor) -> Routing:
     """The active experts of each token. All N if gradients are recorded, since those of inactive ones are not 0."""
-    largest = int((activations_TN != 0).sum(dim=1).max()) if activations_TN.numel() else 1
-    columns = activations_TN.shape[1] if activations_TN.requires_grad else max(largest, 1)
+    if activations_TN.requires_grad or is_transformed():
+        columns = activations_TN.shape[1]
+    else:
+        columns = max(int((activations_TN != 0).sum(dim=1).max()), 1) if activations_TN.numel() else 1
     indices_TK = activations_TN.detach().abs().topk(columns, dim=1).indices
     return Routing(activations_TN.gather(1, indices_TK), indices_TK)
 

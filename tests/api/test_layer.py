@@ -12,6 +12,7 @@ from torch import Tensor
 import mxd
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
+from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.api.conftest import User, user_model
 from tests.helpers.language_models import END
@@ -111,6 +112,29 @@ def test_empty_inputs_give_empty_outputs(user: User) -> None:
     assert user.run.encode(torch.zeros(2, 0, 16)).shape == (2, 0, 40)
     assert user.run.decode(torch.zeros(2, 0, 16), torch.zeros(2, 0, 40)).shape == (2, 0, 16)
     assert user.run(torch.zeros(16)).shape == (16,)
+
+
+def test_torch_func_transforms_layers(user: User) -> None:
+    """Jacobians and batches equal those of plain autograd, row by row."""
+    load_forward_derivatives()  # without torch's warning about its own code
+    layer, x = user.run, torch.randn(3, 16)
+    jacobians = torch.func.vmap(torch.func.jacrev(layer))(x)
+    forward = torch.func.vmap(torch.func.jacfwd(layer))(x)
+    for row, (backward_OI, forward_OI) in enumerate(zip(jacobians, forward, strict=True)):
+        exact = torch.autograd.functional.jacobian(layer, x[row])
+        torch.testing.assert_close(backward_OI, exact, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(forward_OI, exact, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(torch.func.vmap(layer)(x), layer(x))
+    torch.testing.assert_close(torch.func.vmap(layer.encode)(x), layer.encode(x))
+    torch.testing.assert_close(torch.func.vmap(layer.decode)(x, layer.encode(x)), layer(x), atol=1e-5, rtol=1e-4)
+    names = dict(layer.named_parameters())
+    layer.zero_grad()
+    gradients = torch.func.grad(lambda weights: torch.func.functional_call(layer, weights, (x,)).square().sum())(names)
+    layer(x).square().sum().backward()
+    for name, parameter in names.items():
+        if parameter.grad is not None:
+            torch.testing.assert_close(gradients[name], parameter.grad, atol=1e-4, rtol=1e-3)
+    layer.zero_grad()
 
 
 def test_changed_layers_are_saved_as_they_are(user: User, tmp_path: Path) -> None:

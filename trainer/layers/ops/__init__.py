@@ -22,7 +22,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active
 from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from mxd.trainer.errors import is_out_of_memory
 from mxd.trainer.layers.ops import torch_ops
@@ -159,8 +161,15 @@ class _Gate(torch.autograd.Function):
         return torch.where(coefficients_TK > 0, changes_TK, 0.0), None
 
 
+def is_transformed() -> bool:
+    """True inside transforms of ``torch.func``, such as ``jacrev`` and ``vmap``, which know plain operations only."""
+    return bool(_are_functorch_transforms_active())
+
+
 def mix(coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
     """Sum the rows of ``table_NO`` weighted by gate activation: ``sum_k a_tk table[i_tk]``, [T, O]."""
+    if is_transformed():
+        return (coefficients_TK.unsqueeze(-1) * table_NO[indices_TK]).sum(dim=-2)
     shared = vars(indices_TK).setdefault(_SHARED, _SharedPairs())
     mixed: Tensor = _Mix.apply(coefficients_TK, indices_TK, table_NO, shared)  # type: ignore[no-untyped-call]
     return mixed
@@ -171,6 +180,9 @@ def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tenso
 
     A gate activation of 0 means that fewer than K scores were positive; that expert is inactive.
     """
+    if is_transformed():
+        scores_TK, indices_TK = F.linear(x_TI, weight_NI, bias_N).topk(k)
+        return scores_TK.relu(), indices_TK
     shared = _SharedPairs()
     coefficients_TK, indices_TK = _Gate.apply(x_TI, weight_NI, bias_N, k, shared)  # type: ignore[no-untyped-call]
     vars(indices_TK)[_SHARED] = shared

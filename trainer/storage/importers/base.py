@@ -19,7 +19,7 @@ from torch import Tensor
 from mxd.trainer.config import Activation, Encoder, Method
 from mxd.trainer.errors import UserError
 
-NEUTRAL = (None, False, 0, "", "none", [], {})
+NEUTRAL: tuple[object, ...] = (None, False, 0, "", "none", [], {})
 """Values that turn a setting off."""
 SpecialToken = Literal["bos_token", "eos_token", "pad_token"]
 Reads = Literal["mlp-input", "folded-norm", "norm"]

@@ -165,7 +165,7 @@ def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
     tokens = Counter(int(brute.ids_SL[sequence, position]) for sequence, position, _ in active)
     assert row.top_tokens == sorted(map(list, tokens.items()), key=lambda pair: (-pair[1], pair[0]))[:12]
     assert row.entropy == pytest.approx(sum(-n / len(active) * log2(n / len(active)) for n in tokens.values()))
-    assert row.p99 == np.percentile(np.float32(values), 99, method="inverted_cdf")
+    assert row.p99 == np.percentile(np.array(values, np.float32), 99, method="inverted_cdf")
     assert sum(int(count) for *_, count in row.bins) == len(active)
     for low, above, count in row.bins:
         assert sum(low <= value < above for value in values) == count
