@@ -50,7 +50,7 @@ from mxd.trainer.utils.bootstrap import Bootstrap
 
 RUNS, MAIN = ("smollm2-l4", "smollm2-l10", "smollm2-l16", "smollm2-l22"), "smollm2-l22"
 NEGATIVE, LIMIT, TOKENS, NEW_TOKENS, SEED = "EEEEE", 40, 48, 24, 0
-STRENGTHS = (1.0, 2.0, 4.0, 8.0)
+STRENGTHS = (2.0, 4.0, 8.0)
 HELD_OUT_STRENGTH = 2.0
 MAX_LOSS_INCREASE = 1.1
 """Nats per token: a perplexity 3 times as large."""
@@ -158,7 +158,6 @@ def choose(
     alive = [each for each in (study.units[MAIN] > 0).nonzero()[:, 0].tolist() if each != detected]
     single("detection", detected)
     single("effect", int(per_root[MAIN].argmax()))
-    single("effect per unit", int(contrasts[MAIN].argmax()))
     single("random expert", int(random.choice(alive)))
     best = sorted(
         (
@@ -187,12 +186,8 @@ def choose(
             )
         )
     residuals = [torch.stack([study.features(text)[1] for text in texts]).mean(0) for texts in (own, other)]
-    directions = {
-        "difference of means": residuals[0] - residuals[1],
-        "random direction": torch.from_numpy(random.standard_normal(len(residuals[0]))).float(),
-    }
     reference = (MAIN, detected, float(study.units[MAIN][detected]))
-    methods += [Steering(name, (reference,), F.normalize(each_O, dim=0)) for name, each_O in directions.items()]
+    methods.append(Steering("difference of means", (reference,), F.normalize(residuals[0] - residuals[1], dim=0)))
     return methods, experts
 
 
@@ -284,7 +279,7 @@ def run_concept(study: Study, number: int, name: str, positive: list[int], negat
         gains.append((score_R[1:] - score_R[0]).tolist())
         increases.append((losses_R[1:] - losses_R[0]).tolist())
         examples.append(texts if place == 1 else [])
-    held_R = held_out(study, methods, positive[1:13:2]) - held_out(study, methods, negative[1:13:2])
+    held_R = held_out(study, methods, positive[1:9:2]) - held_out(study, methods, negative[1:9:2])
     return {
         "concept": name,
         "texts": len(positive),

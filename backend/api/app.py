@@ -38,6 +38,7 @@ from mxd.backend.api.routes import (
     evaluations,
     experts,
     figures,
+    find,
     health,
     lists,
     routing,
@@ -131,7 +132,7 @@ def build_api(
         },
     )
     of_runs = (runs, comparison, contrasts, evaluations, experts, notes, lists)
-    modules = (health, access, *of_runs, routing, live, circuits, steering, sessions, figures, bundles)
+    modules = (health, access, *of_runs, routing, live, circuits, steering, find, sessions, figures, bundles)
     for router in (*(module.router for module in modules), notes.of_run):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)

@@ -52,6 +52,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "expert": Entry("experts", "ExpertCommand", "show one expert with its top examples"),
         "route": Entry("route", "RouteCommand", "show which experts fire on each token of a text"),
         "steer": Entry("steer", "SteerCommand", "continue a prompt with and without edits to experts"),
+        "find": Entry("find", "FindCommand", "find the experts that make the model say something, and combine them"),
         "circuit": Entry(
             "circuit", "CircuitCommand", "trace which tokens and experts produce a prediction (attribution graph)"
         ),

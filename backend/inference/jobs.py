@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from mxd.trainer.config import DoseConfig, SteeringConfig
-from mxd.trainer.config.analysis import CircuitConfig, TargetConfig
+from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config.analysis import CircuitConfig, FindConfig, TargetConfig
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
     from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken, NodeKey
-    from mxd.trainer.analysis.results import ExpertEffect, ExpertMap, ExpertWrites
+    from mxd.trainer.analysis.results import (
+        EditEffect,
+        ExpertEffect,
+        ExpertMap,
+        ExpertWrites,
+        FoundExperts,
+        FoundGroup,
+    )
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
@@ -162,6 +169,37 @@ def explain_edge(context: JobContext, config: TargetConfig, source: NodeKey, tar
 
     edges = explain_edges(context.language_model, context.runs, config, [(source, target)], context.callbacks)
     return edges[0]
+
+
+def find(context: JobContext, config: FindConfig) -> FoundExperts:
+    """Experts that make wanted text more probable."""
+    from mxd.trainer.analysis.effect_search import find
+
+    _check_lengths(context, config)
+    return find(context.language_model, context.runs, config, callbacks=context.callbacks)
+
+
+def measure(context: JobContext, config: FindConfig, groups: Sequence[Sequence[Edit]]) -> tuple[EditEffect, ...]:
+    """Effects and prices of groups of edits."""
+    from mxd.trainer.analysis.effect_search import measure
+
+    _check_lengths(context, config)
+    return measure(context.language_model, context.runs, config, groups, callbacks=context.callbacks)
+
+
+def combine(context: JobContext, config: FindConfig) -> FoundGroup:
+    """Edits that together make wanted text as probable as requested."""
+    from mxd.trainer.analysis.effect_search import combine
+
+    _check_lengths(context, config)
+    return combine(context.language_model, context.runs, config, callbacks=context.callbacks)
+
+
+def _check_lengths(context: JobContext, config: FindConfig) -> None:
+    """Raise TooLongError if a prompt with the longest text after it is too long for this server."""
+    longest = max((*config.wanted, *config.unwanted), key=len)
+    for prompt in config.prompts:
+        context.check_length(prompt + longest)
 
 
 def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:

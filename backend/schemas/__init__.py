@@ -93,6 +93,13 @@ from mxd.backend.schemas.experts import (
     TokenCount,
 )
 from mxd.backend.schemas.figures import Figure, FigureName
+from mxd.backend.schemas.find import (
+    CombinationResponse,
+    EffectsOfEditsRequest,
+    EffectsOfEditsResponse,
+    FindRequest,
+    FindResponse,
+)
 from mxd.backend.schemas.health import Health, LoadedLanguageModel
 from mxd.backend.schemas.lists import (
     ChangeListRequest,
@@ -161,6 +168,7 @@ __all__ = [
     "CircuitTarget",
     "CoactivatingExpert",
     "CoactivatingExperts",
+    "CombinationResponse",
     "ComparedExpert",
     "ContrastDoneEvent",
     "ContrastEvent",
@@ -171,6 +179,8 @@ __all__ = [
     "ContrastText",
     "DoseEvent",
     "DoseRequest",
+    "EffectsOfEditsRequest",
+    "EffectsOfEditsResponse",
     "EffectsRequest",
     "EffectsResponse",
     "EntriesRequest",
@@ -195,6 +205,8 @@ __all__ = [
     "ExpertSort",
     "Figure",
     "FigureName",
+    "FindRequest",
+    "FindResponse",
     "Frontier",
     "FrontierLine",
     "FrontierPoint",

@@ -21,7 +21,9 @@ from mxd.api.edits import Edits, GrowingText, LayerFunction, edit_plan, like_wei
 from mxd.api.errors import speaks_python
 from mxd.api.loading import Examples, experts_table, find_run, read_expert
 from mxd.trainer.analysis.expert import Expert
+from mxd.trainer.analysis.results import FoundExperts
 from mxd.trainer.config import LayerConfig, SteeringMode
+from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
@@ -286,6 +288,43 @@ class Layer(nn.Module):
             UserError: as ``steer``, or another layer is attached there.
         """
         return attach(self, model, edits or {}, mode)
+
+    @speaks_python
+    def find(
+        self,
+        model: Any,
+        prompt: str | Sequence[str],
+        wanted: str | Sequence[str] = (),
+        *,
+        tokenizer: Any = None,
+        others: Sequence[AnyRun] = (),
+        **settings: Any,
+    ) -> FoundExperts:
+        """Find the experts that make wanted text more probable at the lowest price.
+
+        >>> found = layer.find(model, "One day", " red")
+        >>> with layer.steer(model, [found.experts[0].edit]):
+        ...     ids = model.generate(**batch, max_new_tokens=4)
+
+        Args:
+            model: the Hugging Face model of the layer.
+            prompt: text before the wanted one, or several.
+            wanted: continuation with its leading space, or several of which any counts.
+            tokenizer: tokenizer of the model. Default: the run's own copy.
+            others: runs of other layers that are searched too.
+            settings: other fields of ``FindConfig``, such as ``unwanted=(" blue",)`` or ``hits=20``.
+
+        Raises:
+            UserError: a text is empty or too long, or a run belongs to another model.
+        """
+        from mxd.api.training import language_model_of, unchanged
+        from mxd.trainer.analysis.effect_search import find
+
+        prompts, texts = ((each,) if isinstance(each, str) else tuple(each) for each in (prompt, wanted))
+        config = FindConfig.from_keywords({"prompts": prompts, "wanted": texts}, settings)
+        layers = [self, *map(as_layer, others)]
+        with language_model_of(self, model, tokenizer) as language_model, unchanged(*(each.core for each in layers)):
+            return find(language_model, [each.run for each in layers], config)
 
     # ------------------------------------------------------------ results of indexing
 

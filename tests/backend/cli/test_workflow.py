@@ -51,6 +51,29 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     assert run(["route", "small", "the fox", "--top", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 8
 
+    words = [
+        "find",
+        "small",
+        "--prompt",
+        "the fox",
+        "--unwanted",
+        "s",
+        "--hits",
+        "2",
+        "--probability",
+        "0.9954",
+        "--max-price",
+        "10",
+    ]
+    assert run([*words, "--json"]) == 0
+    found = document(capsys)
+    assert len(found["experts"]) == len(found["effects"]) == 2
+    assert found["combination"]["edits"]
+    assert run(words) == 0
+    *_, command = capsys.readouterr().out.splitlines()
+    edits = [f"small/{edit['expert']}:add" for edit in found["combination"]["edits"]]
+    assert command.startswith("Run: mxd steer small 'the fox'") and all(edit in command for edit in edits)
+
     words = ["steer", "small", "the fox", "--edit", "12:scale:3", "--edit", "30:ablate", "--max-tokens", "5"]
     assert run([*words, "--temperature", "0", "--json"]) == 0
     steered = document(capsys)
