@@ -240,10 +240,15 @@ def test_logits_that_differ_by_rounding_are_the_same(dtype: torch.dtype, step: f
     assert not agrees(logits_RTV[:1], logits_RTV, dtype)
 
 
-def test_a_model_that_is_loaded_in_inference_mode_has_gradients(tmp_path: Path) -> None:
+def test_a_model_that_is_loaded_in_inference_mode_has_gradients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = str(saved_language_model(tmp_path))
+    # Weights that move to an accelerator are new tensors, as are those that move to another dtype.
+    monkeypatch.setattr("mxd.trainer.language_model.model.choose_device", lambda _name: torch.float64)
     with torch.inference_mode():
-        language_model = LanguageModel.load(folder, "cpu", torch.float32)
-    residual_RW = torch.ones(1, 16, requires_grad=True)
-    language_model.unembed(residual_RW)[0, 3].backward()
-    assert residual_RW.grad is not None
+        language_model = LanguageModel.load(folder, "auto", torch.float32)
+    assert language_model.dtype == torch.float64
+    residual_BTW = language_model.residual(torch.tensor([[1, 2]])).requires_grad_()
+    (language_model.module.lm_head(residual_BTW))[0, 0, 3].backward()
+    assert residual_BTW.grad is not None
