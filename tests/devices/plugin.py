@@ -5,10 +5,8 @@ Run a walk alone with ``python -m pytest -n 0 -p tests.devices.plugin tests/devi
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +16,6 @@ from tests.devices import pretend_device
 pretend_device.install(devices=2)
 
 from mxd.backend.cli.main import run as run_command  # noqa: E402
-from mxd.trainer.language_model import loading  # noqa: E402
 from mxd.trainer.language_model.model import LanguageModel  # noqa: E402
 from tests.helpers.language_models import saved_language_model  # noqa: E402
 from tests.helpers.runs import small_world  # noqa: E402
@@ -31,22 +28,9 @@ SPLIT = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0
 """Device of each module of a language model that ``auto-map`` has split."""
 
 
-def replace_everywhere(original: Callable[..., Any], replacement: Callable[..., Any]) -> None:
-    """Replace a function in its module and in all that imported it by name."""
-    for module in list(sys.modules.values()):
-        for name in [name for name, value in vars(module).items() if value is original]:
-            setattr(module, name, replacement)
-
-
 def pytest_configure() -> None:
-    """Choose the dtype as on CUDA, and split a dispatched language model over both devices."""
-    replace_everywhere(
-        loading.choose_dtype, lambda device: torch.bfloat16 if device.type == pretend_device.NAME else torch.float32
-    )
-    choose_device, dispatched = loading.choose_device, LanguageModel.dispatched.__func__  # type: ignore[attr-defined]
-    replace_everywhere(
-        choose_device, lambda name: choose_device("sim" if name in ("auto", "auto-map", "cuda") else name)
-    )
+    """Split a language model that is dispatched over both devices."""
+    dispatched = LanguageModel.dispatched.__func__  # type: ignore[attr-defined]
 
     def split(cls: type[LanguageModel], source: str, _map: object, dtype: torch.dtype) -> LanguageModel:
         result: LanguageModel = dispatched(cls, source, SPLIT, dtype)
@@ -55,7 +39,7 @@ def pytest_configure() -> None:
     LanguageModel.dispatched = classmethod(split)  # type: ignore[assignment, method-assign]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Working directory with text, a Llama ``lm`` and a data folder."""
     made = tmp_path_factory.mktemp("walk")
@@ -65,6 +49,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("MXD_DATA", str(made / "data"))
         patch.chdir(made)
         yield made
+
+
+@pytest.fixture(scope="session")
+def runs(folder: Path) -> Path:
+    """The runs ``one``, ``two`` (of the layers 1 and 2, both indexed) and ``seeded``, and texts to compare."""
+    lines = (folder / "text.jsonl").read_text().splitlines()
+    (folder / "other.jsonl").write_text("\n".join(line.replace("fox", "cow") for line in reversed(lines)))
+    labelled = [line.replace("{", f'{{"label": "{"fox" in line}", ', 1) for line in lines[:60]]
+    (folder / "labelled.jsonl").write_text("\n".join(labelled))
+    for name, flags in {"one": "", "two": "--layer 2", "seeded": "--seed 1"}.items():
+        train(name, flags)
+    for name in ("one", "two"):
+        mxd(f"index {name} {TEXT} --tokens 1k")
+    mxd("ablate one --experts 1,2,3,4")
+    return folder
 
 
 def mxd(line: str, *more: str) -> None:

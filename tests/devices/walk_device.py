@@ -116,6 +116,19 @@ def test_forward_derivatives_are_those_of_the_cpu() -> None:
     torch.testing.assert_close(there.cpu(), derivative(x, tangent, weight))
 
 
+def test_autocast_rounds_the_inputs_of_products_alone() -> None:
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    left, right = x.to(SIM).requires_grad_(), y.to(SIM)
+    with torch.autocast("sim", torch.bfloat16):
+        product = left @ right
+        assert (left * 2).dtype == torch.float32
+    assert product.dtype == torch.bfloat16
+    torch.testing.assert_close(product.detach().cpu(), x.bfloat16() @ y.bfloat16())
+    product.float().sum().backward()
+    assert left.grad is not None
+    torch.testing.assert_close(left.grad.cpu(), y.bfloat16().sum(dim=1).float().expand(3, 4), rtol=0.02, atol=0.02)
+
+
 def test_a_backward_pass_crosses_devices() -> None:
     leaf = torch.ones(3, device="sim:1", requires_grad=True)
     (leaf.to(SIM) * on_sim(3)).sum().backward()

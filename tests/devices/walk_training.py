@@ -36,6 +36,8 @@ OPTIONS = {
     "float32": "--dtype float32",
     "on-the-second": "--device sim:1",
     "split": "--device auto-map",
+    "split-cached": "--device auto-map --cache split-activations",
+    "split-layers-{layer}": "--device auto-map --layer 0,2 --cache split-layers",
     "split-other-layer": "--device auto-map --layer 0",
     "sweep-{k}-{seed}": "--k 2,3 --seed 0,1",
     "layers-{layer}": "--layer 0,2",

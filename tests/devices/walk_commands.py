@@ -1,0 +1,63 @@
+"""Every command that computes, on the pretend device and with a language model that is split over two of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.devices.plugin import TEXT, mxd
+
+DEVICES = pytest.mark.parametrize("device", ["auto", "auto-map"])
+"""The runs ``one`` and ``two`` are of the layers 1 and 2, which ``auto-map`` puts on ``sim:1``."""
+COMMANDS = (
+    f"evaluate one {TEXT} --tokens 128 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2",
+    f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --k 2 --other-dataset other.jsonl",
+    f"evaluate one two {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --together --layer-by-layer",
+    f"recurrence one seeded {TEXT} --tokens 256 --min-tokens 2 --resamples 100",
+    "evaluate-steering one --experts 2 --strengths 3 --prompts old --samples 2 --max-tokens 3",
+    f"index seeded {TEXT} --tokens 256",
+    "ablate one --experts 1,2,3",
+    "contrast one --a text.jsonl --b other.jsonl --tokens 1k --shuffles 2",
+    "probe one --labels labelled.jsonl --candidates 5",
+    "probe one --labels labelled.jsonl --level token --candidates 5",
+    "route one fox",
+    "circuit one two --prompt fox --check --attention 2 --max-traced 4 --nodes 8",
+    "circuit one two --prompt fox --errors dropped --target 5 --position 1 --max-traced 4",
+    f"finetune one two {TEXT} --context-length 16 --tokens 128 --batch-tokens 64 --name {{run}}-tuned",
+    "export one --format json --out exported-json",
+    "export one --format neuronpedia --out exported-neuronpedia",
+    "export one --format vectors --expert 1,2 --out exported-vectors",
+    "export one --format gguf --expert 1 --out exported-gguf",
+)
+EDITS = {
+    "scale": "1:scale:3",
+    "add": "1:add:2",
+    "set": "1:set:4",
+    "ablate": "1:ablate",
+    "another layer": "two/3:add:4",
+    "positions": "1:add:2 --positions 1,2",
+    "replace": "1:add:2 --mode replace --scope generated",
+    "condition": "1:add:2@when:2>0",
+    "condition on another layer": "two/1:add:2@when:one/2<=median",
+    "prompt": "1:add:2@prompt",
+    "ramp": "1:add:2@ramp:3 --edit 2:ablate@first:2 --edit 3:set:1@fade:2 --edit 4:add:1@generated",
+    "until": "1:add:2@until:a",
+    "sampling": "1:add:2 --top-k 5 --top-p 0.5 --temperature 2 --samples 3 --repetition-penalty 1.5 --stop zz",
+    "greedy": "1:add:2 --temperature 0 --k 2",
+}
+
+
+@pytest.mark.usefixtures("runs")
+@DEVICES
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command(command: str, device: str) -> None:
+    own = "-tuned" if device == "auto" else "-split"  # names and seeds of its own, so that no result is reused
+    words = command.replace("exported", f"exported{own}").replace("-tuned", own)
+    seed = " --seed 1" if device == "auto-map" and "--seen-text" in command else ""
+    mxd(f"{words}{seed} --device {device}")
+
+
+@pytest.mark.usefixtures("runs")
+@DEVICES
+@pytest.mark.parametrize("edit", EDITS)
+def test_every_kind_of_steering(edit: str, device: str) -> None:
+    mxd(f"steer one fox --max-tokens 4 --device {device} --edit {EDITS[edit]}")
