@@ -39,9 +39,12 @@ class Recorder(Protocol):
 class CudaRecorder:
     """Records CUDA graphs."""
 
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
     def warm_up(self, work: Callable[[], LayerOutput]) -> LayerOutput:
         """Run the work on another stream than the default one, as a recording does."""
-        stream, current = torch.cuda.Stream(), torch.cuda.current_stream()
+        stream, current = torch.cuda.Stream(self._device), torch.cuda.current_stream(self._device)
         stream.wait_stream(current)
         with torch.cuda.stream(stream):
             output = work()
@@ -50,8 +53,12 @@ class CudaRecorder:
 
     def record(self, work: Callable[[], LayerOutput]) -> tuple[LayerOutput, Callable[[], None]]:
         """Record the work. Other threads, which compute activations, may allocate memory meanwhile."""
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self._device)
+        # The outer context restores the stream and the device if the inner one fails, which leaves its own.
+        with (
+            torch.cuda.stream(torch.cuda.current_stream(self._device)),
+            torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"),
+        ):
             output = work()
         return output, graph.replay
 

@@ -122,7 +122,7 @@ class LayerTrainer:
         self._compute: Step = self._step_on_device
         if self.launch == "graph":
             self._check_recordable(device)
-            self._compute = CapturedStep(self._step_on_device, CudaRecorder())
+            self._compute = CapturedStep(self._step_on_device, CudaRecorder(device))
 
     @classmethod
     def create(
