@@ -91,6 +91,9 @@ class Settings(BaseSettings):
     """Maximum rows of one generation batch. Each sample of a request takes four rows; further requests wait."""
     max_inference_requests: Positive = 128
     """Maximum number of queued or running routing and steering requests. Further ones are rejected."""
+    language_model_gb: Annotated[float, Field(gt=0)] | None = None
+    """Memory for language models, in GB. Before another one is loaded, those that no request needs are unloaded, least
+    recently used first, until it fits. Default: the free memory of the device."""
     runs_in_memory: Positive = 8
     """Maximum number of runs whose weights and tokenizers stay in memory. The least recently used one is evicted, also
     if the weights would take over a quarter of the device's memory."""

@@ -33,14 +33,15 @@ class ChatFormatter:
             BusyError: other chats take too long.
             UserError: the tokenizer has no template, or the template rejects these turns.
         """
-        tokenizer = await asyncio.to_thread(self._tokenizer, run)
+        tokenizer, start_token = await asyncio.to_thread(self._tokenizer, run)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turn.acquire()
         except TimeoutError as error:
             raise BusyError("Other chats are being formatted. Try again in a moment.", WAIT_SECONDS) from error
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, chat_text, tokenizer, turns)
+            arguments = tokenizer, turns, start_token
+            return await asyncio.get_running_loop().run_in_executor(self._thread, chat_text, *arguments)
         finally:
             self._turn.release()
 
@@ -48,5 +49,7 @@ class ChatFormatter:
         """End the thread when it is idle."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _tokenizer(self, run: str) -> PreTrainedTokenizerBase:
-        return self._library.run(run).tokenizer
+    def _tokenizer(self, name: str) -> tuple[PreTrainedTokenizerBase, str | None]:
+        """Return the tokenizer of a run and its start token."""
+        loaded = self._library.run(name)
+        return loaded.tokenizer, loaded.run.config.text.start_token

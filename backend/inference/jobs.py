@@ -86,7 +86,7 @@ class JobContext:
         """Raise TooLongError if ``text`` has more tokens than the server or the language model accepts."""
         from mxd.trainer.language_model.prompts import prompt_ids
 
-        tokens = len(prompt_ids(self.language_model, text))
+        tokens = len(prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token))
         if tokens > self.prompt_tokens:
             raise TooLongError(
                 f"The text is too long: {tokens:,} tokens with the start token. This server accepts "

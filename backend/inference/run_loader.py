@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -13,6 +14,7 @@ import psutil
 from mxd.backend.errors import RunNotFoundError, UnusableRunError
 from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.locks import KeyedLocks
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, runs_folder
@@ -65,6 +67,7 @@ class RunLoader:
         self.data = data
         self._capacity = capacity
         self._lock = Lock()
+        self._turns = KeyedLocks()
         self._loaded: OrderedDict[str, tuple[int, LoadedRun]] = OrderedDict()
 
     def run(self, name: str) -> LoadedRun:
@@ -74,13 +77,16 @@ class RunLoader:
             RunNotFoundError: the data folder has no folder of this run.
             UnusableRunError: the run is damaged.
         """
-        with self._lock:
+        with self._turns.of(name):  # loading one run delays no other
             fingerprint = self.fingerprint(name)
-            cached = self._loaded.pop(name, None)
+            with self._lock:
+                cached = self._loaded.get(name)
             loaded = cached[1] if cached and cached[0] == fingerprint else self._load(name)
-            self._loaded[name] = (fingerprint, loaded)
-            while len(self._loaded) > self._capacity or (len(self._loaded) > 1 and self._fills_memory()):
-                self._loaded.popitem(last=False)
+            with self._lock:
+                self._loaded[name] = (fingerprint, loaded)
+                self._loaded.move_to_end(name)
+                while len(self._loaded) > self._capacity or (len(self._loaded) > 1 and self._fills_memory()):
+                    self._loaded.popitem(last=False)
             return loaded
 
     def _fills_memory(self) -> bool:
@@ -116,7 +122,7 @@ class RunLoader:
         """A value that changes whenever the run's files do."""
         folder = runs_folder(self.data) / name
         paths = [folder, folder / RUN_FILE, folder / WEIGHTS_FILE]
-        return hash(tuple(path.stat().st_mtime_ns for path in paths if path.exists()))
+        return hash(tuple(map(_modified_ns, paths)))
 
     def _load(self, name: str) -> LoadedRun:
         try:
@@ -128,3 +134,10 @@ class RunLoader:
             ) from error
         except UserError as error:  # the server's files, not the request
             raise UnusableRunError(str(error)) from error
+
+
+def _modified_ns(path: Path) -> int | None:
+    """Time of the last change; None if there is no such file, which may be removed at any time."""
+    with suppress(OSError):
+        return path.stat().st_mtime_ns
+    return None

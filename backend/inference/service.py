@@ -156,11 +156,34 @@ class InferenceService:
         return runs
 
     def _worker(self, run: Run) -> ModelWorker:
-        source = run.language_model_source
+        source, settings = run.language_model_source, self._settings
         with self._lock:
-            return self._workers.setdefault(
-                source, ModelWorker(source, self._settings.device, self._settings.batch_rows, self._settings.dtype)
-            )
+            worker = self._workers.get(source)
+            if worker is None:
+                worker = ModelWorker(source, settings.device, settings.batch_rows, settings.dtype, self._make_room)
+                self._workers[source] = worker
+            return worker
+
+    def _make_room(self, loading: ModelWorker) -> None:
+        """Unload language models that no request needs, least recently used first, until another one fits."""
+        from mxd.trainer.language_model.loading import choose_device
+        from mxd.trainer.language_model.model import needed_bytes
+        from mxd.trainer.training.planning.device_benchmark import free_bytes
+
+        settings = self._settings
+        idle = [worker for worker in self._workers.copy().values() if worker is not loading and worker.is_idle]
+        if not idle:
+            return
+        needed = needed_bytes(loading.source, settings.device, settings.dtype)
+        for worker in sorted(idle, key=lambda worker: worker.last_used):
+            if settings.language_model_gb is None:
+                room = free_bytes(choose_device(settings.device))
+            else:
+                loaded = [each.language_model for each in self._workers.copy().values()]
+                room = int(settings.language_model_gb * 1e9) - sum(model.num_bytes for model in loaded if model)
+            if needed <= room:
+                return
+            worker.unload()
 
     @contextmanager
     def _admission(self) -> Iterator[Callable[[], None]]:

@@ -8,6 +8,7 @@ The thread imports PyTorch and transformers itself, so that the server answers b
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections import deque
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from mxd.backend.errors import OutOfMemoryError, UnusableRunError
+from mxd.backend.errors import BusyError, OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
 from mxd.backend.schemas import ProgressEvent
@@ -95,8 +96,28 @@ class GenerationRequest:
 class ModelWorker:
     """A language model with the only thread that uses it. The model is loaded when it is first needed."""
 
-    def __init__(self, source: str, device: str, max_rows: int, dtype: DtypeChoice = "auto") -> None:
+    def __init__(
+        self,
+        source: str,
+        device: str,
+        max_rows: int,
+        dtype: DtypeChoice = "auto",
+        make_room: Callable[[ModelWorker], None] = lambda _worker: None,
+    ) -> None:
+        """Create a worker without its language model.
+
+        Args:
+            source: Hub name, folder or GGUF file of the language model.
+            device: device of the language model.
+            max_rows: most rows of the batch.
+            dtype: data type of the language model.
+            make_room: called before the language model is loaded, on the worker thread.
+        """
         self.source = source
+        self.last_used = 0.0
+        """Time of the last request, on the monotonic clock."""
+        self._make_room = make_room
+        self._is_closed = False
         self.language_model: LanguageModel | None = None
         self._device, self._dtype = device, dtype
         self._max_rows = max_rows
@@ -136,8 +157,9 @@ class ModelWorker:
     def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:
         """Run a short job between two steps of the batch."""
         with self._lock:
+            self._check_open()
             self._calls += 1
-        future = self._thread.submit(self._call, job)
+            future = self._thread.submit(self._call, job)
         future.add_done_callback(self._forget_call)
         return future
 
@@ -148,17 +170,49 @@ class ModelWorker:
     def generate(self, request: GenerationRequest) -> None:
         """Queue a generation; it joins the batch once its rows fit."""
         with self._lock:
+            self._check_open()
             self._waiting.append(request)
-            idle, self._scheduled = not self._scheduled, True
-        if idle:
-            self._schedule_turn()
+            turn = None if self._scheduled else self._thread.submit(self._turn)
+            self._scheduled = True
+        if turn is not None:  # without the lock, because an ended turn calls back at once
+            turn.add_done_callback(self._after_turn)
 
     def close(self) -> None:
-        """Cancel all requests and end the thread without waiting for it."""
+        """Cancel all requests, tell their clients, and end the thread without waiting for it."""
         with self._lock:
-            for request in (*self._waiting, *self._running):
-                request.cancelled.set()
+            self._is_closed = True
+            ended = [*self._waiting, *self._running]
+            self._waiting.clear()
+        # Without the lock, which the callbacks of cancelled calls need.
         self._thread.shutdown(wait=False, cancel_futures=True)
+        for request in ended:
+            request.cancelled.set()
+            request.deliver(_stopping())
+
+    @property
+    def is_idle(self) -> bool:
+        """True if the language model is in memory and no request needs it."""
+        return self.language_model is not None and not self.num_requests and not self._is_closed
+
+    def unload(self) -> None:
+        """Free the memory of the language model, unless a request needs it by then. Waits for the worker's thread."""
+        with self._lock:
+            freed = None if self._is_closed else self._thread.submit(self._unload)
+        if freed is not None:
+            freed.result()
+
+    def _unload(self) -> None:
+        with self._lock:
+            if self.num_requests:
+                return
+            self.language_model, self._batch = None, None
+        gc.collect()  # a language model and its parts refer to each other
+        _free_memory()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise _stopping()
+        self.last_used = time.monotonic()
 
     def _call(self, job: Callable[[LanguageModel], Result]) -> Result:
         try:
@@ -177,13 +231,11 @@ class ModelWorker:
             from mxd.trainer.language_model.model import LanguageModel
 
             try:
+                self._make_room(self)
                 self.language_model = LanguageModel.load(self.source, self._device, self._dtype)
             except UserError as error:  # the server's files, not the request
                 raise UnusableRunError(str(error)) from error
         return self.language_model
-
-    def _schedule_turn(self) -> None:
-        self._thread.submit(self._turn).add_done_callback(self._after_turn)
 
     def _turn(self) -> None:
         """Take one step with all running generations."""
@@ -208,9 +260,10 @@ class ModelWorker:
                 self._fail(request, error)
             self._joining = None
         with self._lock:
-            self._scheduled = again = bool(self._waiting or self._running)
-        if again:
-            self._schedule_turn()
+            self._scheduled = bool(self._waiting or self._running) and not self._is_closed
+            following = self._thread.submit(self._turn) if self._scheduled else None
+        if following is not None:
+            following.add_done_callback(self._after_turn)
 
     def _return_memory(self) -> None:
         """Return the memory of a large batch to the system. Small batches use the same memory again."""
@@ -320,6 +373,10 @@ def _timed(average: MovingAverage) -> Iterator[None]:
     started = time.perf_counter()
     yield
     average.add(time.perf_counter() - started)
+
+
+def _stopping() -> BusyError:
+    return BusyError("The server is stopping. Send the request again when it has started.")
 
 
 def _free_memory() -> None:

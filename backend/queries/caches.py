@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 
 from sqlalchemy.orm import Session
 
+from mxd.backend.locks import KeyedLocks
 from mxd.trainer.storage.database.tables import IndexRecord
 
 MAX_RUNS = 8
@@ -26,16 +27,20 @@ class _StampedCache(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = Lock()
+        self._turns = KeyedLocks()
         self._entries: OrderedDict[Hashable, tuple[Hashable, T]] = OrderedDict()
 
     def get(self, key: Hashable, stamp: Hashable, build: Callable[[], T]) -> T:
         """Return the value of ``key``, built if it is missing or its stamp has changed."""
-        with self._lock:
-            entry = self._entries.pop(key, None)
+        with self._turns.of(key):  # a slow build of one entry delays no other
+            with self._lock:
+                entry = self._entries.get(key)
             value = entry[1] if entry is not None and entry[0] == stamp else build()
-            self._entries[key] = (stamp, value)
-            while len(self._entries) > MAX_RUNS:
-                self._entries.popitem(last=False)
+            with self._lock:
+                self._entries[key] = (stamp, value)
+                self._entries.move_to_end(key)
+                while len(self._entries) > MAX_RUNS:
+                    self._entries.popitem(last=False)
             return value
 
 

@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import annotations as tags
 from mxd.backend.database.engine import DatabaseVersion, reading
+from mxd.backend.locks import KeyedLocks
 from mxd.backend.queries.automatic_labels import ShownLabels, load_shown_labels, shown_labels_stamp
 from mxd.backend.queries.caches import MAX_RUNS, IndexCache
 from mxd.backend.queries.expert_table import Columns, columns_stamp, load_columns
@@ -93,6 +94,7 @@ class RunCache:
         self._database = database
         self._version = DatabaseVersion(database)
         self._lock = Lock()
+        self._turns = KeyedLocks()
         self._held: OrderedDict[str, tuple[Hashable, BrowsedRun]] = OrderedDict()
         self._loading: set[str] = set()
         self.search_indexes = IndexCache(build_search_index)
@@ -128,7 +130,7 @@ class RunCache:
         entry = self._held.get(name)
         if entry and entry[0] == version:
             return entry[1]
-        with self._lock:
+        with self._turns.of(name):  # loading one run delays no other
             # Read the version first: a write during loading then makes another version.
             version = self._version.now()
             entry = self._held.get(name)
@@ -136,9 +138,10 @@ class RunCache:
                 return entry[1]
             with reading(self._database) as session:
                 browsed = self._read(session, name)
-            self._held[name] = (version, browsed)
-            while len(self._held) > MAX_RUNS:
-                self._held.popitem(last=False)
+            with self._lock:
+                self._held[name] = (version, browsed)
+                while len(self._held) > MAX_RUNS:
+                    self._held.popitem(last=False)
             return browsed
 
     def read(self, name: str, make: Callable[[Session, BrowsedRun], T]) -> T:

@@ -31,11 +31,12 @@ def has_chat_template(tokenizer: PreTrainedTokenizerBase) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
-def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
+def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn], start_token: str | None = None) -> str:
     """Format chat turns as one text that the assistant continues.
 
-    If the last turn is the assistant's, the text ends inside that turn. A start token that the template writes is
-    removed, because every text gets one before it is routed or continued.
+    If the last turn is the assistant's, the text ends inside that turn. If the template writes ``start_token`` first,
+    it is removed, because every text gets one before it is routed or continued. By default, it is that of
+    ``start_token_id``.
 
     Raises:
         UserError: the tokenizer has no chat template, there are no turns, or the template rejects them.
@@ -61,5 +62,5 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn]) -> str:
     except ValueError as error:
         raise UserError(f"The tokenizer's chat template cannot be used ({first_line(error)}).") from error
     # Not always the beginning-of-text token, which can be a chat marker that has to stay.
-    start = tokenizer.convert_ids_to_tokens(start_token_id(tokenizer))
+    start = tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, start_token))
     return text.removeprefix(start) if isinstance(start, str) else text

@@ -33,6 +33,7 @@ from mxd.trainer.language_model.loading import (
     head_in_float32,
     load_dispatched,
     load_module,
+    load_outline,
 )
 from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, MlpFunction, agrees, replace_forward, replace_mlp
 from mxd.trainer.language_model.prefix_sharing import shared_prefix
@@ -99,9 +100,7 @@ class LanguageModel:
             UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
         """
         chosen = choose_device(device)
-        if isinstance(dtype, str):
-            named: torch.dtype = choose_dtype(chosen) if dtype == "auto" else getattr(torch, dtype)
-            dtype = named
+        dtype = _dtype(dtype, chosen)
         if device == AUTO_MAP:
             return cls.dispatched(source, "auto", dtype)
         return cls(load_module(source, dtype).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
@@ -115,6 +114,11 @@ class LanguageModel:
             UserError: as ``load``.
         """
         return cls(load_dispatched(source, dtype, device_map), load_tokenizer(source), source)
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the weights."""
+        return sum(weight.nbytes for weight in self.module.parameters())
 
     @property
     def config(self) -> Any:
@@ -406,6 +410,23 @@ class LanguageModel:
     def down_projection(self, layer: int) -> nn.Module:
         """Linear module of a layer's MLP that maps its neurons to its output."""
         return self.architecture.matrices(layer)[1]
+
+
+def _dtype(dtype: torch.dtype | DtypeChoice, device: torch.device) -> torch.dtype:
+    if not isinstance(dtype, str):
+        return dtype
+    named: torch.dtype = choose_dtype(device) if dtype == "auto" else getattr(torch, dtype)
+    return named
+
+
+def needed_bytes(source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> int:
+    """Size of the weights of a language model that ``LanguageModel.load`` would load; from its config alone.
+
+    Raises:
+        UserError: the config cannot be read.
+    """
+    size = _dtype(dtype, choose_device(device)).itemsize
+    return sum(size * weight.numel() for weight in load_outline(source).parameters())
 
 
 def cache_argument(module: nn.Module) -> str:

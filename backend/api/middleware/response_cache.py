@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import OrderedDict
 from collections.abc import Hashable
@@ -30,7 +31,7 @@ class _Kept:
 
 
 class ResponseCacheMiddleware:
-    """Answers repeated requests from memory, without routing, threads, SQL or compression.
+    """Answers repeated requests from memory, without routing, SQL or compression.
 
     The key contains the version of the database and the fingerprint of the run's files. Where the version is not at
     hand, as in PostgreSQL, nothing is kept.
@@ -44,10 +45,16 @@ class ResponseCacheMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the kept response, or let the application make one."""
-        key = self._key(scope) if scope["type"] == "http" and scope["method"] == "GET" else None
+        key = None
+        if scope["type"] == "http" and scope["method"] == "GET" and (address := CACHED.match(scope["path"])):
+            # In a thread: it asks the database for its version and the file system for times of change.
+            key = await asyncio.to_thread(self._key, scope, address[1])
         if key is None:
             await self.app(scope, receive, send)
             return
+        if key[0] != self._state:
+            self._kept.clear()
+            self._state, self._bytes = key[0], 0
         response = self._kept.get(key)
         if response is None:
             await self._recorded(key, scope, receive, send)
@@ -57,17 +64,13 @@ class ResponseCacheMiddleware:
         await send({**response.start, "headers": list(response.start["headers"])})
         await send({"type": "http.response.body", "body": response.body})
 
-    def _key(self, scope: Scope) -> Hashable | None:
-        address = CACHED.match(scope["path"])
+    def _key(self, scope: Scope, run: str) -> tuple[Hashable, ...] | None:
         services: Services = scope["app"].state.services
-        if address is None or not services.run_cache.is_quick or not services.run_cache.is_cached(address[1]):
+        if not services.run_cache.is_quick or not services.run_cache.is_cached(run):
             return None
         version = services.run_cache.version()
-        if version != self._state:
-            self._kept.clear()
-            self._state, self._bytes = version, 0
         compressed = any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])
-        return (version, services.library.fingerprint(address[1]), scope["path"], scope["query_string"], compressed)
+        return (version, services.library.fingerprint(run), scope["path"], scope["query_string"], compressed)
 
     async def _recorded(self, key: Hashable, scope: Scope, receive: Receive, send: Send) -> None:
         start: Message = {}

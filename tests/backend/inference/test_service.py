@@ -20,6 +20,7 @@ from pydantic import TypeAdapter
 from mxd.backend.api.app import create_app
 from mxd.backend.errors import BusyError
 from mxd.backend.inference import jobs
+from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.responses import to_json_bytes
 from mxd.backend.schemas import SteeringEvent
@@ -30,7 +31,7 @@ from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.kv_cache import GrowableLayer
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, needed_bytes
 from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
@@ -77,6 +78,38 @@ def test_a_language_model_is_loaded_once(fitted: World, monkeypatch: pytest.Monk
         for thread in threads:
             thread.join()
     assert len(loads) == 1
+
+
+def test_least_recently_used_language_models_are_unloaded(fitted: World, tmp_path: Path) -> None:
+    """With memory for two of three: a request for the third unloads the one that was used least recently."""
+    data, names = tmp_path / "data", ("small", "second", "third")
+    shutil.copytree(fitted.data / "runs", data / "runs")
+    source = Path(Run.load("small", data).config.language_model)
+    for name in names[1:]:
+        shutil.copytree(data / "runs" / "small", data / "runs" / name)
+        shutil.copytree(source, tmp_path / f"lm-{name}")
+        settings = data / "runs" / name / "run.json"
+        values = json.loads(settings.read_text()) | {"name": name, "language_model": str(tmp_path / f"lm-{name}")}
+        settings.write_text(json.dumps(values))
+    size = needed_bytes(str(source), "cpu")
+    assert size == LanguageModel.load(str(source), "cpu").num_bytes
+    limits = Settings(data=data, device="cpu", language_model_gb=2.5 * size / 1e9)
+    service = InferenceService(limits, RunLoader(data, 8))
+
+    async def use(name: str) -> list[str]:
+        await service.submit([name], jobs.route, PROMPT)
+        return [Path(model.source).name for model in service.language_models()]
+
+    async def walk() -> list[list[str]]:
+        return [await use(name) for name in ("small", "second", "small", "third", "small", "second")]
+
+    try:
+        seen = asyncio.run(walk())
+    finally:
+        service.close()
+    first, second, third = source.name, "lm-second", "lm-third"
+    expected = [{first}, {first, second}, {first, second}, {first, third}, {first, third}, {first, second}]
+    assert list(map(set, seen)) == expected
 
 
 def test_each_token_of_both_variants_is_sent_once(live_client: TestClient, fitted: World) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from itertools import count
 from threading import Event
 
 import pytest
 
+from mxd.backend.errors import BusyError
 from mxd.backend.inference import worker
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
@@ -112,3 +114,53 @@ def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
     (progress,) = only
     assert isinstance(progress, DoseProgressEvent)
     assert [each.strength for each in progress.texts] == [0.0]
+
+
+def test_closing_ends_the_requests_that_wait_and_run(run: Run) -> None:
+    model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS)
+    model_worker.call(lambda language_model: None).result(TIMEOUT_SECONDS)
+    hold, held, deliveries = Event(), Event(), [[], []]  # type: tuple[Event, Event, list[list[Delivery]]]
+
+    def wait(_language_model: LanguageModel) -> None:
+        held.set()
+        hold.wait(TIMEOUT_SECONDS)
+
+    calls = [model_worker.call(wait), model_worker.call(lambda _: None)]
+    for received in deliveries:
+        request = steering_request(run, lambda: None)
+        request.deliver = received.append
+        model_worker.generate(request)
+    assert held.wait(TIMEOUT_SECONDS)
+    model_worker.close()
+    hold.set()
+    calls[0].result(TIMEOUT_SECONDS)
+    assert calls[1].cancelled()
+    for (answer,) in deliveries:
+        assert isinstance(answer, BusyError) and "stopping" in str(answer)
+    with pytest.raises(BusyError, match="stopping"):
+        model_worker.call(lambda _: None)
+    with pytest.raises(BusyError, match="stopping"):
+        model_worker.generate(steering_request(run, lambda: None))
+
+
+def test_an_unloaded_language_model_is_loaded_again(run: Run) -> None:
+    loads: list[str] = []
+    model_worker = ModelWorker(
+        run.language_model_source, "cpu", MAX_ROWS, make_room=lambda each: loads.append(each.source)
+    )
+    try:
+        generate_together(run, model_worker, 1)
+        assert model_worker.is_idle
+        gone = weakref.ref(model_worker.language_model)
+        model_worker.unload()
+        assert not model_worker.is_idle and model_worker.language_model is None
+        assert gone() is None
+        generate_together(run, model_worker, 1)
+        assert loads == [run.language_model_source] * 2
+        hold = Event()
+        busy = model_worker.call(lambda _: hold.wait(TIMEOUT_SECONDS))
+        assert not model_worker.is_idle
+        hold.set()
+        assert busy.result(TIMEOUT_SECONDS)
+    finally:
+        model_worker.close()

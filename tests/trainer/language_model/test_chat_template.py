@@ -38,6 +38,12 @@ def test_a_beginning_of_text_token_that_is_a_chat_marker_stays(tokenizer: PreTra
     assert chat_text(tokenizer, (USER,)) == "<start><user>hello</><assistant>"
 
 
+def test_only_the_start_token_of_the_run_is_removed(tokenizer: PreTrainedTokenizerBase) -> None:
+    assert chat_text(tokenizer, (USER,), "a") == "<|endoftext|><user>hello</><assistant>"
+    tokenizer.add_special_tokens({"bos_token": "<start>"})
+    assert chat_text(tokenizer, (USER,), "<start>") == "<user>hello</><assistant>"
+
+
 def test_an_assistant_turn_is_continued(tokenizer: PreTrainedTokenizerBase) -> None:
     text = chat_text(tokenizer, (USER, Turn(role="assistant", text="Well,")))
     assert text == "<user>hello</><assistant>Well,"

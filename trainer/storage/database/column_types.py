@@ -123,7 +123,8 @@ def pack_active(active_P: NDArray[np.void], low_E: NDArray[np.int64], high_E: ND
 @_reports_damage
 def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
     """Decode a ``PackedActive`` value to (position, coefficient, rank)."""
-    (count,) = unpack(packed[:1]) if packed[0] < 128 else unpack(packed[:2])
+    length = next((place for place, byte in enumerate(packed) if byte < 128), -1) + 1
+    (count,) = unpack(packed[:length])
     split = len(packed) - 4 * count
     numbers = unpack(packed[:split])
     coefficients = struct.unpack_from(f"<{count}f", packed, split)

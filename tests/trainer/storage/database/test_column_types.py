@@ -94,3 +94,12 @@ def test_lists_are_decoded_in_one_call(lists: list[list[int]]) -> None:
     ends = np.cumsum([0, *map(len, packed)], dtype=np.int64)
     assert unpack_all(b"".join(packed)).tolist() == [number for numbers in lists for number in numbers]
     assert count_packed(b"".join(packed), ends).tolist() == np.cumsum([0, *map(len, lists)]).tolist()
+
+
+@pytest.mark.parametrize("count", [0, 1, 127, 128, 16_383, 16_384, 65_536])
+def test_an_expert_may_be_active_on_every_token_of_a_sequence(count: int) -> None:
+    active_P = np.zeros(count, ACTIVE)
+    active_P["position"] = np.arange(count)
+    active_P["coefficient"] = 0.5
+    (packed,) = pack_active(active_P, np.array([0]), np.array([count]))
+    assert unpack_active(packed) == [(position, 0.5, 0) for position in range(count)]
