@@ -45,8 +45,7 @@ from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.language_model.residuals import residual_at
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.auroc import auroc_interval, aurocs
-from mxd.trainer.utils.bootstrap import Bootstrap
+from mxd.trainer.utils.bootstrap import Bootstrap, auroc_interval, aurocs
 
 RUNS, MAIN = ("smollm2-l4", "smollm2-l10", "smollm2-l16", "smollm2-l22"), "smollm2-l22"
 NEGATIVE, LIMIT, TOKENS, NEW_TOKENS, SEED = "EEEEE", 40, 48, 24, 0

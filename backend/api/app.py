@@ -23,8 +23,7 @@ import mxd.trainer.experimental  # registers its methods and settings  # noqa: F
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.docs_page import docs_page
 from mxd.backend.api.middleware.authentication import Authenticator, AuthMiddleware
-from mxd.backend.api.middleware.body_limit import BodyLimitMiddleware
-from mxd.backend.api.middleware.load_shedding import LoadSheddingMiddleware
+from mxd.backend.api.middleware.limits import BodyLimitMiddleware, LoadSheddingMiddleware
 from mxd.backend.api.middleware.metrics import Metrics, MetricsMiddleware
 from mxd.backend.api.middleware.response_cache import ResponseCacheMiddleware
 from mxd.backend.api.middleware.security_headers import SECURITY_HEADERS, SecurityHeadersMiddleware

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.sql import among
 from mxd.backend.schemas import AutomaticLabel
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, RunRecord
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 
 FEATURES = "features"
 FIELDS = ("label", "labeller", "balanced_accuracy", "precision", "recall", "test_examples")

@@ -22,7 +22,7 @@ from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import with_names
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 
 MIN_TOKENS = 2
 """Fewest shared tokens of coactivating experts."""

@@ -1,21 +1,31 @@
-"""Stored examples of an expert, decoded to texts."""
+"""Examples of an expert: the top ones by activation, and random ones.
+
+Stored examples of an expert, decoded to texts.
+
+Random sample over all active tokens of an expert, from the random examples of its activation bins.
+
+An index stores a few random examples per bin, and bins hold very different shares of the active tokens. The sample
+therefore draws a bin by its number of remaining tokens, then one of its examples, which equals drawing tokens without
+replacement. It ends when the drawn bin has no example left, because another bin would bias the sample.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import random
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import ColumnElement, tuple_
+from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.stored_examples import WITH_TOKENS, StoredExample
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
 from mxd.backend.queries.expert_table import PackedLists
-from mxd.backend.schemas import Example
+from mxd.backend.schemas import Example, RandomExamples
 from mxd.trainer.storage.database.column_types import unpack_active
-from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, RunRecord
 
 
 class ExampleQuery(BaseModel):
@@ -83,3 +93,72 @@ def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:
 def active_in(packed: bytes) -> tuple[tuple[int, float, int], ...]:
     """Return (position, activation, rank) by position, with the seven digits of a float32."""
     return tuple([(position, float(f"{strength:.7g}"), rank) for position, strength, rank in unpack_active(packed)])
+
+
+class RandomExampleQuery(BaseModel):
+    """Seed and size of a random sample."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Seed of the sample."""
+    limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+
+class Place(NamedTuple):
+    """Key of a stored example."""
+
+    bin: int
+    rank: int
+
+
+class Draw(NamedTuple):
+    """Sampled examples in order, and the bin that ran out of examples, if any."""
+
+    places: tuple[Place, ...]
+    exhausted_bin: int | None
+
+
+def draw_examples(
+    tokens: Mapping[int, int], stored: Mapping[int, Sequence[int]], limit: int, chance: random.Random
+) -> Draw:
+    """Draw examples one after another; all remaining active tokens are equally likely.
+
+    Args:
+        tokens: active tokens per bin.
+        stored: ranks of the stored examples per bin, a random sample of the bin.
+        limit: maximum number of examples.
+        chance: random number generator.
+    """
+    left = dict(tokens)
+    available = {number: chance.sample(list(ranks), len(ranks)) for number, ranks in sorted(stored.items())}
+    places: list[Place] = []
+    while len(places) < limit and any(left.values()):
+        number = chance.choices(list(left), weights=list(left.values()))[0]
+        if not available.get(number):
+            return Draw(tuple(places), exhausted_bin=number)
+        places.append(Place(number, available[number].pop()))
+        left[number] -= 1
+    return Draw(tuple(places), exhausted_bin=None)
+
+
+def random_examples(
+    session: Session, run: RunRecord, record: ExpertRecord, query: RandomExampleQuery, vocabulary: Vocabulary
+) -> RandomExamples:
+    """Return a random sample of an expert's examples."""
+    mine = (ExampleRecord.run_id == run.id, ExampleRecord.expert == record.expert)
+    stored: dict[int, list[int]] = {}
+    keys = select(ExampleRecord.bin, ExampleRecord.rank).where(*mine, ExampleRecord.bin > 0)
+    for number, rank in session.execute(keys.order_by(ExampleRecord.bin, ExampleRecord.rank)):
+        stored.setdefault(number, []).append(rank)
+    tokens = {number: int(count) for number, (_, _, count) in enumerate(record.bins, start=1)}
+    # Seeded with the expert too, so that experts with equal bins get different samples.
+    draw = draw_examples(tokens, stored, query.limit, random.Random(f"{query.seed}/{record.expert}"))
+    conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
+    examples = {Place(example.bin, example.rank): example for example in stored_examples(session, conditions)}
+    return RandomExamples(
+        seed=query.seed,
+        active_tokens=record.active_tokens,
+        exhausted_bin=draw.exhausted_bin,
+        examples=tuple(describe(examples[place], vocabulary) for place in draw.places),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from mxd.backend.schemas import EvaluationMetric
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 
 Result = Mapping[str, Any]
 Unit = Literal["nats", "share", "count", "plain"]

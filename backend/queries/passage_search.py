@@ -16,7 +16,7 @@ from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import RoutedToken, Routing

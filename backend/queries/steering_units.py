@@ -1,18 +1,27 @@
-"""Units of the experts that a request edits."""
+"""Options of a run for routing and steering: its units, and the runs that can be combined with it.
+
+Units of the experts that a request edits.
+
+Runs that can be combined with a run, and chat support.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.experts import check_expert, units
 from mxd.backend.queries.runs import find_run
+from mxd.backend.schemas import LayerRun, LiveOptions
 from mxd.trainer.config import SteeringConfig
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.chat_template import has_chat_template
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.storage.run import Run
 
 
 def units_of(session: Session, library: RunLoader, run: str, request: SteeringConfig) -> dict[str, dict[int, float]]:
@@ -40,3 +49,39 @@ def _units(session: Session, library: RunLoader, run: RunRecord, experts: Collec
     with suppress(UserError):  # steering reports the error
         stored = library.run(run.name).run.units
     return {expert: stored.get(expert, 1.0) for expert in experts}
+
+
+NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
+
+
+def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions:
+    """Return the runs that can be combined with a run.
+
+    Raises:
+        RunNotFoundError: the database or the data folder has no such run.
+    """
+    record = find_run(session, name)
+    known = library.run(name)
+    run = known.run
+    indexed = set(session.scalars(select(IndexRecord.run_id)))
+    query = select(RunRecord).where(RunRecord.layer != record.layer).order_by(RunRecord.layer, RunRecord.name)
+    layers = tuple(
+        LayerRun(name=other.name, layer=other.layer, method=other.method, indexed=other.id in indexed)
+        for other in session.scalars(query)
+        if _is_compatible(library, run, other.name)
+    )
+    chat = has_chat_template(known.tokenizer)
+    return LiveOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
+
+
+def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:
+    """Return whether another run replaces another layer of the same language model and has weights."""
+    try:
+        other_run = Run.load(other, library.data)
+        return (
+            other_run.config.layer != run.config.layer
+            and other_run.language_model_source == run.language_model_source
+            and other_run.weights_folder.is_dir()
+        )
+    except (NotFoundError, UserError):
+        return False

@@ -45,7 +45,7 @@ from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text
 from mxd.trainer.evaluation.evaluate import evaluate as evaluate_run
-from mxd.trainer.evaluation.probing.save import probe as probe_run
+from mxd.trainer.evaluation.probing.probe import probe as probe_run
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.evaluation.save import write_evaluation
 from mxd.trainer.inference.results import Routing, SteeredGeneration

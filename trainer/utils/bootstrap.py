@@ -1,16 +1,25 @@
-"""95 % bootstrap confidence intervals over sequences and over seeds.
+"""Intervals and separation: bootstrap, Wilson, and AUROC.
+
+95 % bootstrap confidence intervals over sequences and over seeds.
 
 Sequences are resampled with replacement. All interventions on a sequence share the resample, so differences are paired.
 Over seeds, seeds are resampled first, then sequences (the same for all seeds). With two or three seeds such an interval
 is coarse.
 
-Shapes: B resamples, S sequences, R seeds, E cosines.
+Wilson's interval of a share.
+
+AUROC: how well a value tells positive examples from negative ones.
+
+It is the probability that a positive example has the larger value; ties count half. 0.5 is chance.
+
+Shapes: B resamples, S sequences, R seeds, E cosines, P positive and Q negative examples, F features.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
@@ -75,3 +84,41 @@ def _interval(value: float, values_B: Floats) -> Interval:
         return Interval(value, float("nan"), float("nan"))
     low, high = np.percentile(finite, PERCENTILES)
     return Interval(value, float(low), float(high))
+
+
+NORMAL_97_5 = 1.959964
+
+
+def wilson_interval(share: float, trials: int) -> tuple[float, float]:
+    """95 % Wilson interval of a share, which is not empty at 0 and 1."""
+    z2 = NORMAL_97_5**2
+    centre = (share + z2 / (2 * trials)) / (1 + z2 / trials)
+    half = NORMAL_97_5 / (1 + z2 / trials) * sqrt(share * (1 - share) / trials + z2 / (4 * trials**2))
+    # At 0 and 1 rounding could leave the share outside.
+    return max(0.0, min(share, centre - half)), min(1.0, max(share, centre + half))
+
+
+Values = npt.NDArray[np.floating] | npt.NDArray[np.integer]
+RESAMPLES = 1000
+
+
+def aurocs(positive_PF: Values, negative_QF: Values) -> Floats:
+    """AUROC of each feature, [F]."""
+    larger_F = np.zeros(positive_PF.shape[1])
+    for value_F in positive_PF:
+        larger_F += (value_F > negative_QF).mean(axis=0) + 0.5 * (value_F == negative_QF).mean(axis=0)
+    return larger_F / len(positive_PF)
+
+
+def auroc(positive_P: Values, negative_Q: Values) -> float:
+    """AUROC of one value."""
+    return float(aurocs(positive_P[:, None], negative_Q[:, None])[0])
+
+
+def auroc_interval(positive_P: Values, negative_Q: Values, resamples: int = RESAMPLES, seed: int = 0) -> Interval:
+    """AUROC with a 95 % bootstrap interval; positive and negative examples are resampled separately."""
+    wins_PQ = (positive_P[:, None] > negative_Q) + 0.5 * (positive_P[:, None] == negative_Q)
+    generator = np.random.default_rng(seed)
+    weights = [generator.multinomial(size, np.full(size, 1 / size), size=resamples) / size for size in wins_PQ.shape]
+    low, high = np.percentile(np.einsum("bp,pq,bq->b", weights[0], wins_PQ, weights[1], optimize=True), PERCENTILES)
+    return Interval(float(wins_PQ.mean()), float(low), float(high))

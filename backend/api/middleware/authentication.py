@@ -1,11 +1,24 @@
-"""Check every request's host and origin, its token and its rate."""
+"""Who may send a request: hosts, tokens and roles.
+
+Check that a request is meant for this server: its Host, and the page that sent it.
+
+A web page can make a browser on this machine send requests to loopback. It cannot choose the Host for an address that
+it does not own, nor the headers in which browsers state the origin of a request.
+
+The two roles, and the role that a request needs.
+
+Check every request's host and origin, its token and its rate.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
@@ -15,13 +28,54 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mxd.backend.api.middleware.host_check import is_cross_site, is_own_host
-from mxd.backend.api.middleware.rate_limit import RateLimiter
-from mxd.backend.api.middleware.roles import READING_METHODS, allows, needed_role
+from mxd.backend.api.middleware.limits import OPEN_PATHS, RateLimiter
 from mxd.backend.database.access_tokens import digest, role_of
 from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError, to_client_error
 from mxd.backend.responses import response_to
-from mxd.backend.settings import Role, Settings, host_name
+from mxd.backend.settings import Role, Settings, host_name, is_ip_address
+
+SAME_SITE = frozenset({"same-origin", "none"})
+"""Values of Sec-Fetch-Site for our own pages and for typed addresses."""
+
+
+def is_own_host(name: str, allowed: Collection[str]) -> bool:
+    """Return True for an IP address, localhost, or a name that the settings allow.
+
+    Under DNS rebinding a browser sends the attacker's name. An IP address cannot be rebound.
+    """
+    return name == "localhost" or name in allowed or is_ip_address(name)
+
+
+def is_cross_site(method: str, headers: Headers) -> bool:
+    """Return True if a page of another site sent the request; only browsers send such headers."""
+    site = headers.get("sec-fetch-site")
+    if site is not None:
+        return site not in SAME_SITE
+    origin = headers.get("origin")
+    return method not in READING_METHODS and origin is not None and urlsplit(origin).netloc != headers.get("host")
+
+
+READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+READING_POSTS = re.compile(
+    r"^/api/(routing|circuits(/attention|/effects|/graph|/read)?|runs/[^/]+/routing(/effects|/predictions)?"
+    r"|runs/[^/]+/(search/passage|contrast))$"
+)
+"""POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""
+
+GUARDED = ("/api/", "/v1/", "/metrics")
+
+
+def needed_role(method: str, path: str) -> Role | None:
+    """Return the smallest sufficient role; None for public paths: sign-in, the pages and the API description."""
+    if not path.startswith(GUARDED) or path in OPEN_PATHS:
+        return None
+    return "read" if method in READING_METHODS or READING_POSTS.match(path) else "write"
+
+
+def allows(role: Role, needed: Role) -> bool:
+    """Return True if a role includes another: ``write`` includes ``read``."""
+    return role == "write" or needed == "read"
+
 
 COOKIE = "mxd_token"
 BEARER = "bearer "

@@ -6,9 +6,8 @@ from fastapi import APIRouter
 
 from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
-from mxd.backend.queries.benchmark import stored_benchmark
 from mxd.backend.queries.evaluations import evaluations_of
-from mxd.backend.queries.probes import described_probes
+from mxd.backend.queries.probes import described_probes, stored_benchmark
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas import BenchmarkResponse, EvaluationList, ProbeList
 from mxd.trainer.layers.files import WEIGHTS_FILE, stored_bits

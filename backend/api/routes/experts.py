@@ -23,13 +23,11 @@ from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import expert_page as pages
 from mxd.backend.queries import experts as queries
-from mxd.backend.queries import random_examples as random_queries
 from mxd.backend.queries import search as search_queries
 from mxd.backend.queries.coactivation import SHIFTS, named
-from mxd.backend.queries.examples import ExampleQuery
+from mxd.backend.queries.examples import ExampleQuery, RandomExampleQuery
 from mxd.backend.queries.expert_detail import expert_detail
 from mxd.backend.queries.experts import ExpertQuery
-from mxd.backend.queries.random_examples import RandomExampleQuery
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.search_index import SearchText
@@ -171,7 +169,7 @@ def random_examples(
         record = find_run(session, run)
         expert_record = queries.find_expert(session, record, expert)
         vocabulary = services.library.run(run).vocabulary
-        drawn = random_queries.random_examples(session, record, expert_record, query, vocabulary)
+        drawn = example_queries.random_examples(session, record, expert_record, query, vocabulary)
     return model_response(drawn)
 
 

@@ -14,8 +14,8 @@ from mxd.backend.api.routes.routing import described
 from mxd.backend.database.engine import reading
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
-from mxd.backend.queries.routing_options import live_options
 from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.steering_units import live_options
 from mxd.backend.responses import json_response
 from mxd.backend.schemas import JointRoutingRequest, JointRoutingResponse, LiveOptions
 

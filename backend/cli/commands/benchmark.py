@@ -40,9 +40,7 @@ class BenchmarkCommand(ModelCommand):
         """Probe, and print the means over data sets."""
         import mxd
         from mxd.trainer.errors import UserError
-        from mxd.trainer.evaluation.probing.benchmark import run_benchmark
-        from mxd.trainer.evaluation.probing.sae_probes import SaeProbes
-        from mxd.trainer.evaluation.probing.saebench import write_saebench
+        from mxd.trainer.evaluation.probing.benchmark import SaeProbes, run_benchmark, write_saebench
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()

@@ -44,8 +44,7 @@ class ExplainCommand(Command):
     def run(self) -> int:
         """Label experts, and print the scores of the labels."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.analysis.labelling.llm_client import Endpoint
-        from mxd.trainer.analysis.labelling.llm_explainer import explain_experts
+        from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, explain_experts
         from mxd.trainer.storage.run import Run
 
         if not self.endpoint.startswith(("http://", "https://")):

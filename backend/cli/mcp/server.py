@@ -9,9 +9,7 @@ from mcp.server import MCPServer
 from mcp_types import ToolAnnotations
 
 from mxd.backend.cli.mcp.api import Api
-from mxd.backend.cli.mcp.measuring import MeasuringTools
-from mxd.backend.cli.mcp.reading import ReadingTools
-from mxd.backend.cli.mcp.writing import WritingTools
+from mxd.backend.cli.mcp.tools import MeasuringTools, ReadingTools, WritingTools
 
 INSTRUCTIONS = """\
 MxD Explorer: experts of mixtures of decoders that replace MLPs of language models.

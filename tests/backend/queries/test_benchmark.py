@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.errors import UnusableBenchmarkError
-from mxd.backend.queries.benchmark import stored_benchmark
+from mxd.backend.queries.probes import stored_benchmark
 from tests.helpers.analysis.benchmarks import DATASETS, UNITS, write_benchmark
 
 

@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.queries.coactivation import MIN_EVENTS, SHIFTS, CoactivationIndex, Shift
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 from tests.helpers.runs import World
 
 EXPERTS, SEQUENCES, LENGTH = 12, 9, 7

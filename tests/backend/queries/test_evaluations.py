@@ -26,7 +26,7 @@ from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate
 from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer
-from mxd.trainer.evaluation.probing.save import probe
+from mxd.trainer.evaluation.probing.probe import probe
 from mxd.trainer.evaluation.save import write_evaluation
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord

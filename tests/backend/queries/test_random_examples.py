@@ -9,7 +9,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.random_examples import Draw, draw_examples
+from mxd.backend.queries.examples import Draw, draw_examples
 from mxd.trainer.storage.database.tables import ExpertRecord
 from tests.helpers.databases import PER_EXPERT
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from mxd.trainer.utils.auroc import auroc, auroc_interval, aurocs
+from mxd.trainer.utils.bootstrap import auroc, auroc_interval, aurocs
 
 VALUES = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 

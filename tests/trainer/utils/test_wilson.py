@@ -2,7 +2,7 @@
 
 import pytest
 
-from mxd.trainer.utils.wilson import wilson_interval
+from mxd.trainer.utils.bootstrap import wilson_interval
 
 
 def test_the_interval_is_not_empty_at_the_ends() -> None:

@@ -1,4 +1,10 @@
-"""Labels from a language model, each tested on held-out examples.
+"""Labels by a language model: its client, its prompts, and the scores of its labels.
+
+Client for an OpenAI-compatible endpoint that answers in JSON. Every failure raises an exception.
+
+Short texts for a language model: some on which an expert is active, and some on which it is not.
+
+Labels from a language model, each tested on held-out examples.
 
 The language model describes the common property of examples from one half of the sequences. It then receives only that
 description and a mix of held-out texts, active and inactive ones, and says which of them match (detection scoring,
@@ -11,20 +17,224 @@ from __future__ import annotations
 import json
 import random
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.llm_client import AnswerError
-from mxd.trainer.analysis.labelling.llm_examples import LabelExamples, read_label_examples
+from mxd.trainer.analysis.labelling.corpus import BLOCK_SEQUENCES
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, RunRecord, utc_now
+from mxd.trainer.storage.database.tables import (
+    AutomaticLabelRecord,
+    ExampleRecord,
+    ExpertRecord,
+    RoutedRecord,
+    RunRecord,
+    SequenceRecord,
+    utc_now,
+)
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+
+ATTEMPTS = 3
+RETRY_SECONDS = 1.0
+MAX_ANSWER_BYTES = 1 << 20
+
+
+class EndpointError(UserError):
+    """The endpoint cannot be reached or returned an error."""
+
+
+class AnswerError(UserError):
+    """The language model's answer does not have the requested form."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An OpenAI-compatible endpoint and one of its language models."""
+
+    url: str
+    """Base URL, such as http://127.0.0.1:11434/v1."""
+    language_model: str
+    """Name of the language model at the endpoint."""
+    key: str | None = None
+    """API key; None sends no authorisation header."""
+    timeout_seconds: float = 120.0
+    """Timeout per attempt."""
+
+    def ask(self, instruction: str, question: str) -> dict[str, Any]:
+        """Ask a question and return the answer's JSON object. Connection and server errors are retried.
+
+        Raises:
+            EndpointError: the endpoint cannot be reached or returned an error.
+            AnswerError: the answer contains no JSON object.
+        """
+        body = {
+            "model": self.language_model,
+            "messages": [{"role": "system", "content": instruction}, {"role": "user", "content": question}],
+            "temperature": 0,
+        }
+        return json_object(self._content(self._post(json.dumps(body).encode())))
+
+    def _post(self, body: bytes) -> bytes:
+        headers = {"Content-Type": "application/json"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        url = f"{self.url.rstrip('/')}/chat/completions"
+        problem = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                time.sleep(RETRY_SECONDS * 2 ** (attempt - 1))
+            try:
+                request = urllib.request.Request(url, body, headers)
+                with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:
+                    content: bytes = response.read(MAX_ANSWER_BYTES)
+                    return content
+            except urllib.error.HTTPError as error:
+                problem = f"{error.code} {error.reason}"
+                error.close()
+                # Other client errors would repeat.
+                if error.code < 500 and error.code != 429:
+                    break
+            except (OSError, ValueError) as error:
+                problem = str(getattr(error, "reason", error))
+        raise EndpointError(f"No answer from {url}: {problem}. Check that the endpoint is running, then try again.")
+
+    def _content(self, answer: bytes) -> str:
+        try:
+            content = json.loads(answer)["choices"][0]["message"]["content"]
+        except (ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
+            raise EndpointError(
+                f"{self.url} is not an OpenAI-compatible endpoint. Give the part of its URL before /chat/completions."
+            ) from error
+        return str(content)
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Parse the first JSON object in a text.
+
+    Raises:
+        AnswerError: the text contains no JSON object.
+    """
+    start = text.find("{")
+    try:
+        parsed, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise AnswerError(f"The answer contains no JSON object: {text[:120]!r}.")
+    return parsed
+
+
+TOKENS_BEFORE, TOKENS_AFTER = 24, 6
+TOKEN_IDS = np.dtype("<u4")
+
+
+@dataclass(frozen=True)
+class LabelExamples:
+    """Texts of one expert, each with one token marked by «»."""
+
+    explained: tuple[str, ...]
+    """Texts to explain. The marked token is active."""
+    active: tuple[str, ...]
+    """Held-out texts to test the explanation on. The marked token is active."""
+    inactive: tuple[str, ...]
+    """Held-out texts without any active token."""
+
+
+@dataclass(frozen=True)
+class LabelPositions:
+    """(sequence, position) of tokens of one expert. Explained and held-out ones come from different blocks."""
+
+    explained: tuple[tuple[int, int], ...]
+    """Active tokens to explain."""
+    active: tuple[tuple[int, int], ...]
+    """Held-out active tokens."""
+    inactive: tuple[tuple[int, int], ...]
+    """Held-out tokens without an active token nearby."""
+
+
+def read_label_examples(
+    session: Session, run: RunRecord, expert: int, tokenizer: PreTrainedTokenizerBase, explained: int, tested: int
+) -> LabelExamples:
+    """Read texts of one expert. Explained and held-out texts never come from the same block of sequences.
+
+    Args:
+        explained: maximum number of texts to explain.
+        tested: maximum number of held-out texts of each kind.
+    """
+    positions = label_positions(session, run, expert, tested)
+    return LabelExamples(
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.explained[:explained]),
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.active),
+        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.inactive),
+    )
+
+
+def label_positions(session: Session, run: RunRecord, expert: int, tested: int) -> LabelPositions:
+    """Choose tokens of one expert, at most ``tested`` held-out ones of each kind. The same arguments give the same."""
+    query = select(ExampleRecord.sequence, ExampleRecord.position).where(
+        ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
+    )
+    positions = list(
+        dict.fromkeys(
+            (row.sequence, row.position)
+            for row in session.execute(query.order_by(ExampleRecord.bin, ExampleRecord.rank))
+        )
+    )
+    held_out = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 1]
+    generator = random.Random(expert)
+    active = generator.sample(held_out, min(tested, len(held_out)))
+    return LabelPositions(
+        explained=tuple(position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0),
+        active=tuple(active),
+        inactive=tuple(_inactive_positions(session, run, expert, len(active), generator)),
+    )
+
+
+def _inactive_positions(
+    session: Session, run: RunRecord, expert: int, count: int, generator: random.Random
+) -> list[tuple[int, int]]:
+    """Random tokens of the routed sample, one per sequence, without the expert being active nearby."""
+    numbers = list(session.scalars(select(RoutedRecord.sequence).where(RoutedRecord.run_id == run.id)))
+    generator.shuffle(numbers)
+    inactive: list[tuple[int, int]] = []
+    for number in numbers:
+        if len(inactive) == count:
+            break
+        record = session.get_one(RoutedRecord, (run.id, number))
+        counts, experts = unpack_routed(record.counts, record.experts, run.num_experts)
+        active = set(np.repeat(np.arange(len(counts)), counts)[experts == expert].tolist())
+        position = generator.randrange(1, len(counts))
+        if not active.intersection(range(position - TOKENS_BEFORE, position + TOKENS_AFTER + 1)):
+            inactive.append((number, position))
+    return inactive
+
+
+def _marked_text(
+    session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, sequence: int, position: int
+) -> str:
+    packed = session.get_one(SequenceRecord, (run.id, sequence)).token_ids
+    ids: NDArray[np.uint32] = np.frombuffer(packed, TOKEN_IDS)
+    first = max(0, position - TOKENS_BEFORE)
+    texts = token_texts(tokenizer, ids[first : position + TOKENS_AFTER + 1].tolist())
+    marked = position - first
+    return f"{''.join(texts[:marked])}«{texts[marked]}»{''.join(texts[marked + 1 :])}"
+
 
 ChatFunction = Callable[[str, str], dict[str, object]]
 """Function from an instruction and a question to a JSON object, such as ``Endpoint.ask``."""

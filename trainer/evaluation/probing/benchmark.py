@@ -1,4 +1,12 @@
-"""The benchmark of sae-probes: sparse probes on experts, features, MLP neurons and a random gate.
+"""The benchmark of sae-probes, a public collection of data sets.
+
+The package sae-probes: 113 binary data sets and the probes of Kantamneni et al., "Are Sparse Autoencoders Useful?".
+
+Its data sets, splits, selection of units and probes are used unchanged (arXiv 2502.16681, setting "normal").
+
+Activations on the last token of each text: of experts, of MLP neurons, and of a random gate.
+
+The benchmark of sae-probes: sparse probes on experts, features, MLP neurons and a random gate.
 
 All units of a data set come from one forward pass per text. Each finished data set is a file, so that the benchmark can
 be interrupted and continued, and runs can be added later:
@@ -7,31 +15,274 @@ FOLDER/settings.json        settings, and a digest of each run's weights
 FOLDER/datasets/NAME.json   test scores of every probe
 FOLDER/summary.json         means over data sets, with intervals
 
-Shapes: D data sets, F features, R texts.
+Results of the benchmark in SAEBench's format: the output of its evaluation ``sparse_probing_sae_probes`` (0.6.0).
+
+Shapes: R texts, F features, T tokens, I input width, O output width, H hidden width, D data sets.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+import time
+import uuid
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.probing.last_tokens import LastTokens, last_tokens
-from mxd.trainer.evaluation.probing.sae_probes import VERSION, BinaryDataset, SaeProbes
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.evaluation.probing.examples import random_gate_weights, recorded_inputs, to_dense
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.files import WEIGHTS_FILE
+from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_write, exclusive_lock, read_json
+
+VERSION = "0.4.2"
+INSTALL = f"pip install --no-deps sae-probes=={VERSION}"
+"""Without dependencies: SAELens, TransformerLens and xgboost are not used here."""
+UNUSED = {"sae_lens": "SAE", "transformer_lens": "HookedTransformer", "xgboost": "XGBClassifier"}
+"""Package that sae-probes imports for other probes -> the name that it imports."""
+LARGEST_TRAINING_SPLIT, SMALLEST_TEST_SPLIT = 1024, 100
+"""Sizes in sae-probes' setting "normal"."""
+SAMPLE_SEED = 0
+"""Random seed of the texts, if not all are used. It is no setting, so that all runs see the same texts."""
+
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BinaryDataset:
+    """Texts of two classes."""
+
+    name: str
+    texts: tuple[str, ...]
+    label_R: Labels
+    """0 or 1 for each text."""
+
+    @property
+    def split_sizes(self) -> tuple[int, int]:
+        """Numbers of training and test texts."""
+        train = min(len(self.texts) - SMALLEST_TEST_SPLIT, LARGEST_TRAINING_SPLIT)
+        return train, len(self.texts) - train - 1
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Test scores of one probe."""
+
+    units: tuple[int, ...]
+    """Indices of the features that the probe reads."""
+    auc: float
+    """Area under the ROC curve."""
+    accuracy: float
+    f1: float
+    """Mean over both classes, weighted by their sizes."""
+
+
+class SaeProbes:
+    """The functions of sae-probes that the benchmark calls."""
+
+    def __init__(self) -> None:
+        """Import the package.
+
+        Raises:
+            UserError: the package is not installed, or in another version.
+        """
+        try:
+            installed = version("sae-probes")
+        except PackageNotFoundError as error:
+            raise UserError(f"The package sae-probes is not installed. Run: {INSTALL}") from error
+        if installed != VERSION:
+            raise UserError(f"sae-probes {installed} is installed, but version {VERSION} is required. Run: {INSTALL}")
+        with _stand_ins(), warnings.catch_warnings():
+            self._data: Any = import_module("sae_probes.utils_data")
+            self._training: Any = import_module("sae_probes.utils_training")
+            self._selection: Any = import_module("sae_probes.run_sae_evals")
+
+    def dataset_names(self, chosen: Sequence[str] | None) -> list[str]:
+        """Return the ``chosen`` names of data sets, by default all.
+
+        Raises:
+            UserError: there is no such data set.
+        """
+        names: list[str] = self._data.get_numbered_binary_tags()
+        unknown = [name for name in chosen or () if name not in names]
+        if unknown:
+            raise UserError(f"Unknown data set '{unknown[0]}'. sae-probes has {names[0]}, {names[1]}, … {names[-1]}.")
+        return list(chosen or names)
+
+    def dataset(self, name: str, texts: int | None) -> BinaryDataset:
+        """Read a data set, or a random sample of ``texts`` of it with equal classes."""
+        label_R: Labels = np.asarray(self._data.get_yvals(name), dtype=np.int64)
+        prompts = [str(prompt) for prompt in self._data.read_numbered_dataset_df(name)["prompt"]]
+        chosen = np.arange(len(prompts))
+        if texts is not None:
+            count = min(texts, 2 * int(np.bincount(label_R).min()))
+            chosen, _ = self._data.get_train_test_indices(label_R, count, 0, seed=SAMPLE_SEED)
+        return BinaryDataset(name, tuple(prompts[index] for index in chosen), label_R[chosen])
+
+    def probe(
+        self, dataset: BinaryDataset, feature_RF: Tensor, units: Sequence[int], seed: int
+    ) -> dict[int, ProbeResult]:
+        """Train and test a probe for each number of units: those whose class means differ most on the training split.
+
+        This is ``run_sae_eval`` of sae-probes without its files: logistic regression with an L1 penalty, whose strength
+        is chosen on validation texts.
+        """
+        train_R, test_R = self._data.get_train_test_indices(dataset.label_R, *dataset.split_sizes, 0.5, seed)
+        label_R = torch.from_numpy(dataset.label_R)
+        train_RF, test_RF = feature_RF[train_R], feature_RF[test_R]
+        normalise = self._selection.mean_act_normalization
+        order_F = self._selection.get_sorted_indices(train_RF, label_R[train_R], normalise)
+        results = {}
+        for count in units:
+            chosen = order_F[:count]
+            with warnings.catch_warnings():
+                # Separable classes do not converge, and scikit-learn renamed the penalty since.
+                warnings.simplefilter("ignore")
+                metrics = self._training.find_best_reg(
+                    train_RF[:, chosen],
+                    label_R[train_R],
+                    test_RF[:, chosen],
+                    label_R[test_R],
+                    penalty="l1",
+                    seed=seed,
+                ).metrics
+            scores = (metrics.test_auc, metrics.test_acc, metrics.test_f1)
+            results[count] = ProbeResult(tuple(chosen.tolist()), *scores)
+        return results
+
+
+@contextmanager
+def _stand_ins() -> Iterator[None]:
+    """Let sae-probes import the packages that it does not use here, inside the context, where they are missing."""
+    missing = [name for name in UNUSED if find_spec(name) is None]
+    for name in missing:
+        module: Any = ModuleType(name)
+        setattr(module, UNUSED[name], object)
+        sys.modules[name] = module
+    try:
+        yield
+    finally:
+        for name in missing:
+            del sys.modules[name]
+
+
+TOKENS_PER_BATCH = 2048
+
+
+@dataclass(frozen=True)
+class LastTokens:
+    """Activations of one layer's MLP on the last token of each text."""
+
+    mlp: MlpActivations
+    """Inputs [R, I] and outputs [R, O]."""
+    neuron_RH: Tensor
+    """Input of the down projection."""
+
+    @torch.no_grad()
+    def experts(self, sparse_layer: SparseLayer) -> Tensor:
+        """Activations [R, N] of all experts."""
+        routing = sparse_layer.route(self.mlp.inputs_for(sparse_layer))
+        return to_dense(routing.coefficients_TK, routing.indices_TK, sparse_layer.config.num_experts).cpu()
+
+    @torch.no_grad()
+    def random_gate(self, sparse_layer: SparseLayer, seed: int) -> Tensor:
+        """Activations [R, N] of an untrained gate with the layer's N and K."""
+        weight_NI, bias_N = random_gate_weights(sparse_layer, seed)
+        k = min(sparse_layer.config.k, len(bias_N))
+        return to_dense(*gate(self.mlp.input_TI, weight_NI, bias_N, k), len(bias_N)).cpu()
+
+
+@torch.no_grad()
+def last_tokens(
+    texts: Sequence[str],
+    layers: Sequence[int],
+    language_model: LanguageModel,
+    tokens: int,
+    start_token: str | None,
+    callbacks: Callbacks,
+) -> dict[int, LastTokens]:
+    """Capture several layers in one forward pass per text, which reads the start token and the last ``tokens``.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    rows = _token_ids(texts, language_model, tokens, start_token)
+    order, parts = sorted(range(len(rows)), key=lambda row: len(rows[row])), []
+    for batch in _batches(order, rows):
+        callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
+        parts.append(_capture([rows[row] for row in batch], layers, language_model))
+    position_R = torch.tensor(order).argsort()
+    return {layer: _joined([part[layer] for part in parts], position_R) for layer in layers}
+
+
+def _token_ids(
+    texts: Sequence[str], language_model: LanguageModel, tokens: int, start_token: str | None
+) -> list[list[int]]:
+    start = start_token_id(language_model.tokenizer, start_token)
+    count = min(tokens, language_model.max_tokens - 1)
+    encoded = language_model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    return [[start, *ids[-count:]] for ids in encoded]
+
+
+def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    batch: list[int] = []
+    for row in order:
+        if batch and len(rows[row]) * (len(batch) + 1) > TOKENS_PER_BATCH:
+            yield batch
+            batch = []
+        batch.append(row)
+    if batch:
+        yield batch
+
+
+def _capture(rows: Sequence[Sequence[int]], layers: Sequence[int], model: LanguageModel) -> dict[int, LastTokens]:
+    """Capture a batch. Padding follows the texts, so a causal language model does not see it."""
+    width = max(map(len, rows))
+    ids_BT = torch.tensor([[*row, *[row[0]] * (width - len(row))] for row in rows])
+    last_B = torch.tensor([index * width + len(row) - 1 for index, row in enumerate(rows)])
+    hidden: dict[int, list[Tensor]] = {layer: [] for layer in layers}
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.enter_context(recorded_inputs(model.down_projection(layer), hidden[layer].append))
+        captured = model.capture_layers(layers, ids_BT)
+    return {layer: _last(captured[layer], hidden[layer][0], last_B) for layer in layers}
+
+
+def _last(activations: MlpActivations, hidden: Tensor, last_B: Tensor) -> LastTokens:
+    rows = activations.rows(last_B)
+    neuron_TH = hidden.reshape(-1, hidden.shape[-1])
+    mlp = MlpActivations(rows.input_TI.float(), rows.output_TO.float())
+    return LastTokens(mlp, neuron_TH[last_B.to(neuron_TH.device)].float().cpu())
+
+
+def _joined(parts: Sequence[LastTokens], position_R: Tensor) -> LastTokens:
+    def join(values: list[Tensor]) -> Tensor:
+        return torch.cat(values)[position_R.to(values[0].device)]
+
+    inputs, outputs = (join([part.mlp[index] for part in parts]) for index in range(2))
+    return LastTokens(MlpActivations(inputs, outputs), join([part.neuron_RH for part in parts]))
+
 
 Scores = Mapping[str, Any]
 """Scores of one probe: ``subject``, ``seed``, ``count``, ``units``, ``auc``, ``accuracy`` and ``f1``."""
@@ -228,3 +479,88 @@ def _by_dataset(results: Mapping[str, Any], subject: str, units: int, metric: st
             for result in results.values()
         ]
     )
+
+
+SAEBENCH_METRICS = {"test_accuracy": "accuracy", "test_auc": "auc", "test_f1": "f1"}
+"""SAEBench's name of a metric -> ours."""
+COLUMNS = (1, 2, 5, 10, 20, 50, 100)
+"""Numbers of units for which SAEBench has fields of their own."""
+
+
+def write_saebench(
+    runs: Sequence[Run], config: BenchmarkConfig, benchmark: Benchmark, folder: Path, program: str
+) -> list[Path]:
+    """Write one file per subject and seed to ``FOLDER/saebench``.
+
+    Args:
+        program: name and version of the program, in place of SAEBench's commit.
+    """
+    results = [read_json(folder / DATASETS_FOLDER / f"{name}.json") for name in benchmark.datasets]
+    (folder / "saebench").mkdir(exist_ok=True)
+    layers = {run.name: run.layer.config.model_dump(mode="json") for run in runs}
+    written = []
+    for subject in subjects(runs):
+        for seed in config.seeds:
+            document = _document(subject, seed, config, benchmark, results, program)
+            document["sae_cfg_dict"] = layers.get(subject)
+            path = folder / "saebench" / f"{subject.replace(' ', '-')}_seed-{seed}_eval_results.json"
+            atomic_write(path, json.dumps(document, indent=2) + "\n")
+            written.append(path)
+    return written
+
+
+def _document(
+    subject: str,
+    seed: int,
+    config: BenchmarkConfig,
+    benchmark: Benchmark,
+    results: Sequence[Mapping[str, Any]],
+    program: str,
+) -> dict[str, Any]:
+    details = [_detail(result, subject, seed) for result in results]
+    by_count = {
+        str(count): {
+            metric: float(np.mean([detail["sae_metrics_by_k"][str(count)][metric] for detail in details]))
+            for metric in SAEBENCH_METRICS
+        }
+        for count in config.units
+    }
+    return {
+        "eval_type_id": "sparse_probing_sae_probes",
+        "eval_config": {
+            "model_name": benchmark.settings["language_model"],
+            "random_seed": seed,
+            "dataset_names": list(benchmark.datasets),
+            "reg_type": "l1",
+            "setting": "normal",
+            "ks": list(config.units),
+            "binarize": False,
+            "include_llm_baseline": False,
+            "model_cache_path": None,
+        },
+        "eval_id": str(uuid.uuid4()),
+        "datetime_epoch_millis": int(time.time() * 1000),
+        "eval_result_metrics": {"llm": {}, "sae": dict(_columns(by_count))},
+        "eval_result_details": details,
+        "sae_metrics_by_k": by_count,
+        "sae_bench_commit_hash": program,
+        "sae_lens_id": None,
+        "sae_lens_release_id": None,
+        "sae_lens_version": None,
+        "eval_result_unstructured": {"subject": subject, "settings": dict(benchmark.settings)},
+    }
+
+
+def _detail(result: Mapping[str, Any], subject: str, seed: int) -> dict[str, Any]:
+    by_count = {
+        str(score["count"]): {metric: score[ours] for metric, ours in SAEBENCH_METRICS.items()}
+        for score in result["scores"]
+        if score["subject"] == subject and score["seed"] == seed
+    }
+    return {"dataset_name": result["dataset"], **dict(_columns(by_count)), "sae_metrics_by_k": by_count}
+
+
+def _columns(by_count: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, float]]:
+    for count in COLUMNS:
+        for metric, value in by_count.get(str(count), {}).items():
+            yield f"sae_top_{count}_{metric}", value

@@ -1,9 +1,13 @@
-"""Sparse probing (section 4.2 of the MxD paper, after Gurnee et al., arXiv 2305.01610), with a validation split.
+"""Probes of single experts on labelled texts: features, scores, and storage.
+
+Sparse probing (section 4.2 of the MxD paper, after Gurnee et al., arXiv 2305.01610), with a validation split.
 
 Each class is probed against all others. Candidates are the features with the largest difference of class means on the
 training split. A logistic regression is trained on each candidate alone. The candidate with the best F1 on the
 validation split is scored once on the test split. The paper's code selects on the test split, which is optimistic. A
 second probe is trained on the five best candidates together.
+
+Probe a run and store the result.
 
 Shapes: E examples, F features, B resamples.
 """
@@ -12,7 +16,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -20,9 +24,19 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score, f1_score, roc_auc_score
+from sqlalchemy import Engine, delete
 
+from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.evaluation.probing.examples import Features, ProbeExamples
+from mxd.trainer.data.sequences import fingerprint
+from mxd.trainer.evaluation.probing.examples import Features, ProbeExamples, collect_examples
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import ProbeRecord, utc_now
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.files import finite
 
 Mask = npt.NDArray[np.bool_]
 TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
@@ -191,3 +205,53 @@ def _f1_interval(actual_E: Mask, predicted_E: Mask, seed: int) -> tuple[float, f
     f1_B = 2 * true_positives_B / np.maximum(actual_BE.sum(1) + predicted_BE.sum(1), 1)
     low, high = np.percentile(f1_B, (2.5, 97.5))
     return float(low), float(high)
+
+
+def probe(
+    run: Run, config: ProbeConfig, language_model: LanguageModel, database: Engine, callbacks: Callbacks
+) -> dict[str, Any]:
+    """Probe a run's experts, the MLP's neurons and a random gate, and replace the stored result.
+
+    Raises:
+        NotFoundError: there is no such file of labelled texts, or the run is not in the database.
+        UserError: the labelled texts cannot be used.
+        CancelledError: the task was cancelled.
+    """
+    sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
+    start_token = run.config.text.start_token
+    examples = collect_examples(config, language_model, run.config.layer, sparse_layer, callbacks, start_token)
+    callbacks.on_progress(0, 1, "training the probes")
+    kinds = probe_examples(examples, config)
+    result: dict[str, Any] = finite(
+        {
+            "run": run.name,
+            "labels": config.labels,
+            "level": config.level,
+            "examples": len(examples.labels_E),
+            "classes": asdict(kinds["experts"])["classes"],
+            "kinds": {kind: asdict(probes) for kind, probes in kinds.items()},
+        }
+    )
+    _write(database, run, config, result)
+    return result
+
+
+def _write(database: Engine, run: Run, config: ProbeConfig, result: dict[str, Any]) -> None:
+    text = fingerprint(TextConfig(dataset=config.labels, column=config.text_column))
+    table = ProbeRecord
+    with writing(database) as session:
+        run_id = find_record(session, run.name).id
+        session.execute(
+            delete(table).where(table.run_id == run_id, table.fingerprint == text, table.level == config.level)
+        )
+        session.add(
+            table(
+                run_id=run_id,
+                labels=config.labels,
+                fingerprint=text,
+                level=config.level,
+                settings=config.model_dump(mode="json"),
+                result=result,
+                created_at=utc_now(),
+            )
+        )

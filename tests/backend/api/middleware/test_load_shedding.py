@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.types import Message, Receive, Scope, Send
 
 from mxd.backend.api.app import create_app
-from mxd.backend.api.middleware.load_shedding import FEW, TURN_SECONDS, LoadSheddingMiddleware
+from mxd.backend.api.middleware.limits import FEW, TURN_SECONDS, LoadSheddingMiddleware
 from mxd.backend.inference.service import SECONDS_PER_UNKNOWN_REQUEST
 from mxd.backend.settings import Settings
 

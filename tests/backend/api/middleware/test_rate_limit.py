@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.backend.api.middleware import rate_limit as rates
-from mxd.backend.api.middleware.rate_limit import SECONDS_OF_BURST, RateLimiter
+from mxd.backend.api.middleware import limits
+from mxd.backend.api.middleware.limits import SECONDS_OF_BURST, RateLimiter
 
 
 class Clock:
@@ -44,6 +44,6 @@ def test_requests_never_exceed_burst_and_rate(pauses: list[float], per_second: f
 
 def test_many_clients_use_bounded_memory() -> None:
     limit = RateLimiter(1.0, Clock())
-    for number in range(rates.CLIENTS_REMEMBERED + 50):
+    for number in range(limits.CLIENTS_REMEMBERED + 50):
         limit.wait(str(number))
-    assert len(limit._buckets) == rates.CLIENTS_REMEMBERED
+    assert len(limit._buckets) == limits.CLIENTS_REMEMBERED

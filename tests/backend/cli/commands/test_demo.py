@@ -14,7 +14,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.demo import DATABASE_FILE, unpacked_database
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.steering_sessions import sessions_of
-from mxd.backend.queries.benchmark import stored_benchmark
+from mxd.backend.queries.probes import stored_benchmark
 from mxd.backend.queries.runs import list_runs
 from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError

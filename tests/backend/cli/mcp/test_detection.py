@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxd.backend.cli.mcp.detection import peak_activations
+from mxd.backend.cli.mcp.tools import peak_activations
 
 
 def test_peaks_exclude_the_start_token() -> None:

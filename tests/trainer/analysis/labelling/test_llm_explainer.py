@@ -12,9 +12,15 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.analysis.labelling import llm_client as module
-from mxd.trainer.analysis.labelling.llm_client import AnswerError, Endpoint, EndpointError, json_object
-from mxd.trainer.analysis.labelling.llm_explainer import ExplainResult, explain_experts
+from mxd.trainer.analysis.labelling import llm_explainer as module
+from mxd.trainer.analysis.labelling.llm_explainer import (
+    AnswerError,
+    Endpoint,
+    EndpointError,
+    ExplainResult,
+    explain_experts,
+    json_object,
+)
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord

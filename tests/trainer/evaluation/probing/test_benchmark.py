@@ -16,11 +16,17 @@ from torch import Tensor
 
 from mxd.trainer.config.analysis import BenchmarkConfig
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.evaluation.probing import benchmark, sae_probes
-from mxd.trainer.evaluation.probing.benchmark import Benchmark, run_benchmark, subjects
-from mxd.trainer.evaluation.probing.last_tokens import last_tokens
-from mxd.trainer.evaluation.probing.sae_probes import BinaryDataset, ProbeResult, SaeProbes
-from mxd.trainer.evaluation.probing.saebench import write_saebench
+from mxd.trainer.evaluation.probing import benchmark
+from mxd.trainer.evaluation.probing.benchmark import (
+    Benchmark,
+    BinaryDataset,
+    ProbeResult,
+    SaeProbes,
+    last_tokens,
+    run_benchmark,
+    subjects,
+    write_saebench,
+)
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -148,15 +154,15 @@ def test_the_output_for_saebench_has_the_means(world: World, runs: list[Run], tm
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"^The package sae-probes is not installed\. Run: pip install --no-deps"):
         SaeProbes()
-    monkeypatch.setattr(sae_probes, "version", lambda name: "0.3.0")
+    monkeypatch.setattr(benchmark, "version", lambda name: "0.3.0")
     with pytest.raises(UserError, match=r"sae-probes 0.3.0 is installed, but version 0.4.2 is required"):
         SaeProbes()
 
 
 def test_stand_ins_leave_nothing_behind() -> None:
-    missing = [name for name in sae_probes.UNUSED if find_spec(name) is None]
-    with sae_probes._stand_ins():
-        for name, attribute in sae_probes.UNUSED.items():
+    missing = [name for name in benchmark.UNUSED if find_spec(name) is None]
+    with benchmark._stand_ins():
+        for name, attribute in benchmark.UNUSED.items():
             assert hasattr(__import__(name), attribute)
     assert not set(missing) & set(sys.modules)
     assert [name for name in missing if find_spec(name) is None] == missing

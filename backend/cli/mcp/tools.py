@@ -1,0 +1,506 @@
+"""Tools of mxd mcp: reading, measuring next to controls, and writing.
+
+Tools that read: runs, experts, their examples, and measurements that were made before.
+
+Tools that measure: tests of experts, routing, steering and circuits.
+
+The shape of every answer: result, control, sample size.
+
+Activations of experts on whole texts.
+
+Random experts of similar density, the control of every claim about an expert.
+
+Tools that run the language model: routing, detection, steering and circuits, each next to a control.
+
+Tools that write annotations; offered with ``--allow-write`` only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Annotated, Any
+
+import numpy as np
+from mcp.server.mcpserver.exceptions import ToolError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from mxd.backend.cli.mcp.api import Api
+from mxd.backend.schemas import ExpertSort, Order, SimilarBy
+from mxd.backend.schemas.search import RankBy
+from mxd.trainer.config import Edit
+from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
+from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
+
+RunName = Annotated[str, Field(description="Name of the run; list_runs names all.")]
+ExpertId = Annotated[int, Field(ge=0, description="Id of the expert.")]
+Limit = Annotated[int, Field(ge=1, le=50, description="Maximum number of results.")]
+MEASURES = ("loss_increase", "kl_ablated", "kl_amplified", "output_share")
+CONTROLS = ("random_expert", "random_loss_increase", "kl_random_expert", "kl_random_direction", "random_output_share")
+
+
+class ReadingTools:
+    """Tools on what is stored."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.tools = (
+            self.list_runs,
+            self.search_experts,
+            self.list_experts,
+            self.read_expert,
+            self.similar_experts,
+            self.read_evaluations,
+            self.read_probes,
+        )
+
+    async def list_runs(self) -> Answer:
+        """List all trained runs with language model, layer, number of experts and indexed tokens. Start here."""
+        runs = (await self._api.get("/runs"))["runs"]
+        names = ("name", "status", "language_model", "layer", "method", "num_experts", "k", "indexed_tokens")
+        shown = [{name: run[name] for name in names if name in run} for run in runs]
+        return Answer(result={"runs": shown}, control=NO_CONTROL, sample={"runs": len(shown)})
+
+    async def search_experts(
+        self, run: RunName, text: Annotated[str, Field(min_length=1, max_length=200)], limit: Limit = 10
+    ) -> Answer:
+        """Search experts by number, then by label, top token and example text. A match is a candidate, not evidence:
+        confirm it with test_expert_on_texts and steer."""
+        response = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
+        hits = [
+            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])}
+            for hit in response["hits"]
+        ]
+        control = "No control: a text match. test_expert_on_texts compares an expert with a random one."
+        total = (await self._api.get(f"/runs/{run}"))["run"]["num_experts"]
+        return Answer(result={"hits": hits}, control=control, sample={"hits": len(hits), "experts_of_the_run": total})
+
+    async def list_experts(
+        self,
+        run: RunName,
+        sort: ExpertSort = "max_activation",
+        order: Order = "desc",
+        token: Annotated[str | None, Field(description="Only experts with this top token.")] = None,
+        min_density: Annotated[float | None, Field(ge=0, le=1)] = None,
+        max_density: Annotated[float | None, Field(ge=0, le=1)] = None,
+        limit: Limit = 20,
+    ) -> Answer:
+        """List experts in the order of a statistic, with density, label and top tokens."""
+        query = {"sort": sort, "order": order, "token": token, "limit": limit}
+        page = await self._api.get(f"/runs/{run}/experts", min_density=min_density, max_density=max_density, **query)
+        rows = [_summary(row) for row in page["experts"]]
+        sample = {"matching": page["matching"], "experts_of_the_run": page["total"]}
+        return Answer(result={"experts": rows}, control=NO_CONTROL, sample=sample)
+
+    async def read_expert(
+        self, run: RunName, expert: ExpertId, examples: Annotated[int, Field(ge=0, le=20)] = 5
+    ) -> Answer:
+        """Read one expert: label with its held-out score, statistics, top examples with «active»
+        tokens, and its measured effects next to those of a random expert and of a random direction."""
+        detail = await self._api.get(f"/runs/{run}/experts/{expert}")
+        page = await self._api.get(f"/runs/{run}/experts/{expert}/examples", bin=0, limit=max(examples, 1))
+        measured = await self._api.get(f"/runs/{run}/experts/{expert}/ablation")
+        ablation = measured["ablation"]
+        shown = [_marked(example) for example in page["examples"][:examples]]
+        result = {**_summary(detail["row"]), "note": detail["note"], "examples": shown}
+        result["effects"] = {name: ablation[name] for name in MEASURES} if ablation else None
+        unmeasured = f"Effects are not measured. Run: {measured['command']}"
+        control = {name: ablation[name] for name in CONTROLS} if ablation else unmeasured
+        sample = {
+            "active_tokens": detail["row"]["active_tokens"],
+            "examples_shown": len(shown),
+            "examples_measured": ablation["examples"] if ablation else 0,
+        }
+        return Answer(result=result, control=control, sample=sample)
+
+    async def similar_experts(self, run: RunName, expert: ExpertId, by: SimilarBy = "gate", limit: Limit = 8) -> Answer:
+        """Find the experts most similar to one: by gate direction, output scaling, tokens or co-activation."""
+        response = await self._api.get(f"/runs/{run}/experts/{expert}/similar", by=by, limit=limit)
+        other = (await self._api.get(f"/runs/{run}/experts/random"))["expert"]
+        chance = await self._api.get(f"/runs/{run}/experts/{other}/similar", by=by, limit=limit)
+        experts = [{**_labelled(one), "similarity": one["similarity"]} for one in response["experts"]]
+        control = {"random_expert": other, "its_similarities": [one["similarity"] for one in chance["experts"]]}
+        return Answer(result={"by": by, "experts": experts}, control=control, sample={"experts": len(experts)})
+
+    async def read_evaluations(self, run: RunName) -> Answer:
+        """Read the saved evaluations of a run: faithfulness and expert health with 95 % intervals, and warnings. The
+        controls are the same layer with its experts' mixing frozen, its mean output, or nothing in its place."""
+        evaluations = (await self._api.get(f"/runs/{run}/evaluations"))["evaluations"]
+        shown, control = [], {}
+        for one in evaluations:
+            metrics = {metric["name"]: metric for metric in (*one["faithfulness"], *one["health"])}
+            shown.append({"text": one["text"], "metrics": metrics, "warnings": one["warnings"]})
+            control[one["text"]] = {
+                name: item["value"] for name, item in metrics.items() if item["description"] == "baseline"
+            }
+        sample = {"evaluations": len(shown), "tokens": {one["text"]: one["tokens"] for one in evaluations}}
+        none = f"Nothing is measured. Run: mxd evaluate {run}"
+        return Answer(result={"evaluations": shown}, control=control or none, sample=sample)
+
+    async def read_probes(self, run: RunName) -> Answer:
+        """Read single-expert probes on labelled texts: F1 of the best expert per class with its interval, next to the
+        best neuron of the MLP and the best expert of an untrained gate."""
+        probes = (await self._api.get(f"/runs/{run}/probes"))["probes"]
+        shown = {
+            probe["labels"]: [
+                {"class": item["name"], "expert": item["expert"], "top1": item["top1"], "top5": item["top5"]}
+                for item in probe["classes"]
+            ]
+            for probe in probes
+        }
+        control = {
+            probe["labels"]: [
+                {"class": item["name"], "neuron": item["neuron"], "random_gate": item["random_gate"]}
+                for item in probe["classes"]
+            ]
+            for probe in probes
+        }
+        sample = {probe["labels"]: {item["name"]: item["examples"] for item in probe["classes"]} for probe in probes}
+        none = f"Nothing is measured. Run: mxd probe {run}"
+        return Answer(result={"probes": shown}, control=control or none, sample={"examples": sample})
+
+
+def _labelled(row: dict[str, Any]) -> dict[str, Any]:
+    automatic = row["automatic"] or {}
+    score = {"held_out_balanced_accuracy": automatic["balanced_accuracy"]} if automatic and not row["label"] else {}
+    return {"expert": row["expert"], "label": row["label"] or automatic.get("label"), **score}
+
+
+def _summary(row: dict[str, Any]) -> dict[str, Any]:
+    statistics = ("density", "active_tokens", "mean_activation", "max_activation", "p99", "entropy")
+    names = (*statistics, "recurrence", "compared_runs")
+    tokens = [{"text": token["text"], "share": token["share"]} for token in row["top_tokens"][:8]]
+    return {**_labelled(row), **{name: row[name] for name in names}, "top_tokens": tokens}
+
+
+def _marked(example: dict[str, Any]) -> dict[str, Any]:
+    """Return an example as text, its active tokens in guillemets."""
+    active = {position for position, *_ in example["active"]}
+    tokens = [f"«{text}»" if index in active else text for index, text in enumerate(example["tokens"])]
+    return {"activation": example["coefficient"], "text": "".join(tokens)}
+
+
+def _excerpt(example: dict[str, Any] | None) -> str | None:
+    return None if example is None else str(_marked(example)["text"])
+
+
+NO_CONTROL = "No control: the answer lists what is stored and claims no effect."
+
+
+class Answer(BaseModel):
+    """Answer of a tool."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    result: dict[str, Any]
+    """The answer itself."""
+    control: dict[str, Any] | str
+    """The same measure on a control, such as a random expert; a sentence where there is no measure."""
+    sample: dict[str, Any]
+    """Number of tokens, examples or texts that the answer rests on."""
+
+
+def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
+    """Return the largest activation of each active expert on a routed text, without the start token."""
+    peaks: dict[int, float] = {}
+    for token in routing["tokens"]:
+        for routed in () if token["start"] else token["experts"]:
+            peaks[routed["expert"]] = max(peaks.get(routed["expert"], 0.0), routed["coefficient"])
+    return peaks
+
+
+SIMILAR = (1.5, 4.0, 1e9)
+"""Largest ratios of densities, tried in this order until there is another expert."""
+
+
+async def random_experts(
+    api: Api, run: str, expert: int, count: int, seed: int, avoided: frozenset[int] = frozenset()
+) -> list[int]:
+    """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
+
+    Raises:
+        ToolError: the run has no other active expert.
+    """
+    density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
+    similar: list[int] = []
+    for ratio in SIMILAR:
+        bounds = {"min_density": max(density / ratio, 1e-9), "max_density": min(density * ratio, 1.0) or 1.0}
+        page = await api.get(f"/runs/{run}/experts", sort="density", order="desc", limit=100, **bounds)
+        similar = [row["expert"] for row in page["experts"] if row["expert"] not in {expert, *avoided}]
+        if len(similar) >= count:
+            break
+    if not similar:
+        raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
+    return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
+
+
+async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> list[Edit]:
+    """Return the same edits of random experts of similar density, in those experts' own units."""
+    chosen: dict[tuple[str, int], int] = {}
+    for edit in edits:
+        name = edit.run or run
+        avoided = frozenset(other.expert for other in edits if (other.run or run) == name)
+        if (name, edit.expert) not in chosen:
+            taken = frozenset(expert for (other, _), expert in chosen.items() if other == name)
+            (drawn,) = await random_experts(api, name, edit.expert, 1, seed, avoided | taken)
+            chosen[name, edit.expert] = drawn
+    return [edit.model_copy(update={"expert": chosen[edit.run or run, edit.expert]}) for edit in edits]
+
+
+def shown_edits(edits: list[Edit]) -> list[str]:
+    """Return edits as compact text."""
+    return [str(edit) for edit in edits]
+
+
+def as_bodies(edits: list[Edit]) -> list[dict[str, Any]]:
+    """Return edits as JSON."""
+    return [edit.model_dump(mode="json") for edit in edits]
+
+
+Text = Annotated[str, Field(min_length=1, max_length=20_000)]
+Texts = Annotated[list[Text], Field(min_length=2, max_length=50)]
+EditTexts = Annotated[
+    list[str],
+    Field(
+        min_length=1,
+        max_length=8,
+        description=f"{EDIT_FORMATS}; one unit is the expert's 99th percentile. Conditions may follow: {CLAUSES}.",
+    ),
+]
+Seed = Annotated[int, Field(ge=0, lt=2**31)]
+CONTROL_EXPERTS = 20
+TEXTS_REMEMBERED = 200
+
+
+class MeasuringTools:
+    """Tools that compute something new and change nothing."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._peaks: OrderedDict[tuple[str, str], dict[int, float]] = OrderedDict()
+        """Run and text -> largest activation of each active expert; agents test many experts on the same texts."""
+        self.tools = (
+            self.route_text,
+            self.find_experts_on_text,
+            self.test_expert_on_texts,
+            self.steer,
+            self.trace_circuit,
+        )
+
+    async def route_text(self, run: RunName, text: Text, top: Annotated[int, Field(ge=1, le=16)] = 4) -> Answer:
+        """Show the strongest experts on each token of a text. The control is each expert's density: the share of all
+        indexed tokens on which it is active."""
+        routing = await self._api.post(f"/runs/{run}/routing", {"text": text})
+        tokens = [
+            {
+                "text": token["text"],
+                "experts": [[item["expert"], item["coefficient"]] for item in token["experts"][:top]],
+            }
+            for token in routing["tokens"]
+        ]
+        shown = {expert for token in tokens for expert, _ in token["experts"]}
+        infos = {expert: info for expert, info in routing["experts"].items() if int(expert) in shown}
+        labels = {expert: info["label"] or (info["automatic"] or {}).get("label") for expert, info in infos.items()}
+        control = {"densities": {expert: info["density"] for expert, info in infos.items()}}
+        return Answer(
+            result={"tokens": tokens, "labels": labels}, control=control, sample={"tokens": len(tokens), "texts": 1}
+        )
+
+    async def find_experts_on_text(self, run: RunName, text: Text, by: RankBy = "lift", limit: Limit = 10) -> Answer:
+        """Find the experts that are active on a text. lift is the share of its tokens on which an expert is active,
+        divided by the expert's density, which is the control. One text is weak evidence: use test_expert_on_texts."""
+        body = {"text": text, "by": by, "limit": limit}
+        response = await self._api.post(f"/runs/{run}/search/passage", body)
+        hits = [
+            {
+                "expert": hit["expert"],
+                "label": hit["label"] or (hit["automatic"] or {}).get("label"),
+                **{name: hit[name] for name in ("mass", "share", "lift", "lift_low", "lift_high")},
+            }
+            for hit in response["hits"]
+        ]
+        control = {"densities": {hit["expert"]: hit["density"] for hit in response["hits"]}}
+        sample = {"tokens": len(response["tokens"]) - 1, "active_experts": response["firing"]}
+        return Answer(result={"by": by, "hits": hits}, control=control, sample=sample)
+
+    async def test_expert_on_texts(
+        self,
+        run: RunName,
+        expert: ExpertId,
+        positive: Annotated[Texts, Field(description="Texts with the concept.")],
+        negative: Annotated[Texts, Field(description="Comparable texts without the concept.")],
+        seed: Seed = 0,
+    ) -> Answer:
+        """Test whether an expert detects a concept: AUROC of its largest activation on texts with and without the
+        concept, with a 95 % interval, next to up to 20 random experts of similar density on the same texts. Use texts
+        that were not used to choose the expert."""
+        others = await random_experts(self._api, run, expert, CONTROL_EXPERTS, seed)
+        experts = [expert, *others]
+        routed = [await self._peaks_on(run, text) for text in (*positive, *negative)]
+        peaks_TE = np.array([[peaks.get(each, 0.0) for each in experts] for peaks in routed])
+        positive_PE, negative_NE = peaks_TE[: len(positive)], peaks_TE[len(positive) :]
+        scores = aurocs(positive_PE, negative_NE).tolist()
+        interval = auroc_interval(positive_PE[:, 0], negative_NE[:, 0], seed=seed)
+        result = {
+            "expert": expert,
+            "auroc": scores[0],
+            "interval_95": [interval.low, interval.high],
+            "active_on_positive": int((positive_PE[:, 0] > 0).sum()),
+            "active_on_negative": int((negative_NE[:, 0] > 0).sum()),
+        }
+        control = {
+            "random_experts": len(others),
+            "mean_auroc": fmean(scores[1:]),
+            "largest_auroc": max(scores[1:]),
+            "at_least_as_good": sum(score >= scores[0] for score in scores[1:]),
+        }
+        return Answer(result=result, control=control, sample={"positive": len(positive), "negative": len(negative)})
+
+    async def steer(
+        self,
+        run: RunName,
+        prompt: Annotated[str, Field(max_length=20_000)],
+        edits: EditTexts,
+        samples: Annotated[int, Field(ge=1, le=16)] = 4,
+        max_tokens: Annotated[int, Field(ge=1, le=200)] = 32,
+        temperature: Annotated[float, Field(ge=0, le=2)] = 0.7,
+        seed: Seed = 0,
+        count: Annotated[list[str], Field(max_length=200, description="Texts to look for in the new texts.")] = [],  # noqa: B006
+    ) -> Answer:
+        """Continue a prompt without edits (baseline), with edits (steered) and, as a control, with the same edits of
+        random experts of similar density in their own units. All share their random numbers. Reports the KL divergence
+        from the baseline per token, and in how many texts any of ``count`` occurs."""
+        chosen = _parsed(edits)
+        others = await control_edits(self._api, run, chosen, seed)
+        sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "samples": samples}
+        steered, control = await asyncio.gather(
+            *(self._generated(run, prompt, each, sampling, count) for each in (chosen, others))
+        )
+        result = {"edits": shown_edits(chosen), **steered}
+        shown = {name: control[name] for name in ("steered_texts", "kl", "steered_with_count") if name in control}
+        return Answer(
+            result=result,
+            control={"edits": shown_edits(others), **shown},
+            sample={"texts": samples, "steered_tokens": steered["tokens"], "control_tokens": control["tokens"]},
+        )
+
+    async def trace_circuit(
+        self,
+        runs: Annotated[list[str], Field(min_length=1, max_length=8, description="Runs of different layers.")],
+        text: Text,
+        check: Annotated[int, Field(ge=1, le=16, description="Expert nodes to ablate in the model.")] = 5,
+    ) -> Answer:
+        """Trace which experts and tokens produce the most probable next token, and ablate the most influential expert
+        nodes in the model. The controls are random other experts that are active on the same tokens."""
+        traced = await self._api.post("/circuits", {"runs": runs, "text": text})
+        graph = traced["graph"]
+        nodes = [node for node in graph["nodes"] if node["kind"] == "expert"][:check]
+        if not nodes:
+            raise ToolError("The graph has no expert nodes. Use a longer text, or runs of other layers.")
+        others = await self._others(text, nodes)
+        groups = [[{name: node[name] for name in ("run", "position", "expert")}] for node in (*nodes, *others)]
+        measured = await self._api.post("/circuits/effects", {"runs": runs, "text": text, "groups": groups})
+        names = ("run", "layer", "position", "expert", "influence")
+        effects = measured["effects"]
+        shown = [
+            {**{name: node[name] for name in names}, "predicted": item["predicted"], "measured": item["measured"]}
+            for node, item in zip(nodes, effects, strict=False)
+        ]
+        random_nodes = [
+            {**node, "predicted": item["predicted"], "measured": item["measured"]}
+            for node, item in zip(others, effects[len(nodes) :], strict=True)
+        ]
+        target = {name: graph["target"][name] for name in ("text", "probability")}
+        result = {"target": target, "nodes": shown}
+        sample = {"prompts": 1, "nodes_ablated": len(nodes), "control_nodes": len(others), "nodes": len(graph["nodes"])}
+        return Answer(result=result, control={"random_active_experts": random_nodes}, sample=sample)
+
+    async def _peaks_on(self, run: str, text: str) -> dict[int, float]:
+        if (run, text) not in self._peaks:
+            self._peaks[run, text] = peak_activations(await self._api.post(f"/runs/{run}/routing", {"text": text}))
+            if len(self._peaks) > TEXTS_REMEMBERED:
+                self._peaks.popitem(last=False)
+        return self._peaks[run, text]
+
+    async def _generated(
+        self, run: str, prompt: str, edits: list[Edit], sampling: dict[str, Any], count: Sequence[str]
+    ) -> dict[str, Any]:
+        body = {"prompt": prompt, "edits": as_bodies(edits), "sampling": sampling}
+        events = await self._api.events(f"/runs/{run}/steering", body)
+        tokens = [event for event in events if event["event"] == "token"]
+        texts = {name: [""] * sampling["samples"] for name in ("baseline", "steered")}
+        for token in tokens:
+            texts[token["variant"]][token["sample"]] += token["text"]
+        steered = [token for token in tokens if token["variant"] == "steered"]
+        measures: dict[str, Any] = {f"{name}_texts": each for name, each in texts.items()}
+        measures |= {"kl": fmean(token["kl"] for token in steered), "tokens": len(steered)}
+        if count:
+            measures |= {f"{name}_with_count": _containing(each, count) for name, each in texts.items()}
+        return measures
+
+    async def _others(self, text: str, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return a random other active expert for each node, on the same token of the same run."""
+        routings = {
+            run: await self._api.post(f"/runs/{run}/routing", {"text": text}) for run in {node["run"] for node in nodes}
+        }
+        avoided = {(node["run"], node["position"], node["expert"]) for node in nodes}
+        generator, others = np.random.default_rng(0), []
+        for node in nodes:
+            active = [item["expert"] for item in routings[node["run"]]["tokens"][node["position"]]["experts"]]
+            free = [expert for expert in active if (node["run"], node["position"], expert) not in avoided]
+            if free:
+                expert = int(generator.choice(free))
+                avoided.add((node["run"], node["position"], expert))
+                others.append({"run": node["run"], "position": node["position"], "expert": expert})
+        return others
+
+
+def _parsed(edits: Sequence[str]) -> list[Edit]:
+    try:
+        return TypeAdapter(list[Edit]).validate_python(list(edits))
+    except ValidationError as error:
+        raise ToolError(f"Invalid edit: {error.errors()[0]['msg']}. Write {EDIT_FORMATS}.") from error
+
+
+def _containing(texts: Sequence[str], parts: Sequence[str]) -> int:
+    """Return the number of texts that contain any of ``parts``, ignoring case."""
+    return sum(any(part.lower() in text.lower() for part in parts) for text in texts)
+
+
+class WritingTools:
+    """Tools that store what was found."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self.tools = (self.label_expert, self.note_on_expert, self.save_session)
+
+    async def label_expert(
+        self, run: RunName, expert: ExpertId, label: Annotated[str, Field(min_length=1, max_length=200)]
+    ) -> Answer:
+        """Set the label of an expert, in place of an earlier one."""
+        await self._api.put(f"/runs/{run}/experts/{expert}/label", {"label": label})
+        return Answer(result={"expert": expert, "label": label}, control=NO_CONTROL, sample={"labels": 1})
+
+    async def note_on_expert(
+        self, run: RunName, expert: ExpertId, note: Annotated[str, Field(min_length=1, max_length=10_000)]
+    ) -> Answer:
+        """Set the note on an expert, such as the evidence for its label, in place of an earlier one."""
+        await self._api.put(f"/runs/{run}/experts/{expert}/note", {"note": note})
+        return Answer(result={"expert": expert, "note": note}, control=NO_CONTROL, sample={"notes": 1})
+
+    async def save_session(
+        self,
+        run: RunName,
+        name: Annotated[str, Field(min_length=1, max_length=200)],
+        prompt: Annotated[str, Field(max_length=20_000)],
+        edits: Annotated[list[str], Field(max_length=64)],
+        seed: Annotated[int, Field(ge=0, lt=2**31)] = 0,
+    ) -> Answer:
+        """Save prompt, edits and seed as a session that people can open in the dashboard."""
+        steering = {"prompt": prompt, "edits": edits, "sampling": {"seed": seed}}
+        saved = await self._api.post(f"/runs/{run}/sessions", {"name": name, "steering": steering})
+        result = {"id": saved["id"], "page": f"/s/{saved['id']}"}
+        return Answer(result=result, control=NO_CONTROL, sample={"sessions": 1})
