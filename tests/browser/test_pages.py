@@ -46,6 +46,7 @@ PLACES = {
         lambda page: page.get_by_text("done, 16 tokens").first,
     ),
     "frontier": Place("/frontier", lambda page: page.get_by_role("heading", name="No frontier of layer 3 yet")),
+    "verdict": Place("/verdict?run=demo-l3-k16", lambda page: page.get_by_role("region", name="Verdict")),
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
     "health": Place("/health", lambda page: page.get_by_role("region", name="Findings")),
     "not-evaluated": Place("/health?run=second", lambda page: page.get_by_text("mxd evaluate").first),

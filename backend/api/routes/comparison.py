@@ -14,13 +14,22 @@ from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.frontier import frontier
 from mxd.backend.queries.interpretability import interpretability
 from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.queries.verdict import verdict
 from mxd.backend.responses import model_response
 from mxd.backend.schemas import FrontierResponse, InterpretabilityResponse, LossDifferenceResponse, RunComparison
+from mxd.backend.schemas.verdict import Verdict
 from mxd.trainer.errors import UserError
 
 router = APIRouter(tags=["runs"])
 
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
+
+
+@router.get("/runs/{run}/verdict")
+def verdict_of(run: RunName, services: ServicesDep) -> Verdict:
+    """All evaluated runs of a run's MLP: their metrics side by side, and the result in one sentence."""
+    with reading(services.database) as session:
+        return verdict(session, find_run(session, run))
 
 
 @router.get("/runs/{run}/comparison/{other}", response_model=RunComparison)

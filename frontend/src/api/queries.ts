@@ -127,6 +127,14 @@ export function writesQuery(run: string, expert: number) {
   });
 }
 
+/** All evaluated runs of the run's MLP side by side. */
+export function verdictQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "verdict"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/verdict", { params: { path: { run } }, signal })),
+  });
+}
+
 /** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
 export function expertMapQuery(run: string, expert: number, isEnabled: boolean) {
   return queryOptions({

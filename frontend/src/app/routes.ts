@@ -11,6 +11,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/": () => import("@/pages/home"),
   "/runs": () => import("@/pages/runs"),
   "/runs/:run": () => import("@/pages/run"),
+  "/verdict": () => import("@/pages/evaluate/verdict"),
   "/compare": () => import("@/pages/evaluate/compare"),
   "/experts": () => import("@/pages/explore/experts"),
   "/experts/:expert": () => import("@/pages/explore/expert"),

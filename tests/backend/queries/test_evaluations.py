@@ -127,6 +127,34 @@ def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> N
     assert difference("first", "bare") is None
 
 
+def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
+    verdict = seen.get("/api/runs/first/verdict").json()
+    assert [run["name"] for run in verdict["runs"]] == ["first", "batch", "second"]
+    difference = seen.get("/api/runs/first/loss-difference/batch").json()["difference"]
+    word = "worse than" if difference["low"] > 0 else "better than" if difference["high"] < 0 else "level with"
+    assert f"{word} batch (batch topk MxD)" in verdict["sentence"]
+    assert "level with second" in verdict["sentence"] or "than second" in verdict["sentence"]
+    assert verdict["notes"] == [
+        "Evaluated on training text, so the numbers are too good: first, batch, second.",
+    ]
+    increase = {run["name"]: next(c for c in run["cells"] if c["key"] == "loss_increase") for run in verdict["runs"]}
+    listed = seen.get("/api/runs/second/evaluations").json()["evaluations"][0]["faithfulness"]
+    stored = next(metric for metric in listed if metric["name"] == "Loss increase")
+    assert increase["second"]["value"] == stored["value"]
+    for metric in verdict["metrics"]:
+        cells = {r["name"]: c for r in verdict["runs"] for c in r["cells"] if c["key"] == metric["key"]}
+        if metric["best"] is not None:
+            leader = cells.pop(metric["best"])
+            ends = [(cell["low"], cell["high"]) for cell in cells.values()]
+            assert all(
+                leader["high"] < low if metric["better"] == "lower" else leader["low"] > high for low, high in ends
+            )
+
+
+def test_a_run_without_evaluations_has_no_verdict(seen: TestClient) -> None:
+    assert seen.get("/api/runs/above/verdict").json()["sentence"] == "No run of this layer has been evaluated yet."
+
+
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]

@@ -9,6 +9,7 @@ import { useCurrentRun } from "./current-run";
 export type PageName =
   | "home"
   | "runs"
+  | "verdict"
   | "compare"
   | "experts"
   | "search"

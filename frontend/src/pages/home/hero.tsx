@@ -217,7 +217,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
-        <Why compareUrl={links.page("compare")} />
+        <Why compareUrl={links.page("verdict")} />
       </div>
     </section>
   );

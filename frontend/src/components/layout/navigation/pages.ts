@@ -40,6 +40,7 @@ const PLACES: readonly Place[] = [
     name: "Evaluate",
     icon: "probing",
     views: [
+      { page: "verdict", name: "Verdict" },
       { page: "compare", name: "Compare" },
       { page: "frontier", name: "Frontier" },
       { page: "benchmark", name: "Benchmark" },
