@@ -384,6 +384,13 @@ class MxD(Layer):
         z_TH = self.core.encode(self._rows(x))
         return z_TH.reshape(*x.shape[:-1], z_TH.shape[-1])
 
+    @property
+    def mixing_centre(self) -> Tensor:
+        """m [O] of centred mixing, y = (a C - m) * (z D) + b_out; zeros in the paper's form."""
+        centred = self.config.mixing == "centred"
+        return self.core.mixing_centre_M if centred else torch.zeros(self.core.mixing_width)
+
+    @speaks_python
     def expert_matrix(self, expert: int) -> Tensor:
         """W_n, [H, O]: the expert's output is its gate activation times z W_n.
 

@@ -46,6 +46,10 @@ def test_the_output_is_the_sum_of_the_experts(user: User) -> None:
     without = layer.decode(x, torch.zeros_like(a))
     torch.testing.assert_close(torch.einsum("btn,bth,nho->bto", a, z, experts) + without, y)
     torch.testing.assert_close(layer.decode(x, a), y)
+    core = layer.core
+    mixed = (a @ core.scaling_NO - layer.mixing_centre) * (z @ core.decoder.weight.T) + core.output_bias
+    torch.testing.assert_close(mixed, y)  # the equation of the README
+    assert float(layer.mixing_centre.abs().max()) > 0
     torch.testing.assert_close(layer.decode(x, a.to_sparse()), y)
     assert layer(x.double()).dtype == torch.float64
     assert not y.is_inference()
