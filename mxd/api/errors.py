@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 _COMMAND = re.compile(r"'mxd ([a-z]+)((?: [^']*)?)'")
 _FLAG = re.compile(r"--([a-z](?:[a-z-]*[a-z])?)(?:=([\w-]+(?:\.\w+)*)| (?=[\d.]+\b)([\d.]*\d))?")
-_VALUES = {"resume": '"if-any"', "seen-text": "True", "expert": "experts=[...]"}
+_VALUES = {"resume": '"if-any"', "seen-text": "True", "experts": "experts=[...]"}
 
 
 def speaks_python(function: Callable[P, T]) -> Callable[P, T]:

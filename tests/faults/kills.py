@@ -103,7 +103,7 @@ def export(place: Place, kills: int, chance: random.Random) -> list[str]:
         target.unlink(missing_ok=True)
         return [] if whole else ["half a report"]
 
-    return killed(["report", "--output", str(target)], place, kills, chance, check)
+    return killed(["report", "--out", str(target)], place, kills, chance, check)
 
 
 # ---------------------------------------------------------------- a server with somebody who writes

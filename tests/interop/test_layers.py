@@ -66,7 +66,7 @@ def test_layers_compute_the_same(
 
 def test_vectors_are_read_and_equal(demo: Path, tmp_path: Path, table: Table) -> None:
     for format in ("gguf", "vectors"):
-        words = ["export", MXD, "--format", format, "--expert", str(EXPERT), "--out", str(tmp_path / format)]
+        words = ["export", MXD, "--format", format, "--experts", str(EXPERT), "--out", str(tmp_path / format)]
         assert mxd([*words, "--data", str(demo), "--device", "cpu"]) == 0
     reader = GGUFReader(tmp_path / "gguf" / f"expert-{EXPERT}.gguf")
     assert reader.fields["general.architecture"].contents() == "controlvector"

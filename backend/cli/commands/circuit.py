@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mxd.trainer.utils.distributed import ProcessGroup
 
 MAX_EXPERTS_SHOWN = 12
-"""Experts listed as text. --json and --output contain all."""
+"""Experts listed as text. --json and --out contain all."""
 
 
 class CircuitCommand(ModelCommand):
@@ -37,7 +37,7 @@ class CircuitCommand(ModelCommand):
 
     examples: ClassVar = (
         "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is'",
-        "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --output circuit.html",
+        "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --out circuit.html",
         "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is' --check --json",
     )
 
@@ -53,7 +53,7 @@ class CircuitCommand(ModelCommand):
     attention: Annotated[int, Field(ge=0, le=100)] = 0
     """Also explain the attention of this many edges between tokens, most influential first: the heads that carried
     each edge, and the experts that made them look there. Default: 0."""
-    output: Path | None = None
+    out: Path | None = None
     """Write the whole graph to this .json or .html file."""
     graph: Path | None = None
     """Add the graph to this folder in the attribution graph format of Neuronpedia and circuit-tracer, with labels and
@@ -68,7 +68,7 @@ class CircuitCommand(ModelCommand):
         """Trace, and print a summary."""
         from mxd.trainer.analysis.circuits.tracing import trace
 
-        _check_output(self.output)
+        _check_output(self.out)
         values = nest(CircuitConfig, self.flags)
         validate(CircuitConfig, values, type(self), "mxd circuit")  # before anything large is loaded
         runs = self._runs()
@@ -79,11 +79,11 @@ class CircuitCommand(ModelCommand):
         effects = self._effects(language_model, runs, config, circuit)
         explained = self._explained(language_model, runs, config, circuit)
         result = as_json(circuit, effects, explained)
-        if self.output is not None:
-            _write(self.output, circuit, explained, result)
+        if self.out is not None:
+            _write(self.out, circuit, explained, result)
         if self.graph is not None:
             self._write_graph(self.graph, runs, circuit, effects)
-        summary = _format_result(circuit, config, effects, self.output or self.graph)
+        summary = _format_result(circuit, config, effects, self.out or self.graph)
         self.report(result, "\n".join([summary, *attention_lines(circuit, explained)]))
         return 0
 
@@ -168,7 +168,7 @@ def as_json(
 
 def _check_output(path: Path | None) -> None:
     if path is not None and path.suffix not in (".json", ".html"):
-        raise UserError(f"Unsupported --output: '{path}'. Supported file types: .json, .html.")
+        raise UserError(f"Unsupported --out: '{path}'. Supported file types: .json, .html.")
 
 
 def _token_id(language_model: LanguageModel, word: str | None) -> int | None:

@@ -24,7 +24,7 @@ class ExplainCommand(Command):
 
     examples: ClassVar = (
         "mxd explain gpt2-l8-k32 --endpoint http://127.0.0.1:11434/v1 --language-model llama3.1",
-        "mxd explain gpt2-l8-k32 --endpoint http://127.0.0.1:8080/v1 --language-model qwen3 --expert 12 --expert 40",
+        "mxd explain gpt2-l8-k32 --endpoint http://127.0.0.1:8080/v1 --language-model qwen3 --experts 12,40",
         "mxd explain gpt2-l8-k32 --endpoint https://api.openai.com/v1 --language-model gpt-4o-mini --limit 500",
     )
 
@@ -36,8 +36,8 @@ class ExplainCommand(Command):
     """Name of the language model at the endpoint."""
     limit: Annotated[int, Field(gt=0)] = 100
     """Maximum number of experts to label, those with the largest activations first."""
-    expert: list[Annotated[int, Field(ge=0)]] | None = None
-    """Label only this expert. Repeat the flag for several."""
+    experts: list[Annotated[int, Field(ge=0)]] | None = None
+    """Label only these experts."""
     timeout: Annotated[float, Field(gt=0, le=3600)] = 120.0
     """Seconds to wait for an answer."""
 
@@ -58,7 +58,7 @@ class ExplainCommand(Command):
                 database,
                 self.language_model,
                 endpoint.ask,
-                experts=self.expert,
+                experts=self.experts,
                 limit=self.limit,
                 callbacks=callbacks,
             )

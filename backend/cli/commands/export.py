@@ -25,7 +25,7 @@ class ExportCommand(ModelCommand):
     examples: ClassVar = (
         "mxd export gpt2-l8-k32 --format parquet --out experts",
         "mxd export gpt2-l8-k32 --format neuronpedia --model-id gpt2-small --out batches",
-        "mxd export gpt2-l8-k32 --format gguf --expert 12 --expert 40 --out vectors",
+        "mxd export gpt2-l8-k32 --format gguf --experts 12,40 --out vectors",
     )
 
     names: Positional[list[str]]
@@ -39,8 +39,8 @@ class ExportCommand(ModelCommand):
     """Neuronpedia's id of the language model (default: the last part of its name)."""
     source_set: str | None = None
     """Neuronpedia's id of the set of features (default: the run's name)."""
-    expert: Annotated[tuple[int, ...], Field(max_length=4096)] = ()
-    """Id of an expert whose mean output is written as a steering vector. Repeat the flag for several experts."""
+    experts: Annotated[tuple[int, ...], Field(max_length=4096)] = ()
+    """Ids of the experts whose mean outputs are written as steering vectors."""
 
     def run(self) -> int:
         """Export, and print a summary."""
@@ -70,10 +70,10 @@ class ExportCommand(ModelCommand):
         settings = self.settings()
         run = Run.load(self.names[0], settings.data)
         assert self.format == "gguf" or self.format == "vectors"
-        check_vectors(run, self.format, self.expert, self.out)
+        check_vectors(run, self.format, self.experts, self.out)
         language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
-            means = mean_outputs(run, self.expert, language_model, database, callbacks)
+            means = mean_outputs(run, self.experts, language_model, database, callbacks)
         write_vectors(run, self.format, {mean.expert: mean.vector_W for mean in means}, self.out)
         return f"steering vectors of {len(means)} experts of {run.name}"
 

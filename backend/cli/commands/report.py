@@ -13,11 +13,11 @@ class ReportCommand(Command):
 
     examples: ClassVar = (
         "mxd report",
-        "mxd report --output results/report.html",
+        "mxd report --out results/report.html",
         "mxd report --data /data/mxd --json",
     )
 
-    output: Path = Path("report.html")
+    out: Path = Path("report.html")
     """File to write."""
 
     def run(self) -> int:
@@ -28,9 +28,9 @@ class ReportCommand(Command):
 
         with opened(self.settings().database_url) as database, reading(database) as session:
             content = report(session)
-        with disk_errors(self.output):
-            self.output.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self.output, content)
-        size = self.output.stat().st_size
-        self.report({"output": str(self.output), "bytes": size}, f"{self.output}, {size / 1e6:.1f} MB")
+        with disk_errors(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.out, content)
+        size = self.out.stat().st_size
+        self.report({"out": str(self.out), "bytes": size}, f"{self.out}, {size / 1e6:.1f} MB")
         return 0

@@ -300,7 +300,7 @@ def test_missing_measurements_name_their_command(seen: TestClient) -> None:
 
 def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "out" / "report.html"
-    assert run(["report", "--data", str(measured), "--output", str(target), "--json"]) == 0
+    assert run(["report", "--data", str(measured), "--out", str(target), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
     content = target.read_text()
     assert content.count("Plotly.newPlot(") >= len(OF_ALL) + 4
@@ -368,7 +368,7 @@ def test_evaluations_at_several_k_are_a_separate_line(
     assert sorted(rows) == ["batch", "first", "first at K 2", "second"]
     assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
     target = tmp_path / "report.html"
-    assert run(["report", "--data", str(data), "--output", str(target)]) == 0
+    assert run(["report", "--data", str(data), "--out", str(target)]) == 0
     capsys.readouterr()
     content = target.read_text()
     assert "first at K 2" in content

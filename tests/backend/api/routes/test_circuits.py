@@ -184,13 +184,13 @@ def test_the_command_prints_and_writes_the_circuit(
     fitted: World, circuit: Circuit, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
-    assert mxd([*words, "--check", "--output", str(tmp_path / "out" / "graph.json"), "--json"]) == 0
+    assert mxd([*words, "--check", "--out", str(tmp_path / "out" / "graph.json"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "out" / "graph.json").read_text("utf-8"))
     assert printed["target"]["id"] == circuit.target.id
     assert len(printed["checked"]) == len(circuit.experts)
     assert (printed["agreement"]["correlation"] is None) == (len(circuit.experts) < MIN_CORRELATED)
-    page_words = ["--attention", "2", "--output", str(tmp_path / "graph.html")]
+    page_words = ["--attention", "2", "--out", str(tmp_path / "graph.html")]
     assert mxd([*words, "--target", "x", "--position", "4", *page_words]) == 0
     said = capsys.readouterr().out
     assert "looks from" in said
@@ -217,7 +217,7 @@ def test_a_graph_has_the_examples_that_the_database_has(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--output", "graph.png"], "Supported file types: .json, .html"),
+        (["--out", "graph.png"], "Supported file types: .json, .html"),
         (["--target", "two"], "is 3 tokens. Give one"),
         (["--target", "400"], "Unknown target token 400"),
         (["--nodes", "1"], "Invalid --nodes: '1'. Input should be greater than or equal to 2"),
