@@ -252,7 +252,8 @@ def test_float64_is_not_left_to_kernels_that_sum_in_float32(monkeypatch: pytest.
     assert kernels.ops_for(torch.zeros(1, dtype=torch.float64)) is torch_ops
 
 
-def test_implementation_of_a_device() -> None:
+def test_implementation_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "compiled_ops", lambda _device: triton_ops)
     assert kernels.ops_on(torch.device("cuda:1")) is triton_ops
     assert kernels.ops_on(torch.device("cpu")) is torch_ops
     assert kernels.ops_on(torch.device("mps")) is torch_ops

@@ -10,6 +10,8 @@ import torch
 
 from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.layers import ops
+from mxd.trainer.layers.ops import triton_ops
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.planning import plan as planning
@@ -173,8 +175,9 @@ def test_a_model_with_weights_has_the_same_plan(tmp_path: Path) -> None:
     assert outlined.language_model_parameters == whole.language_model_parameters
 
 
-def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path) -> None:
+def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """GPT-2's layer: a CPU holds 4M scores at a time, a GPU those of all 4,096 tokens."""
+    monkeypatch.setattr(ops, "compiled_ops", lambda _device: triton_ops)
     config(tmp_path)  # saves the model's config
     planned = {
         device: PlannedTraining([config(tmp_path)], TrainSetup(torch.device(device))) for device in ("cpu", "cuda")
