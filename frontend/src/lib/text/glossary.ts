@@ -181,6 +181,10 @@ export const GLOSSARY = {
     name: "KL divergence",
     text: "Divergence of one next-token distribution from another, in nats. It is 0 if they are equal.",
   },
+  edit_price: {
+    name: "Price (of edits)",
+    text: "What edits do to unrelated text: the KL divergence of the next-token distribution from the original one, in nats per token. Random experts at the same strength are the baseline.",
+  },
   circuit: {
     name: "Circuit",
     text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",

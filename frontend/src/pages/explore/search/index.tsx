@@ -3,9 +3,12 @@
 import "@/components/prompt/prompt.css";
 import "./search.css";
 
+import { Link } from "react-router";
+
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
+import { usePageLinks } from "@/components/runs/page-links";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useUrlState } from "@/hooks/use-url-state";
 
@@ -15,6 +18,7 @@ import { WordSearch } from "./word-search";
 
 function Search({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(SEARCH_PARAMS);
+  const links = usePageLinks();
   return (
     <>
       <div className="search-kind">
@@ -26,7 +30,10 @@ function Search({ run }: { readonly run: RunSummary }) {
             { value: "words", label: "Words" },
             { value: "passage", label: "Passage, run through the model" },
           ]}
-        />
+        />{" "}
+        <Link className="link" to={links.page("steering")}>
+          I want it to say …
+        </Link>
       </div>
       {params.kind === "words" ? (
         <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />

@@ -4,6 +4,7 @@ import "@/components/prompt/prompt.css";
 import "./steering.css";
 import "./dose/dose.css";
 import "./edits/edits.css";
+import "./find/find.css";
 import "./inputs/settings.css";
 import "./texts/streams.css";
 
@@ -24,6 +25,7 @@ import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { DosePane } from "./dose/dose-pane";
 import { EditList } from "./edits/edit-list";
 import { useSharedEdits } from "./edits/use-shared-edits";
+import { FindPane } from "./find/find-pane";
 import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
 import { GateSettings, PromptSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
@@ -153,6 +155,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
           onGenerate={generate}
           onChoose={choose}
         />
+        <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={commit} />
         <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
         {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
           <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || turns.turns.length > 0} onChoose={choose} />

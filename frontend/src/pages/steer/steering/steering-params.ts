@@ -81,6 +81,9 @@ export const STEERING_PARAMS = {
   stop: textsParam,
   lock: lockParam,
   code: choiceParam(["command", "python"], "command"),
+  /** What shall and shall not follow the prompt, as typed in the search by effect. */
+  wanted: textParam(""),
+  unwanted: textParam(""),
   /** Id of the open session. */
   session: textParam(""),
 };

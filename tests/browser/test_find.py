@@ -1,0 +1,68 @@
+"""Search by effect: from an empty page to a steered text, in four clicks."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.sample import RUN
+
+pytestmark = pytest.mark.browser
+
+SECONDS = 60_000
+
+
+def test_from_a_wish_to_a_steered_text(page: Page) -> None:
+    page.goto(f"/search?run={RUN}")
+    page.get_by_role("link", name="I want it to say …").click()
+    search = page.get_by_role("region", name="Search by effect")
+    find = search.get_by_role("button", name="Find experts")
+    expect(find).to_be_disabled()
+
+    page.get_by_role("textbox", name="Prompt").click()
+    page.keyboard.type("The little girl said")
+    search.get_by_role("textbox", name="I want it to say").click()
+    page.keyboard.type("the | that")
+    find.click()
+    expect(search.get_by_role("status")).to_contain_text(
+        "“the” or “that” follows with a probability of", timeout=SECONDS
+    )
+    use = search.get_by_role("button", name="Use this combination")
+    expect(use).to_be_visible(timeout=SECONDS)
+    together = search.locator(".find-combination")
+    expect(together).to_contain_text(re.compile(r"predicted \+[\d.]+, measured \+[\d.]+ nats\. Price [\d.]+, random"))
+    use.click()
+    steered = page.get_by_role("region", name="Steered", exact=True)
+    expect(steered).to_contain_text(re.compile(r"done, \d+ tokens"), timeout=SECONDS)
+    shown = int(re.search(r"(\d+) experts together|One expert", together.inner_text()).group(1) or 1)  # type: ignore[union-attr]
+    expect(page.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(shown)
+
+    rows = search.locator("tbody tr")
+    assert rows.count() > 3
+    expect(rows.first.locator('[data-name^="price"]')).to_have_text(re.compile(r"[\d.]+ [\d.]+"), timeout=SECONDS)
+    measured = [float(text.replace("−", "-")) for text in rows.locator('[data-name^="measured"]').all_inner_texts()]
+    assert measured == sorted(measured, reverse=True)
+    address = page.url
+    page.goto("/glossary")
+    page.goto(address)
+    expect(search.get_by_role("textbox", name="I want it to say")).to_have_value("the | that")
+    expect(rows).to_have_count(len(measured), timeout=SECONDS)
+
+
+def test_an_expert_goes_to_the_tray(page: Page) -> None:
+    page.goto(f"/steering?run={RUN}&prompt=The%20little%20girl%20said&wanted=the")
+    search = page.get_by_role("region", name="Search by effect")
+    row = search.locator("tbody tr").first
+    expect(row).to_be_visible(timeout=SECONDS)
+    strength = row.locator('[data-name="strength"]').inner_text()
+    row.get_by_role("button", name=re.compile("in the tray")).click()
+    edits = page.get_by_role("region", name="Edits").get_by_role("listitem")
+    expect(edits).to_have_count(1)
+    expect(edits.get_by_role("textbox", name=re.compile("Strength of expert"))).to_have_value(
+        str(float(strength.removeprefix("+ ")))
+    )
+    search.get_by_role("button", name="Close the search").click()
+    expect(row).to_have_count(0)
+    assert "wanted" not in page.url
