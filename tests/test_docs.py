@@ -42,6 +42,7 @@ OTHER_FLAGS = {
     "--layer-num",
     "--neuronpedia-source-set-id",
     "--hook-point",
+    "--output",
 }
 """Flags of other programs in the documents."""
 
