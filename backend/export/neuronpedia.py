@@ -23,6 +23,7 @@ from typing import Any
 
 from mxd.backend.export.rows import Chunk, Exported, Row
 from mxd.trainer.storage.database.tables import AblationRecord, utc_now
+from mxd.trainer.storage.portable import without_folder
 
 UNMEASURED = (
     "neuron_alignment_indices",
@@ -123,7 +124,7 @@ class Batches:
             "freq_hist_data_bar_heights": list(row["histogram"]),
             "n_prompts_total": index.tokens // index.context_length,
             "n_tokens_in_prompt": index.context_length,
-            "dataset": Path(index.text).name if index.text.startswith(("/", "~", ".")) else index.text,
+            "dataset": without_folder(index.text),
             "activations": [],
         }
         return feature | {"activations": _fitting([_activation(row, example) for example in examples], _size(feature))}

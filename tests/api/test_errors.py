@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -85,5 +86,11 @@ def test_what_the_command_line_does_has_a_function(user: User, tmp_path: Path) -
     expert = int(table["density"].to_numpy().argmax())
     (vectors,) = mxd.export(user.run, tmp_path / "vectors", format="vectors", experts=[expert], **held)
     assert vectors.name == "vectors.safetensors"
+    formats: tuple[Literal["saelens", "neuronpedia"], ...] = ("saelens", "neuronpedia")
+    for format in formats:
+        for path in mxd.export(user.run, tmp_path / format, format=format, progress=False):
+            content = path.read_bytes()
+            content = gzip.decompress(content) if path.suffix == ".gz" else content
+            assert str(user.data).encode() not in content, path
     assert mxd.pack(user.run, tmp_path / "mine.mxd", progress=False).stat().st_size > 1000
     assert {"mine", "mine-tuned"} <= set(mxd.runs(data=user.data))

@@ -23,9 +23,9 @@ def portable(config: TrainConfig, language_model: str | None) -> TrainConfig:
     origin = config.origin
     return config.model_copy(
         update={
-            "language_model": language_model or _last_part(config.language_model),
-            "text": config.text.model_copy(update={"dataset": _last_part(config.text.dataset)}),
-            "origin": origin and Origin.model_validate(origin.model_dump() | {"source": _last_part(origin.source)}),
+            "language_model": language_model or without_folder(config.language_model),
+            "text": config.text.model_copy(update={"dataset": without_folder(config.text.dataset)}),
+            "origin": origin and Origin.model_validate(origin.model_dump() | {"source": without_folder(origin.source)}),
         }
     )
 
@@ -35,7 +35,8 @@ def is_hub_name(source: str) -> bool:
     return not Path(source).expanduser().exists() and source.count("/") <= 1 and not source.startswith((".", "/", "~"))
 
 
-def _last_part(source: str) -> str:
+def without_folder(source: str) -> str:
+    """Return a Hub name as it is, and of a local path only its last component."""
     return source if is_hub_name(source) else Path(source).expanduser().resolve().name
 
 

@@ -17,6 +17,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import save_tensors
 from mxd.trainer.storage.exporters.tensors import TranscoderTensors, transcoder_tensors
 from mxd.trainer.storage.importers.circuit_tracer import CONFIG, THRESHOLDS
+from mxd.trainer.storage.portable import portable
 from mxd.trainer.storage.run import Run
 
 
@@ -58,7 +59,7 @@ def _settings(runs: Sequence[Run]) -> dict[str, Any]:
         raise UserError("A transcoder set has one activation, but these runs differ in K or thresholds.")
     k = ks.pop()
     return {
-        "model_name": runs[0].config.language_model,
+        "model_name": portable(runs[0].config, None).language_model,
         "model_kind": "transcoder_set",
         "feature_input_hook": "mlp.hook_in",
         "feature_output_hook": "mlp.hook_out",

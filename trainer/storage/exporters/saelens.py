@@ -19,6 +19,7 @@ from mxd.trainer.layers.transcoders import Autoencoder
 from mxd.trainer.layers.variants.dense_gate import FixedThresholds
 from mxd.trainer.storage.exporters.tensors import transcoder_tensors
 from mxd.trainer.storage.importers.saelens import CONFIG, WEIGHTS
+from mxd.trainer.storage.portable import portable
 from mxd.trainer.storage.run import Run
 
 ARCHITECTURE = "mxd"
@@ -82,14 +83,14 @@ def _common(run: Run) -> dict[str, Any]:
 
 
 def _metadata(run: Run) -> dict[str, Any]:
-    block = f"blocks.{run.config.layer}.mlp"
+    block, config = f"blocks.{run.config.layer}.mlp", portable(run.config, None)
     reads = "hook_in" if run.layer.reads == "mlp-input" else "hook_out"
     return {
         "sae_lens_version": WRITTEN_FOR,
-        "model_name": run.config.language_model,
+        "model_name": config.language_model,
         "hook_name": f"{block}.{reads}",
         "hook_name_out": f"{block}.hook_out",
         "context_size": run.config.text.context_length,
-        "dataset_path": run.config.text.dataset,
+        "dataset_path": config.text.dataset,
         "prepend_bos": run.config.text.start_token in (None, run.tokenizer.bos_token),
     }
