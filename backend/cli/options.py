@@ -19,8 +19,6 @@ TYPE_NAMES: Mapping[object, str] = {int: "INT", float: "FLOAT", Path: "PATH"}
 """Placeholders of values in help texts; all others are TEXT."""
 LABELS = {"name": "RUN", "names": "RUN"}
 """Positional argument -> its label in help texts, where that is not its name."""
-ALIASES = {"dataset": "text"}
-"""Flag -> another spelling of it, which the help does not list."""
 
 
 @dataclass(frozen=True)

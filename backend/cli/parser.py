@@ -19,7 +19,7 @@ from typing import Any, NoReturn, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from mxd.backend.cli.base import Command
-from mxd.backend.cli.options import ALIASES, Option, nest, options
+from mxd.backend.cli.options import Option, nest, options
 from mxd.backend.cli.registry import COMMANDS, GROUPS, PURPOSE, split_command
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.suggestions import suggest
@@ -199,8 +199,6 @@ def _add_option(parser: Any, option: Option) -> None:
         value = f"{option.value}[,…]" if option.is_split else option.value
         settings |= {"action": "append" if option.is_list else "store", "metavar": value}
     parser.add_argument(*option.flags, help=text, **settings)
-    if option.name in ALIASES:
-        parser.add_argument(f"--{ALIASES[option.name]}", help=SUPPRESS, **settings)
 
 
 def _default(option: Option) -> str:

@@ -40,14 +40,6 @@ class TextConfig(Config):
     """Token before each document and prompt, such as <s>. Default: that of the run; for a new run, the token that the
     tokenizer adds itself, else <|endoftext|>, else its end-of-text token."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _rename_text(cls, values: Any) -> Any:
-        """Read runs that were saved before ``text`` became ``dataset``."""
-        if isinstance(values, Mapping) and "text" in values:
-            return {**{name: value for name, value in values.items() if name != "text"}, "dataset": values["text"]}
-        return values
-
 
 class OptimizerConfig(Config):
     """Optimiser, learning-rate schedule and batches."""

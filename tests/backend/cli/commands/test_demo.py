@@ -75,7 +75,7 @@ def test_a_damaged_database_is_an_error_and_leaves_nothing(demo: Path, damage: o
 
 
 def test_a_missing_demo_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="The demo is missing from"):
+    with pytest.raises(NotFoundError, match="No demo in"):
         unpacked_database(tmp_path)
 
 
@@ -111,4 +111,4 @@ def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.
 
 def test_the_command_names_the_folder_of_a_missing_demo(workspace: Path, capsys: Capture) -> None:
     assert run(["demo", "--data", "data", "--port", "0"]) == 2
-    assert "The demo is missing from data" in capsys.readouterr().err
+    assert "No demo in data: it has no database.sqlite.xz." in capsys.readouterr().err

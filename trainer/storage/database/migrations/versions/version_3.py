@@ -1,10 +1,15 @@
-"""Removed: the table of label scores, which no version reads any more. Databases that have it keep it, unused."""
+"""Baseline: versions before it lacked tables that later ones have, and changed none."""
 
 from __future__ import annotations
 
+from alembic import op
+
+from mxd.trainer.storage.database.tables import Base
+
 revision = "3"
-down_revision = "2"
+down_revision = "1"
 
 
 def upgrade() -> None:
-    """Do nothing."""
+    """Create the missing tables. Databases that have a table of removed measurements keep it, unused."""
+    Base.metadata.create_all(op.get_bind())
