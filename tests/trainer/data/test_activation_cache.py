@@ -101,7 +101,7 @@ def test_an_interrupted_cache_is_continued(shared: World, tmp_path: Path, cache:
     ("settings", "message"),
     [
         ({"seed": 3}, "another --data-seed"),
-        ({"tokens": 10**6}, "Add --on-short-text repeat"),
+        ({"tokens": 10**6}, "Add --on-short-text=repeat"),
         ({"layer": 1, "language_model": "other"}, "another language model"),
     ],
 )
