@@ -1,0 +1,58 @@
+"""The Triton kernels, compiled for GPUs that this machine does not have."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.gpu.compiled import DTYPES, TARGETS
+from mxd.trainer.layers.ops.triton_ops import kernel_forms
+from tests.helpers.processes import ROOT
+
+SMALLEST_SHARED_MEMORY = 48 << 10
+"""Bytes that a program may use on every target without asking for more."""
+MOST_REGISTERS = 128
+"""Registers per thread with which 16 warps still fit on a multiprocessor."""
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Every form of every kernel for Llama-3.2-3B's width. This process has the kernels for the interpreter."""
+    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")), "PYTHONPATH": str(ROOT)}
+    environment.pop("TRITON_INTERPRET")
+    command = [sys.executable, "-m", "benchmarks.gpu.compiled", "3072"]
+    finished = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr
+    rows: list[dict[str, Any]] = json.loads(finished.stdout)
+    return rows
+
+
+def test_every_form_compiles_for_every_target(kernels: list[dict[str, Any]]) -> None:
+    expected = {(target, form.name, dtype) for target in TARGETS for dtype in DTYPES for form in kernel_forms(3072)}
+    assert {(row["target"], row["kernel"], row["dtype"]) for row in kernels} == expected
+    assert {name.partition("[")[2] for _, name, _ in expected} == {"i32]", "i64]"}
+
+
+def test_nothing_spills_and_shared_memory_fits(kernels: list[dict[str, Any]]) -> None:
+    assert {row["spilled_bytes"] for row in kernels} == {0}
+    assert all(0 < row["registers"] <= MOST_REGISTERS for row in kernels)
+    assert max(row["shared_bytes"] for row in kernels) <= SMALLEST_SHARED_MEMORY
+
+
+def test_offsets_beyond_32_bits(kernels: list[dict[str, Any]]) -> None:
+    """Row numbers are multiplied by the width, and tokens by K, in 64 bits."""
+    assert {product for row in kernels for product in row["narrow_products"]} == set()
+
+
+def test_the_published_table_is_of_these_kernels(kernels: list[dict[str, Any]]) -> None:
+    published = json.loads(Path(ROOT, "results/raw/gpu/kernels.json").read_text())
+    names = [(row["target"], row["kernel"], row["dtype"], row["spilled_bytes"]) for row in published]
+    assert names[: len(kernels)] == [
+        (row["target"], row["kernel"], row["dtype"], row["spilled_bytes"]) for row in kernels
+    ]
