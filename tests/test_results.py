@@ -19,7 +19,7 @@ LONGEST_PAGE = 80
 TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]+)")
-STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold)\.\*\*", re.MULTILINE)
+STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold|estimate)\.\*\*", re.MULTILINE)
 
 
 def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:

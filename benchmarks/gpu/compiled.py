@@ -28,7 +28,7 @@ DTYPES = ("fp32", "bf16")
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """What a compiled kernel takes."""
+    """Resources of a compiled kernel."""
 
     target: str
     kernel: str

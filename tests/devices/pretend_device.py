@@ -1,7 +1,7 @@
 """A pretend accelerator, ``sim``: its tensors compute on the CPU, but refuse what CUDA tensors refuse.
 
 A ``SimTensor`` is a wrapper subclass around a CPU tensor. Autograd, ``torch.func``, hooks and optimizers work above
-``__torch_dispatch__``. Every ATen operation arrives there: the devices of its arguments are checked, it runs on the CPU
+``__torch_dispatch__``. Every ATen operation arrives there. The devices of its arguments are checked. It runs on the CPU
 tensors, and its results are wrapped. ``install`` registers the device for the whole process and for good, so the tests
 that need it run in processes of their own (see ``test_devices``).
 
