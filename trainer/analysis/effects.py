@@ -14,7 +14,7 @@ S positions whose next token is read, V vocabulary, P = B * T tokens of all rows
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -35,11 +35,14 @@ from mxd.trainer.config.targets import (
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prefix_sharing import shared_prefix
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 
 Change = Callable[[int, Tensor, Routing], Tensor | None]
 """Maps a layer, its dense output [P, M] and its routing to what is subtracted from its output, [P, O]."""
+MlpOutput = Callable[[int, Tensor, Mlp], Tensor]
+"""Maps a layer, its MLP's input [B, T, I] and the MLP to the MLP's output [B, T, O]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,16 +106,19 @@ class Forward:
     logits_BSV: Tensor
     """Logits after the last prompt token and each token of the continuation, in float32."""
 
+    def score(self, layer: int, position: int, expert: int) -> Tensor:
+        """Gate score of an expert on one token in each row, without its bias, [B]. Top-k and ReLU come after it."""
+        x_BI = self.inputs_BTI[layer][:, position].float()
+        return x_BI @ self.sparse_layers[layer].gate.rows(torch.tensor([expert])).to(x_BI)[0]
+
     def activation(self, layer: int, position: int, expert: int) -> Tensor:
         """Gate activation of an expert on one token in each row, [B].
 
         Its gradient is that of the expert's score. So an inactive expert has one too.
         """
-        sparse_layer = self.sparse_layers[layer]
-        x_BI = self.inputs_BTI[layer][:, position].float()
-        routing = sparse_layer.route(x_BI)
+        routing = self.sparse_layers[layer].route(self.inputs_BTI[layer][:, position].float())
         activation_B = (routing.coefficients_TK * (routing.indices_TK == expert)).sum(-1).detach()
-        score_B = x_BI @ sparse_layer.gate.rows(torch.tensor([expert])).to(x_BI)[0]
+        score_B = self.score(layer, position, expert)
         return activation_B + (score_B - score_B.detach())
 
 
@@ -161,7 +167,7 @@ def output_gradients(
         UserError: a token or expert does not exist.
     """
     reading = read_target(language_model, ids, target, runs)
-    forward = differentiable_forward(language_model, sparse_layers, reading, sparse_layers)
+    forward = differentiable_forward(language_model, sparse_layers, reading)
     reading = reading.with_token(forward)
     value_B = reading.value(forward)
     gradients = gradients_of(value_B, [forward.outputs_BTO[layer] for layer in sparse_layers])
@@ -188,7 +194,7 @@ def read_target(language_model: LanguageModel, ids: Sequence[int], target: Targe
         UserError: a token or expert does not exist, or the continuation has no token.
     """
     vocabulary = language_model.config.vocab_size
-    for token in _tokens(target):
+    for token in target_tokens(target):
         if token >= vocabulary:
             raise UserError(
                 f"Unknown target token {token}. {language_model.source} has token ids 0 to {vocabulary - 1}."
@@ -213,7 +219,8 @@ def read_target(language_model: LanguageModel, ids: Sequence[int], target: Targe
     return Reading(target, (*ids, *continuation), len(ids), layers)
 
 
-def _tokens(target: Target) -> tuple[int, ...]:
+def target_tokens(target: Target) -> tuple[int, ...]:
+    """Ids of the next tokens that a target names."""
     match target:
         case TokenTarget(token=token):
             return () if token is None else (token,)
@@ -229,32 +236,37 @@ def differentiable_forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    layers: Iterable[int],
     errors: Errors = "kept",
     change: Change | None = None,
     rows: int = 1,
 ) -> Forward:
-    """Forward pass with gradients for the MLP outputs of ``layers`` and for the embedding.
+    """Forward pass with gradients at the sparse layers' outputs, their inputs and the embedding.
 
     Args:
         sparse_layers: layers whose inputs are recorded. With ``errors`` dropped, they replace their MLPs.
         change: what to subtract from each sparse layer's output.
         rows: number of copies of the text.
     """
+    functions = {layer: partial(mlp_output, it, errors, change) for layer, it in sparse_layers.items()}
+    return graph_forward(language_model, sparse_layers, reading, functions, rows)
+
+
+def graph_forward(
+    language_model: LanguageModel,
+    sparse_layers: Mapping[int, SparseLayer],
+    reading: Reading,
+    functions: Mapping[int, MlpOutput],
+    rows: int = 1,
+) -> Forward:
+    """Forward pass with gradients in which ``functions`` compute the outputs of some layers' MLPs."""
     embeddings: list[Tensor] = []
 
-    def leaf(_block: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        handle.remove()  # the unembedding runs the blocks once more
-        embeddings.append((inputs[0] if inputs else named["hidden_states"]).detach().clone().requires_grad_())
-        embedding_BTW = embeddings[0].clone()  # some blocks change their input in place
-        return ((embedding_BTW, *inputs[1:]), named) if inputs else (inputs, {**named, "hidden_states": embedding_BTW})
+    def leaf(embedding_BTW: Tensor) -> Tensor:
+        embeddings.append(embedding_BTW.detach().clone().requires_grad_())
+        return embeddings[0].clone()  # some blocks change their input in place
 
-    handle = language_model.architecture.blocks[0].register_forward_pre_hook(leaf, with_kwargs=True)
-    with ExitStack() as stack:
-        stack.callback(handle.remove)
-        stack.enter_context(torch.inference_mode(False))
-        stack.enter_context(torch.enable_grad())
-        forward = _forward(language_model, sparse_layers, reading, set(layers), errors, change, rows)
+    with torch.inference_mode(False), torch.enable_grad():
+        forward = _forward(language_model, sparse_layers, reading, functions, rows, 0, leaf)
         return replace(forward, embedding_BTW=embeddings[0])
 
 
@@ -266,9 +278,17 @@ def changed_forward(
     errors: Errors,
     change: Change,
     rows: int,
+    first: int = 0,
 ) -> Forward:
-    """Forward pass without gradients, as ``differentiable_forward``."""
-    return _forward(language_model, sparse_layers, reading, set(), errors, change, rows)
+    """Forward pass without gradients, as ``differentiable_forward``.
+
+    Args:
+        first: first layer that ``change`` changes. The layers before it are computed for one row only.
+    """
+    functions = {layer: partial(mlp_output, it, errors, change) for layer, it in sparse_layers.items()}
+    with ExitStack() as stack:
+        language_model.linear_kernels.apply(stack)
+        return _forward(language_model, sparse_layers, reading, functions, rows, first, None)
 
 
 def gradients_of(value_B: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -294,40 +314,51 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     return slope_TK * routing.coefficients_TK, routing
 
 
+def mlp_output(
+    sparse_layer: SparseLayer, errors: Errors, change: Change | None, layer: int, x_BTI: Tensor, mlp: Mlp
+) -> Tensor:
+    """Output of an MLP or of its replacement, minus a change."""
+    if errors == "kept" and change is None:
+        return mlp()
+    x_PI = x_BTI.reshape(-1, x_BTI.shape[-1]).float()
+    dense_PM, routing = sparse_layer.dense_output(x_PI), sparse_layer.route(x_PI)
+    removed_PO = None if change is None else change(layer, dense_PM, routing)
+    output_BTO = mlp() if errors == "kept" else sparse_layer.decode(dense_PM, routing).reshape(*x_BTI.shape[:-1], -1)
+    if removed_PO is not None:
+        output_BTO = output_BTO.float() - removed_PO.reshape(output_BTO.shape)
+    return output_BTO.to(x_BTI.dtype)
+
+
 def _forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    layers: Set[int],
-    errors: Errors,
-    change: Change | None,
+    functions: Mapping[int, MlpOutput],
     rows: int,
+    first: int,
+    change_embedding: Callable[[Tensor], Tensor] | None,
 ) -> Forward:
     inputs: dict[int, Tensor] = {}
     outputs: dict[int, Tensor] = {}
 
-    def mlp_output(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        output_BTO = mlp() if layer not in sparse_layers else _output(layer, x_BTI, mlp)
-        outputs[layer] = output_BTO
-        return output_BTO.clone() if torch.is_grad_enabled() else output_BTO  # some blocks add to it in place
+    def record(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        inputs[layer], outputs[layer] = x_BTI, functions[layer](layer, x_BTI, mlp)
+        return outputs[layer].clone() if torch.is_grad_enabled() else outputs[layer]  # some blocks add to it in place
 
-    def _output(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        sparse_layer, inputs[layer] = sparse_layers[layer], x_BTI
-        if errors == "kept" and change is None:
-            return mlp()
-        x_PI = x_BTI.reshape(-1, x_BTI.shape[-1]).float()
-        dense_PM, routing = sparse_layer.dense_output(x_PI), sparse_layer.route(x_PI)
-        removed_PO = None if change is None else change(layer, dense_PM, routing)
-        if errors == "dropped":
-            output_BTO = sparse_layer.decode(dense_PM, routing).reshape(*x_BTI.shape[:-1], -1)
-        else:
-            output_BTO = mlp()
-        if removed_PO is not None:
-            output_BTO = output_BTO.float() - removed_PO.reshape(output_BTO.shape)
-        return output_BTO.to(x_BTI.dtype)
+    def before_blocks(_block: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        assert change_embedding is not None
+        embedding_BTW = change_embedding(args[0] if args else named["hidden_states"])
+        return ((embedding_BTW, *args[1:]), named) if args else (args, {**named, "hidden_states": embedding_BTW})
 
-    ids_BT = torch.tensor([reading.fed_ids]).expand(rows, -1)
-    with language_model.replace_mlps({layer: partial(mlp_output, layer) for layer in {*sparse_layers, *layers}}):
+    blocks = language_model.architecture.blocks
+    shares = rows > 1 and first > 0 and language_model.can_share_prefix(first)
+    ids_BT = torch.tensor([reading.fed_ids]).expand(1 if shares else rows, -1)
+    with ExitStack() as stack:
+        if shares:
+            stack.enter_context(shared_prefix(blocks, first, [0] * rows))
+        if change_embedding is not None:
+            stack.callback(blocks[0].register_forward_pre_hook(before_blocks, with_kwargs=True).remove)
+        stack.enter_context(language_model.replace_mlps({layer: partial(record, layer) for layer in functions}))
         residual_BTW = language_model.residual(ids_BT)
     read_BSW = residual_BTW[:, reading.prompt_tokens - 1 :]
     logits_RV = language_model.unembed(read_BSW.reshape(-1, read_BSW.shape[-1]))

@@ -7,11 +7,12 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
+from mxd.trainer.config.targets import Target, TokenTarget
 from mxd.trainer.config.training import TextConfig
 
 Errors = Literal["kept", "dropped"]
 MOST_TOKENS = 2048
-"""Maximum number of tokens up to the traced position. Time and the number of nodes grow with it."""
+"""Maximum number of tokens that a circuit reads. Time and memory grow with it."""
 WantedText = Annotated[str, Field(min_length=1, max_length=20_000)]
 UNRELATED = (
     "The committee met on Tuesday to discuss the budget for the coming year. Most members agreed that the road repairs "
@@ -23,32 +24,20 @@ BENCHMARK_FOLDER, BENCHMARK_SUMMARY = "benchmark", "summary.json"
 """Folder in the data folder where ``mxd benchmark`` writes by default, and its file with the means over data sets."""
 
 
-class TargetConfig(Config):
-    """Logit that a circuit explains, and the activations it is traced on."""
+class CircuitConfig(Config):
+    """Prompt and target of a circuit, and its size."""
 
     prompt: Annotated[str, Field(max_length=200_000)]
     """Text to trace."""
-    target: Annotated[int, Field(ge=0)] | None = None
-    """Id of the next token to explain. Default: the most probable one."""
+    target: Target = TokenTarget()
+    """What to explain. Default: the logit of the most probable next token."""
     position: Annotated[int, Field(ge=0)] | None = None
     """Position after which the target is predicted; 0 is the start token. Default: the last token."""
     errors: Errors = "kept"
     """Reconstruction errors. kept: add each layer's error, so that all activations are those of the original model.
     dropped: use the outputs of the layers alone. Default: kept."""
-
-
-class CircuitConfig(TargetConfig):
-    """Size of a circuit."""
-
-    nodes: Annotated[int, Field(ge=2, le=300)] = 40
-    """Maximum number of nodes, target not counted, 2 to 300. Default: 40."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Keep nodes until they hold this share of total influence (at most --nodes). Default: 0.8."""
-    edge_share: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """Keep edges until they hold this share of the influence between kept nodes. Default: 0.9."""
-    max_traced: Annotated[int, Field(ge=1, le=2048)] | None = None
-    """Maximum number of expert nodes to trace further back, most influential first. Default: 128, and above 724 tokens
-    fewer, down to 32. Raise it for longer paths; each expert needs one backward pass."""
+    nodes: Annotated[int, Field(ge=1, le=100)] = 20
+    """Number of experts to show, those with the largest predicted effects, 1 to 100. Default: 20."""
 
 
 class IndexConfig(Config):

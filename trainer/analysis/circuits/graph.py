@@ -1,21 +1,19 @@
-"""Data classes of a circuit: tokens, nodes, edges, and the effects of ablating its experts. They need no PyTorch."""
+"""Data classes of a circuit and of its check. They need no PyTorch."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
+from mxd.trainer.config.targets import Target
 from mxd.trainer.utils.html import ShadedToken, html_table, labelled_values, shaded_text
 from mxd.trainer.utils.printable import ShortRepr
 from mxd.trainer.utils.schema import documented
 
-Kind = Literal["target", "expert", "error", "mlp", "embedding"]
-"""Kinds of nodes. error: output of the MLP that the layer does not reconstruct. mlp: output of an MLP without a run.
-embedding: input of the first block."""
-Source = Literal["expert", "error", "mlp", "embedding", "bias"]
-NodeKey = tuple[Kind, int, int | None, int | None]
-"""Kind, position, layer and expert of a node."""
+Kind = Literal["target", "expert"]
+Method = Literal["gradient", "path"]
+"""How an effect was predicted. gradient: at the unchanged activations. path: mean gradient of three points on the way
+to the ablated expert."""
 
 EXPERTS_SHOWN = 12
 """Number of experts listed in a notebook."""
@@ -27,39 +25,6 @@ class ExpertAtToken(NamedTuple):
     run: str
     position: int
     expert: int
-
-
-@documented
-@dataclass(frozen=True, slots=True)
-class AblationEffect:
-    """Effect of ablating a group of experts on the target's logit minus the mean over the vocabulary."""
-
-    predicted: float
-    """Change predicted by the circuit."""
-    measured: float
-    """Change measured in the language model."""
-    probability: float
-    """Probability of the target under ablation."""
-
-
-@documented
-@dataclass(frozen=True)
-class Agreement:
-    """Agreement between predicted and measured effects. Values are null where they are undefined."""
-
-    experts: int
-    """Number of groups of experts compared."""
-    correlation: float | None
-    """Pearson correlation; null for fewer than five groups."""
-    correlation_without_largest: float | None
-    """Pearson correlation without the group with the largest prediction, on which the other can rest."""
-    same_sign: float | None
-    """Share of effects with the predicted sign."""
-    same_sign_of_large: float | None
-    """Share of effects with the predicted sign, among the half with the largest predictions."""
-    slope: float | None
-    """Least-squares slope of measured on predicted effects, through zero; null for fewer than five groups. Below 1,
-    predictions are too large."""
 
 
 @documented
@@ -89,111 +54,169 @@ class CircuitToken:
 @documented
 @dataclass(frozen=True)
 class CircuitNode:
-    """A node of the pruned graph."""
+    """The target, or an expert on one token."""
 
     kind: Kind
     position: int
     """Index of its token."""
     layer: int | None
-    """Layer of an expert, error or mlp node."""
     run: str | None
-    """Run of an expert or error node."""
     expert: int | None
-    coefficient: float | None
-    influence: float
-    """Share of the target's total influence that passes through the node or originates in it; 1 for the target."""
-    direct: float
-    """Direct contribution to the target's logit, through no other expert; for the target, the logit."""
-    effect: float
-    """Contribution to the target's logit along all paths: the predicted decrease when the node is ablated."""
-    traced: bool
-    """True if its incoming edges were computed."""
-
-    @property
-    def key(self) -> NodeKey:
-        """Identity of the node in the graph of its text."""
-        return self.kind, self.position, self.layer, self.expert
+    activation: float | None
+    """Gate activation of an expert."""
+    predicted: float
+    """Predicted change of the target when the expert is ablated on this token. For the target, its value."""
+    method: Method
+    """How the change was predicted."""
 
 
 @documented
 @dataclass(frozen=True)
 class CircuitEdge:
-    """Direct contribution of a node to an expert's coefficient or to the target's logit."""
+    """Effect of a node on the score of an expert, which is its gate activation before the top-k, or on the target."""
 
     source: int
     """Index in ``Circuit.nodes``."""
     target: int
     """Index in ``Circuit.nodes``."""
-    weight: float
-    """Size of the contribution, with sign."""
-    influence: float
-    """Share of the target's total influence that flows along the edge."""
+    predicted: float
+    """Predicted change of the score of ``target``, or of the circuit's target, when ``source`` is ablated."""
+    leaves_top_k: bool
+    """True if the predicted score is too low for the expert to stay active, so that its activation would be 0."""
 
 
 @documented
 @dataclass(frozen=True, repr=False)
 class Circuit(ShortRepr):
-    """Pruned attribution graph of a prompt."""
+    """The experts of a prompt with the largest predicted effects on a target, and their effects on one another."""
 
     runs: tuple[str, ...]
     """Names of the runs, in the order of their layers."""
     layers: tuple[int, ...]
     tokens: tuple[CircuitToken, ...]
-    """Tokens up to the traced position, which is the last."""
-    target: NextToken
+    """Tokens that were read: the prompt up to the traced position, and all but the last token of a continuation."""
+    prompt_tokens: int
+    """Number of ``tokens`` before the continuation."""
+    target: Target
+    """The target, with the most probable token filled in."""
+    label: str
+    """The target in words."""
+    value: float
+    """Value of the target: logits for a token and a difference, nats for a set and a continuation."""
     candidates: tuple[NextToken, ...]
-    """Most probable next tokens."""
+    """Most probable next tokens after the prompt."""
     nodes: tuple[CircuitNode, ...]
-    """The target, then all other nodes by descending influence."""
+    """The target, then the experts by size of the first predicted change."""
     edges: tuple[CircuitEdge, ...]
-    """Edges by descending influence."""
-    direct: Mapping[Source, float]
-    """Direct contributions to the target's logit, summed by kind of source. Their sum is the logit."""
-    origins: Mapping[Source, float]
-    """Shares of influence that originate in each kind of source. ``expert`` counts experts that were not traced."""
-    num_nodes: int
-    """Number of nodes before pruning."""
-    retained_influence: float
-    """Share of all nodes' influence that remains after pruning."""
-    retained_edge_influence: float
-    """Share of the influence between the remaining nodes that the edges represent."""
-    rounding: float
-    """Sum of all direct contributions minus the logit."""
+    """Edges between nodes, by their share of the effect on the target."""
+    active: int
+    """Number of active experts, of which ``nodes`` has those with the largest predicted changes."""
+    retained: float
+    """Share of the sum of all experts' absolute predicted changes that the shown experts have."""
 
     @property
     def experts(self) -> tuple[ExpertAtToken, ...]:
-        """Experts of the graph, by descending influence."""
+        """Experts of the circuit, in the order of ``nodes``."""
         return tuple(
             ExpertAtToken(node.run, node.position, node.expert)
             for node in self.nodes
             if node.run is not None and node.expert is not None
         )
 
-    @property
-    def edges_between_tokens(self) -> tuple[CircuitEdge, ...]:
-        """Edges that attention carried from one token to another, by descending influence."""
-        nodes = self.nodes
-        return tuple(edge for edge in self.edges if nodes[edge.source].position != nodes[edge.target].position)
-
     def _repr_html_(self) -> str:
-        """Text, target, direct contributions by kind, and the most influential experts."""
-        contributions = labelled_values((kind, f"{value:+.2f}") for kind, value in self.direct.items())
+        """Text, target, and the experts with the largest effects."""
         text = shaded_text(ShadedToken(token.text, 0.0) for token in self.tokens if not token.start)
-        experts = [node for node in self.nodes if node.kind == "expert"][:EXPERTS_SHOWN]
         lines = [
             (
                 f"<b>{node.expert}</b>",
                 str(node.layer),
                 shaded_text([ShadedToken(self.tokens[node.position].text, 0.0)]),
-                f"{node.influence:.1%}",
-                f"{node.effect:+.3f}",
+                f"{node.predicted:+.3f}",
             )
-            for node in experts
+            for node in [node for node in self.nodes if node.kind == "expert"][:EXPERTS_SHOWN]
         ]
-        target = labelled_values([("next", self.target.text), ("logit above the mean", f"{self.target.logit:.2f}")])
-        return (
-            text
-            + target
-            + contributions
-            + html_table(("expert", "layer", "on", "influence", "effect on the logit"), lines)
-        )
+        target = labelled_values([("target", self.label), ("value", f"{self.value:.2f}")])
+        return text + target + html_table(("expert", "layer", "on", "predicted change when ablated"), lines)
+
+
+@documented
+@dataclass(frozen=True, slots=True)
+class AblationEffect:
+    """Effect of ablating a group of experts on the target."""
+
+    predicted: float
+    """Sum of the predicted changes."""
+    measured: float
+    """Change measured in the language model."""
+
+
+@documented
+@dataclass(frozen=True)
+class Agreement:
+    """Agreement between predicted and measured changes. Values are null where they are undefined."""
+
+    count: int
+    """Number of changes compared."""
+    correlation: float | None
+    """Pearson correlation; null for fewer than five changes."""
+    same_sign: float | None
+    """Share of changes with the predicted sign."""
+    slope: float | None
+    """Least-squares slope of measured on predicted changes, through zero; null for fewer than five."""
+    largest_miss: float | None
+    """Largest absolute difference between a predicted and a measured change."""
+
+
+@documented
+@dataclass(frozen=True)
+class Sufficiency:
+    """What remains of the target when only the shown experts act.
+
+    The other active experts of these layers are changed on every token but the start token. A share of 1 is the
+    unchanged target, and 0 is the target without any of these layers' experts.
+    """
+
+    without_experts: float
+    """Value of the target with every expert mean-ablated: replaced by the mean of the experts' output over the text."""
+    mean: float
+    """Value with all but the shown experts mean-ablated."""
+    random_mean: float
+    """Mean value over the draws in which each other expert is multiplied by a random number between 0 and 1."""
+    random_worst: float
+    """Value of the draw that is furthest from the unchanged target."""
+    draws: int
+    control: float
+    """As ``mean``, for as many random active experts as are shown instead of these; mean over ``draws`` draws."""
+
+
+@documented
+@dataclass(frozen=True)
+class GraphScores:
+    """Scores of circuit-tracer for the graph of the shown experts, errors and tokens. An MLP without a run is an
+    error."""
+
+    replacement: float
+    """Share of the influence on the target that starts at tokens rather than at errors."""
+    completeness: float
+    """Share of the nodes' inputs, weighted by influence, that comes from experts and tokens rather than from errors."""
+
+
+@documented
+@dataclass(frozen=True)
+class CircuitCheck:
+    """Measured effects of a circuit: each node is ablated in the language model."""
+
+    measured: tuple[float | None, ...]
+    """Measured change of the target when each of ``Circuit.nodes`` is ablated; null for the target."""
+    edges: tuple[float, ...]
+    """Measured change for each of ``Circuit.edges``."""
+    left_top_k: tuple[bool, ...]
+    """For each of ``Circuit.edges``, whether its expert was no longer active."""
+    experts: Agreement
+    """Agreement over the experts."""
+    between: Agreement
+    """Agreement over the edges between experts. Changes are shares of the expert's activation."""
+    joint: AblationEffect
+    """All shown experts ablated together, against the sum of their predicted changes."""
+    sufficiency: Sufficiency
+    scores: GraphScores

@@ -1,8 +1,15 @@
-"""Tracing of circuits: from the target's logit back to experts, from those to earlier experts, and to tokens.
+"""Tracing of circuits: the experts of a prompt with the largest predicted effects on a target, and their interactions.
 
-The text is read once. The most influential experts are traced, several in each batched backward pass.
+One method, the live gradient (see ``effects``): the predicted change of the target when an expert is ablated is minus
+the gradient at its MLP's output times its contribution. One backward pass serves all active experts of all layers. The
+effect of a shown expert A on a shown expert B is predicted in the same way with B's score as the target, which takes
+one backward pass per shown expert. The score is the gate activation before the top-k.
 
-Shapes: R traced nodes of a backward pass, T tokens, I input width, S sources, F traced nodes, V vocabulary.
+The first order ends where a step is large. Then the gradient is averaged over three points on the way to the ablated
+expert (integrated gradients; Sundararajan et al., Axiomatic Attribution for Deep Networks, 2017), and the node says so.
+An edge says so if the predicted score is no longer above that of the strongest inactive expert.
+
+Shapes: T tokens, I input width, O output width, K active experts, W residual width, B rows, V vocabulary.
 """
 
 from __future__ import annotations
@@ -13,40 +20,61 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.forward_pass import LayerSite, LinearizedPass, run_linearized
-from mxd.trainer.analysis.circuits.graph import (
-    Circuit,
-    CircuitEdge,
-    CircuitNode,
-    CircuitToken,
-    NextToken,
-    NodeKey,
-    Source,
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge, CircuitNode, CircuitToken, Method, NextToken
+from mxd.trainer.analysis.effects import (
+    Forward,
+    Reading,
+    differentiable_forward,
+    expert_products,
+    gradients_of,
+    layers_of,
+    read_target,
+    target_tokens,
 )
-from mxd.trainer.analysis.circuits.nodes import Sources
-from mxd.trainer.analysis.circuits.pruning import InputShares, PrunedGraph, input_shares, prune, total_influence
-from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, TargetConfig
+from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, Errors
+from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.targets import (
+    ContinuationTarget,
+    DifferenceTarget,
+    ExpertTarget,
+    SetTarget,
+    Target,
+    TokenTarget,
+)
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.precision import float32_weights
 from mxd.trainer.language_model.prompts import single_texts
 from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 NUM_CANDIDATES = 10
-MAX_BATCH_TOKENS = 1024
-"""Number of tokens in a batch, if it has more than ``MIN_ROWS`` rows."""
-MIN_ROWS = 8
-"""Fewest rows of a batch; they share one attention pattern, which has to be recomputed."""
-MAX_ROWS = 16
-MAX_TRACED = 128
-MIN_TRACED = 32
-MAX_TRACED_PAIRS = 1 << 26
-"""Traced experts times pairs of tokens: 64 experts in a text of 1,024 tokens."""
-TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-6}
-"""Largest allowed difference between the logit and the sum of contributions, relative to their total size."""
-HALF_PRECISION_TOLERANCE = 5e-2
+LARGE_STEP = 0.3
+"""Norm of an expert's contribution relative to that of its MLP's output, above which a node's gradient is averaged."""
+LARGE_EFFECT = 0.5
+"""Predicted change of the target above which a node's gradient is averaged."""
+PATH = (1 / 6, 1 / 2, 5 / 6)
+"""Points of the averaged gradient: the midpoints of three equal parts of the way."""
+PATH_ROWS = 12
+"""Rows of a batch of points."""
+EDGE_SHARE = 0.9
+"""Share of the effect between experts that the shown edges have."""
+
+
+@dataclass(frozen=True)
+class ActiveExpert:
+    """An active expert on one token."""
+
+    layer: int
+    position: int
+    expert: int
+    activation: float
+    predicted: float
+    """Predicted change of the target when it is ablated."""
+    method: Method = "gradient"
 
 
 def trace(
@@ -55,32 +83,28 @@ def trace(
     config: CircuitConfig | str,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> Circuit:
-    """Trace the circuit of a prompt: the attribution graph of a next token through the layers of some runs.
+    """Trace the circuit of a prompt through the layers of some runs. Half-precision models compute in float32.
 
     Args:
         runs: one or more runs of different layers of this language model.
         config: the prompt, or the prompt with settings.
-        callbacks: progress in traced experts, and cancellation.
+        callbacks: progress in shown experts, and cancellation.
 
     Raises:
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
-        UserError: the text is empty, a run is not supported or was trained on another language model, there is no such
-            token, or the architecture cannot be linearised.
+        UserError: the text is empty, a run is not supported or was trained on another language model, or there is no
+            such token or expert.
         CancelledError: the task was cancelled.
     """
     settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
     chosen = sorted([runs] if isinstance(runs, Run) else runs, key=lambda run: run.config.layer)
-    ids = traced_ids(language_model, chosen, settings)
-    forward_pass = run_linearized(language_model, chosen, ids, settings.errors)
-    token = target_token(forward_pass.logits_1V[0], settings.target)
-    graph = _trace_experts(_Graph.start(forward_pass, token), max_traced(settings, len(ids)), callbacks)
-    callbacks.check_cancelled()
-    live = run_linearized(language_model, chosen, ids, settings.errors, live=True)
-    return _build_circuit(language_model, chosen, settings, ids, graph, _effects(live, token))
+    reading = read_circuit(language_model, chosen, settings)
+    with float32_weights(language_model):
+        return _trace(language_model, chosen, settings, reading, callbacks)
 
 
-def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: TargetConfig) -> list[int]:
-    """Token ids of the text up to the traced position.
+def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig) -> Reading:
+    """Read the prompt and the target of a circuit.
 
     Raises:
         TooLongError: as ``trace``.
@@ -88,228 +112,229 @@ def traced_ids(language_model: LanguageModel, runs: Sequence[Run], config: Targe
     """
     if not runs:
         raise UserError("A circuit needs at least one run.")
+    if unsupported := [run.name for run in runs if not method_traits(run.config.method).has_linear_experts]:
+        raise UserError(
+            f"Circuits are not supported for {unsupported[0]}. Its experts are not linear in their activations."
+        )
     ids = text_ids(language_model, runs, config.prompt)
     last = len(ids) - 1 if config.position is None else config.position
     if last >= len(ids):
         raise UserError(f"Unknown token position {last}. The text has tokens 0 to {len(ids) - 1}.")
-    if last >= MOST_TOKENS:
+    reading = read_target(language_model, ids[: last + 1], config.target, runs)
+    if len(reading.fed_ids) > MOST_TOKENS:
         raise TooLongError(
-            f"The circuit spans {last + 1} tokens. The maximum is {MOST_TOKENS:,}. Shorten the text or choose an "
-            "earlier token."
+            f"The circuit spans {len(reading.fed_ids):,} tokens. The maximum is {MOST_TOKENS:,}. Shorten the text or "
+            "choose an earlier token."
         )
-    vocabulary = language_model.config.vocab_size
-    if config.target is not None and config.target >= vocabulary:
-        raise UserError(
-            f"Unknown target token {config.target}. {language_model.source} has token ids 0 to {vocabulary - 1}."
+    return reading
+
+
+def active_experts(forward: Forward, gradients: Mapping[int, Tensor]) -> list[ActiveExpert]:
+    """All active experts of a prompt with their predicted effects, from the gradients [T, O] at each layer."""
+    found = []
+    for layer, gradient_TO in gradients.items():
+        x_TI = forward.inputs_BTI[layer][0].detach().float()
+        products_TK, routing = expert_products(forward.sparse_layers[layer], x_TI, gradient_TO)
+        positions_P, columns_P = (routing.coefficients_TK > 0).nonzero(as_tuple=True)
+        rows = zip(
+            positions_P.tolist(),
+            routing.indices_TK[positions_P, columns_P].tolist(),
+            routing.coefficients_TK[positions_P, columns_P].tolist(),
+            products_TK[positions_P, columns_P].tolist(),
+            strict=True,
         )
-    return ids[: last + 1]
+        found += [ActiveExpert(layer, position, n, a, -product) for position, n, a, product in rows]
+    return found
 
 
-def max_traced(config: CircuitConfig, tokens: int) -> int:
-    """Maximum number of traced experts: the requested one, or one that bounds the time of attention."""
-    if config.max_traced is not None:
-        return config.max_traced
-    return min(MAX_TRACED, max(MIN_TRACED, MAX_TRACED_PAIRS // tokens**2))
+def contribution(sparse_layer: SparseLayer, x_TI: Tensor, expert: ActiveExpert) -> Tensor:
+    """What an active expert adds to its MLP's output on its token, [O]."""
+    dense_1M = sparse_layer.dense_output(x_TI[expert.position].unsqueeze(0))
+    one = Routing(
+        torch.tensor([[expert.activation]], device=x_TI.device), torch.tensor([[expert.expert]], device=x_TI.device)
+    )
+    return sparse_layer.contribution(dense_1M, one)[0].detach()
 
 
-def batch_rows(tokens: int) -> int:
-    """Number of nodes that are traced in one backward pass, for texts with this many tokens."""
-    return max(MIN_ROWS, min(MAX_ROWS, MAX_BATCH_TOKENS // tokens))
-
-
-def target_token(logits_V: Tensor, requested: int | None) -> int:
-    """Id of the explained next token: the requested one, or the most probable one."""
-    return int(logits_V.argmax()) if requested is None else requested
-
-
-def target_seed(logits_BV: Tensor, token: int) -> Tensor:
-    """Gradient of the target with respect to the logits, [B, V]. The target is the token's logit minus the mean."""
-    seed_BV = torch.full_like(logits_BV, -1 / logits_BV.shape[1], requires_grad=False)
-    seed_BV[:, token] += 1
-    return seed_BV
-
-
-def gate_row(site: LayerSite, expert: int) -> Tensor:
-    """Gradient of an active expert's coefficient with respect to the MLP's input at its token, [I]."""
-    return site.sparse_layer.gate.rows(torch.tensor([expert]))[0].to(site.x_1TI.dtype)
-
-
-@dataclass(frozen=True, eq=False)
-class _Graph:
-    """Attribution graph with the incoming edges of the nodes traced so far."""
-
-    forward_pass: LinearizedPass
-    sources: Sources
-    token: int
-    logit: float
-    traced: tuple[int, ...]
-    """Source index of each traced node. The target comes first, with index -1."""
-    weights_FS: Tensor
-    """Direct contribution of each source to each traced node."""
-    constants: float
-    """Contribution of the biases to the target."""
-
-    @classmethod
-    def start(cls, forward_pass: LinearizedPass, token: int) -> _Graph:
-        """Return the graph of the target and its direct contributions.
-
-        Raises:
-            UserError: the architecture cannot be linearised.
-        """
-        sources = Sources.from_pass(forward_pass)
-        seed_1V = target_seed(forward_pass.logits_1V, token)
-        logit = float((forward_pass.logits_1V.detach() * seed_1V).sum())
-        contributions = forward_pass.contributions([forward_pass.logits_1V], [seed_1V.unsqueeze(0)])
-        row_S, constants = sources.flatten(contributions)[0], float(contributions.constants_R[0])
-        graph = cls(forward_pass, sources, token, logit, (-1,), row_S.unsqueeze(0), constants)
-        graph.check_sum()
-        return graph
-
-    @property
-    def rounding(self) -> float:
-        """Sum of all direct contributions minus the logit."""
-        return float(self.weights_FS[0].sum()) + self.constants - self.logit
-
-    @property
-    def experts_with_inputs(self) -> tuple[int, ...]:
-        """Traced experts with incoming edges. An expert activated by biases alone is an origin of paths."""
-        sizes_F = self.weights_FS.abs().sum(1).tolist()
-        return tuple(index for index, size in zip(self.traced[1:], sizes_F[1:], strict=True) if size > 0)
-
-    def check_sum(self) -> None:
-        """Check that the direct contributions sum to the logit.
-
-        Raises:
-            UserError: they do not, because the architecture cannot be linearised.
-        """
-        size = float(self.weights_FS[0].abs().sum()) + abs(self.constants)
-        tolerance = TOLERANCE.get(self.forward_pass.embedding_1TW.dtype, HALF_PRECISION_TOLERANCE)
-        if not abs(self.rounding) <= tolerance * size:  # also raised for NaN
-            raise UserError(
-                f"Circuits are not supported for this architecture: contributions sum to "
-                f"{self.logit + self.rounding:.4g} instead of the logit {self.logit:.4g}, so an operation between its "
-                "MLPs is not linearised."
-            )
-
-    def input_shares(self) -> InputShares:
-        """Normalised incoming edges of the traced nodes."""
-        return input_shares(self.traced, self.weights_FS)
-
-    def next_experts(self, count: int) -> list[int]:
-        """The most influential experts that are not traced yet."""
-        influence_S = total_influence(self.input_shares())
-        traced = set(self.traced)
-        ranked = influence_S.argsort(descending=True, stable=True).tolist()
-        untraced = (index for index in ranked if self.sources.kinds[index] == "expert" and index not in traced)
-        return [index for index, _ in zip(untraced, range(count), strict=False) if influence_S[index] > 0]
-
-    def with_inputs(self, experts: Sequence[int]) -> _Graph:
-        """Return the graph with the incoming edges of more experts, computed in one backward pass."""
-        seeds: dict[int, Tensor] = {}
-        for row, index in enumerate(experts):
-            node = self.sources.nodes[index]
-            assert node.layer is not None
-            site = self.forward_pass.sites[node.layer]
-            seed_R1TI = seeds.setdefault(node.layer, site.x_1TI.new_zeros(len(experts), *site.x_1TI.shape))
-            assert node.expert is not None
-            seed_R1TI[row, 0, node.position] = gate_row(site, node.expert)
-        inputs = [self.forward_pass.sites[layer].x_1TI for layer in seeds]
-        contributions = self.forward_pass.contributions(inputs, list(seeds.values()))
-        rows_FS = self.sources.flatten(contributions)
-        return replace(self, traced=(*self.traced, *experts), weights_FS=torch.cat([self.weights_FS, rows_FS]))
-
-
-def _trace_experts(graph: _Graph, limit: int, callbacks: Callbacks) -> _Graph:
-    rows = batch_rows(graph.forward_pass.embedding_1TW.shape[1])
-    num_experts = sum(kind == "expert" for kind in graph.sources.kinds)
-    while experts := graph.next_experts(min(rows, limit + 1 - len(graph.traced))):
-        callbacks.check_cancelled()
-        callbacks.on_progress(len(graph.traced) - 1, min(limit, num_experts), "")
-        graph = graph.with_inputs(experts)
-    return graph
-
-
-def _effects(live: LinearizedPass, token: int) -> dict[NodeKey, float]:
-    """Contribution of every source to the target along all paths."""
-    sources = Sources.from_pass(live)
-    seed_1V = target_seed(live.logits_1V, token)
-    row_S = sources.flatten(live.contributions([live.logits_1V], [seed_1V.unsqueeze(0)]))[0]
-    return {node.key: value for node, value in zip(sources.nodes, row_S.tolist(), strict=True)}
-
-
-def _build_circuit(
-    language_model: LanguageModel,
-    runs: Sequence[Run],
-    config: CircuitConfig,
-    ids: Sequence[int],
-    graph: _Graph,
-    effects: Mapping[NodeKey, float],
+def _trace(
+    language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, reading: Reading, callbacks: Callbacks
 ) -> Circuit:
-    inputs = graph.input_shares()
-    influence_S = total_influence(inputs)
-    is_expert_S = torch.tensor([kind == "expert" for kind in graph.sources.kinds])
-    pruned = prune(inputs, influence_S, is_expert_S, config.nodes, config.share, config.edge_share)
+    sparse_layers = layers_of(language_model, runs)
+    forward = differentiable_forward(language_model, sparse_layers, reading, config.errors)
+    reading = reading.with_token(forward)
+    value_B = reading.value(forward)
+    gradients = _gradients(forward, value_B)
+    active = sorted(active_experts(forward, gradients), key=lambda expert: -abs(expert.predicted))
+    shown = refine(language_model, reading, forward, active[: config.nodes], config.errors)
     names = {run.config.layer: run.name for run in runs}
-    nodes = [_node(graph, index, names, float(influence_S[index]), effects) for index in pruned.nodes]
-    origin_influence_S = influence_S.clone()
-    origin_influence_S[list(graph.experts_with_inputs)] = 0
-    direct: dict[Source, float] = {**graph.sources.by_kind(graph.weights_FS[0]), "bias": graph.constants}
-    texts = token_texts(language_model.tokenizer, list(ids))
-    target, candidates = _next_tokens(language_model, graph.forward_pass.logits_1V[0].detach(), graph.token)
+    nodes = (
+        CircuitNode(
+            "target", reading.prompt_tokens - 1, None, None, None, None, float(value_B.detach()[0]), "gradient"
+        ),
+        *(
+            CircuitNode(
+                "expert", it.position, it.layer, names[it.layer], it.expert, it.activation, it.predicted, it.method
+            )
+            for it in shown
+        ),
+    )
+    edges = _edges(forward, shown, nodes, callbacks)
+    texts = token_texts(language_model.tokenizer, list(reading.fed_ids))
+    total = sum(abs(expert.predicted) for expert in active)
     return Circuit(
         runs=tuple(run.name for run in runs),
         layers=tuple(run.config.layer for run in runs),
-        tokens=tuple(CircuitToken(*token, start=i == 0) for i, token in enumerate(zip(ids, texts, strict=True))),
-        target=target,
-        candidates=candidates,
-        nodes=(_target_node(len(ids) - 1, graph.logit), *nodes),
-        edges=_edges(graph, pruned),
-        direct=direct,
-        origins=graph.sources.by_kind(origin_influence_S),
-        num_nodes=len(influence_S),
-        retained_influence=pruned.influence,
-        retained_edge_influence=pruned.edge_influence,
-        rounding=graph.rounding,
+        tokens=tuple(
+            CircuitToken(id, text, start=index == 0)
+            for index, (id, text) in enumerate(zip(reading.fed_ids, texts, strict=True))
+        ),
+        prompt_tokens=reading.prompt_tokens,
+        target=reading.target,
+        label=_label(language_model, reading.target),
+        value=nodes[0].predicted,
+        candidates=_candidates(language_model, forward.logits_BSV[0, 0].detach()),
+        nodes=nodes,
+        edges=edges,
+        active=len(active),
+        retained=sum(abs(expert.predicted) for expert in active[: config.nodes]) / total if total else 0.0,
     )
 
 
-def _target_node(position: int, logit: float) -> CircuitNode:
-    return CircuitNode("target", position, None, None, None, None, 1.0, logit, logit, traced=True)
+def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:
+    """Gradients of the only row's value at each sparse layer's output, [T, O]."""
+    gradients = gradients_of(value_B, [forward.outputs_BTO[layer] for layer in forward.sparse_layers])
+    return {layer: it[0] for layer, it in zip(forward.sparse_layers, gradients, strict=True)}
 
 
-def _node(
-    graph: _Graph, index: int, names: Mapping[int, str], influence: float, effects: Mapping[NodeKey, float]
-) -> CircuitNode:
-    source, direct = graph.sources.nodes[index], float(graph.weights_FS[0, index])
-    return CircuitNode(
-        kind=source.kind,
-        position=source.position,
-        layer=source.layer,
-        run=None if source.layer is None else names.get(source.layer),
-        expert=source.expert,
-        coefficient=source.coefficient,
-        influence=influence,
-        direct=direct,
-        # The passes' active experts can only differ where two gate values are exactly equal.
-        effect=effects.get(source.key, direct),
-        traced=index in graph.traced,
+def refine(
+    language_model: LanguageModel,
+    reading: Reading,
+    forward: Forward,
+    experts: Sequence[ActiveExpert],
+    errors: Errors,
+) -> list[ActiveExpert]:
+    """Predict the effects of experts with a large step or effect again, from the mean gradient along the way."""
+    removed: list[tuple[ActiveExpert, Tensor]] = []
+    for it in experts:
+        x_TI = forward.inputs_BTI[it.layer][0].detach().float()
+        part_O = contribution(forward.sparse_layers[it.layer], x_TI, it)
+        output_O = forward.outputs_BTO[it.layer][0, it.position].detach().float()
+        if abs(it.predicted) > LARGE_EFFECT or part_O.norm() > LARGE_STEP * output_O.norm():
+            removed.append((it, part_O))
+    slopes: list[float] = []
+    points = [(it, part_O, share) for it, part_O in removed for share in PATH]
+    for first in range(0, len(points), PATH_ROWS):
+        slopes += _slopes(language_model, reading, forward.sparse_layers, points[first : first + PATH_ROWS], errors)
+    averaged = {
+        it: sum(slopes[index * len(PATH) : (index + 1) * len(PATH)]) / len(PATH)
+        for index, (it, _) in enumerate(removed)
+    }
+    return [replace(it, predicted=averaged[it], method="path") if it in averaged else it for it in experts]
+
+
+def _slopes(
+    language_model: LanguageModel,
+    reading: Reading,
+    sparse_layers: Mapping[int, SparseLayer],
+    points: Sequence[tuple[ActiveExpert, Tensor, float]],
+    errors: Errors,
+) -> list[float]:
+    """Derivative of the target along each expert's removal, where a share of its contribution is removed."""
+
+    def change(layer: int, dense_PM: Tensor, _routing: Routing) -> Tensor | None:
+        if all(it.layer != layer for it, _, _ in points):
+            return None
+        tokens = len(dense_PM) // len(points)
+        removed_PO = dense_PM.new_zeros(len(dense_PM), len(points[0][1]))
+        for row, (it, part_O, share) in enumerate(points):
+            if it.layer == layer:
+                removed_PO[row * tokens + it.position] = share * part_O
+        return removed_PO
+
+    forward = differentiable_forward(language_model, sparse_layers, reading, errors, change, len(points))
+    layers = sorted({it.layer for it, _, _ in points})
+    gradients = dict(
+        zip(layers, gradients_of(reading.value(forward), [forward.outputs_BTO[it] for it in layers]), strict=True)
     )
+    return [-float(gradients[it.layer][row, it.position] @ part_O) for row, (it, part_O, _) in enumerate(points)]
 
 
-def _edges(graph: _Graph, pruned: PrunedGraph) -> tuple[CircuitEdge, ...]:
-    rows = {index: row for row, index in enumerate(graph.traced)}
-    numbers = {index: number for number, index in enumerate([-1, *pruned.nodes])}
-    return tuple(
-        CircuitEdge(numbers[source], numbers[target], float(graph.weights_FS[rows[target], source]), influence)
-        for source, target, influence in pruned.edges
-    )
+def _edges(
+    forward: Forward,
+    shown: Sequence[ActiveExpert],
+    nodes: Sequence[CircuitNode],
+    callbacks: Callbacks,
+) -> tuple[CircuitEdge, ...]:
+    """Edges of all nodes to the target, and the strongest edges to shown experts.
+
+    An edge counts by its predicted effect on the target through the expert: the share of the activation that it changes
+    times the expert's own effect.
+    """
+    to_target = [CircuitEdge(index, 0, node.predicted, leaves_top_k=False) for index, node in enumerate(nodes) if index]
+    weighted: list[tuple[float, CircuitEdge]] = []
+    for number, end in enumerate(shown, start=1):
+        callbacks.check_cancelled()
+        callbacks.on_progress(number - 1, len(shown), "")
+        sources = [(index, it) for index, it in enumerate(shown, start=1) if _can_reach(it, end)]
+        if not sources:
+            continue
+        gradients = _gradients(forward, forward.score(end.layer, end.position, end.expert))
+        changes = [(index, _first_order(forward, gradients[it.layer], it)) for index, it in sources]
+        margin = _margin(forward, end)
+        for source, change in changes:
+            if change:
+                weight = abs(change / end.activation * end.predicted)
+                weighted.append((weight, CircuitEdge(source, number, change, -change >= margin)))
+    weighted.sort(key=lambda pair: -pair[0])
+    total, reached = sum(weight for weight, _ in weighted), 0.0
+    kept = []
+    for weight, edge in weighted:
+        if reached >= EDGE_SHARE * total:
+            break
+        kept.append(edge)
+        reached += weight
+    return (*to_target, *kept)
 
 
-def _next_tokens(
-    language_model: LanguageModel, logits_V: Tensor, token: int
-) -> tuple[NextToken, tuple[NextToken, ...]]:
+def _can_reach(source: ActiveExpert, end: ActiveExpert) -> bool:
+    return source.layer < end.layer and source.position <= end.position
+
+
+def _first_order(forward: Forward, gradient_TO: Tensor, expert: ActiveExpert) -> float:
+    x_TI = forward.inputs_BTI[expert.layer][0].detach().float()
+    return -float(gradient_TO[expert.position] @ contribution(forward.sparse_layers[expert.layer], x_TI, expert))
+
+
+def _margin(forward: Forward, expert: ActiveExpert) -> float:
+    """How far an active expert's score can fall before it is inactive: to 0, or to the strongest inactive score."""
+    sparse_layer = forward.sparse_layers[expert.layer]
+    if not method_traits(sparse_layer.method).has_top_k or sparse_layer.config.k >= sparse_layer.config.num_experts:
+        return expert.activation
+    x_1I = forward.inputs_BTI[expert.layer][0, expert.position].detach().float().unsqueeze(0)
+    scores_1K, _ = sparse_layer.gate.choose(x_1I, sparse_layer.config.k + 1)
+    return expert.activation - max(0.0, float(scores_1K[0, -1]))
+
+
+def _label(language_model: LanguageModel, target: Target) -> str:
+    """The target in words."""
+    texts = single_texts(language_model, set(target_tokens(target)))
+    match target:
+        case TokenTarget(token=int(token)):
+            return f"logit of {texts[token]!r}"
+        case DifferenceTarget(token=token, other=other):
+            return f"logit of {texts[token]!r} minus that of {texts[other]!r}"
+        case SetTarget(tokens=tokens):
+            return f"log-probability of {' or '.join(repr(texts[token]) for token in tokens)}"
+        case ContinuationTarget(text=text):
+            return f"log-probability of the continuation {text!r}"
+        case ExpertTarget(run=run, expert=expert):
+            return f"activation of expert {expert} of {run}"
+        case _:
+            raise AssertionError(target)
+
+
+def _candidates(language_model: LanguageModel, logits_V: Tensor) -> tuple[NextToken, ...]:
     probabilities_V, above_V = logits_V.softmax(-1), logits_V - logits_V.mean()
     best: list[int] = logits_V.topk(min(NUM_CANDIDATES, len(logits_V))).indices.tolist()
-    texts = single_texts(language_model, {*best, token})
-    tokens = {id: NextToken(id, texts[id], float(probabilities_V[id]), float(above_V[id])) for id in {*best, token}}
-    return tokens[token], tuple(tokens[id] for id in best)
+    texts = single_texts(language_model, set(best))
+    return tuple(NextToken(id, texts[id], float(probabilities_V[id]), float(above_V[id])) for id in best)
