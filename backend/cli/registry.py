@@ -54,7 +54,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "steer": Entry("steer", "SteerCommand", "continue a prompt with and without edits to experts"),
         "find": Entry("find", "FindCommand", "find the experts that make the model say something, and combine them"),
         "circuit": Entry(
-            "circuit", "CircuitCommand", "trace which tokens and experts produce a prediction (attribution graph)"
+            "circuit", "CircuitCommand", "trace which experts produce a prediction, and check it by ablation"
         ),
     },
     "Measure": {

@@ -15,7 +15,7 @@ from mxd.backend.export.rows import open_run
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.analysis.circuits.graph import AblationEffect, Circuit
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run
 
@@ -24,7 +24,7 @@ def export_circuit(
     session: Session,
     runs: Sequence[Run],
     circuit: Circuit,
-    effects: Sequence[AblationEffect],
+    check: CircuitCheck | None,
     folder: Path,
     model_id: str | None = None,
 ) -> Path:
@@ -33,7 +33,7 @@ def export_circuit(
     A run that the database does not know has no labels and no feature files.
 
     Args:
-        effects: measured effects in the order of ``circuit.experts``, or none.
+        check: its measured effects, if any.
         folder: new folder, or one with other graphs, which are kept.
         model_id: Neuronpedia's id of the language model.
     """
@@ -47,8 +47,7 @@ def export_circuit(
         except (RunNotFoundError, NoIndexError):
             continue
         write_features(session, exported, experts, folder)
-    measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
-    return write_graph(attribution_graph(circuit, GraphContext(labels, measured, model_id or LOCAL_SCAN)), folder)
+    return write_graph(attribution_graph(circuit, GraphContext(labels, check, model_id or LOCAL_SCAN)), folder)
 
 
 def _labels(session: Session, run: RunRecord, experts: set[int]) -> dict[int, str]:

@@ -12,7 +12,7 @@ from threading import Event
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
-from mxd.trainer.config.analysis import CircuitConfig, FindConfig, TargetConfig
+from mxd.trainer.config.analysis import CircuitConfig, FindConfig
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from mxd.backend.inference.worker import Generation
-    from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
-    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, ExpertAtToken, NodeKey
+    from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken
     from mxd.trainer.analysis.results import (
         EditEffect,
         ExpertEffect,
@@ -152,23 +151,18 @@ def trace(context: JobContext, config: CircuitConfig) -> Circuit:
     return trace(context.language_model, context.runs, config, context.callbacks)
 
 
-def ablate(
-    context: JobContext, config: TargetConfig, groups: Sequence[Sequence[ExpertAtToken]]
-) -> tuple[tuple[AblationEffect, ...], Agreement]:
-    """Effects of ablating groups of experts, and their agreement with the circuit."""
-    from mxd.trainer.analysis.circuits.ablation import ablate_experts
-    from mxd.trainer.analysis.circuits.agreement import agreement
+def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) -> CircuitCheck:
+    """Measured effects of a circuit."""
+    from mxd.trainer.analysis.circuits.checking import check
 
-    effects = ablate_experts(context.language_model, context.runs, config, groups, context.callbacks)
-    return effects, agreement(effects)
+    return check(context.language_model, context.runs, config, circuit, context.callbacks)
 
 
-def explain_edge(context: JobContext, config: TargetConfig, source: NodeKey, target: NodeKey) -> EdgeAttention:
-    """Heads that carried an edge of a circuit, and why they looked where they did."""
-    from mxd.trainer.analysis.circuits.edge_attention import explain_edges
+def ablate(context: JobContext, config: CircuitConfig, groups: Sequence[Sequence[ExpertAtToken]]) -> tuple[float, ...]:
+    """Measured effects of ablating groups of experts on the target of a circuit."""
+    from mxd.trainer.analysis.circuits.checking import ablate
 
-    edges = explain_edges(context.language_model, context.runs, config, [(source, target)], context.callbacks)
-    return edges[0]
+    return ablate(context.language_model, context.runs, config, groups, context.callbacks)
 
 
 def find(context: JobContext, config: FindConfig) -> FoundExperts:

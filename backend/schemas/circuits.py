@@ -1,4 +1,4 @@
-"""Circuits: the attribution graph of a prompt, and the effects of ablating its experts."""
+"""Circuits: the experts behind a target, and their measured effects."""
 
 from __future__ import annotations
 
@@ -8,32 +8,27 @@ from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.routing import PromptText, RoutedExpertInfo
-from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
-from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit, Kind, NodeKey
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.config.analysis import Errors
+from mxd.trainer.config.targets import Target, TokenTarget
+
+RunNames = Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
 
 
-class CircuitTarget(PromptText):
-    """The logit to explain."""
+class CircuitRequest(PromptText):
+    """A prompt to trace, and what to explain."""
 
-    runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
+    runs: RunNames
     """Names of runs for different layers of one language model."""
-    target: Annotated[int, Field(ge=0, lt=2**31)] | None = None
-    """Id of the next token to explain. Default: the most probable one."""
+    target: Target = TokenTarget()
+    """What to explain. Default: the logit of the most probable next token."""
     position: Annotated[int, Field(ge=0)] | None = None
-    """Position of the token before it; 0 is the start token. Default: the last token."""
+    """Position of the token before the target; 0 is the start token. Default: the last token."""
     errors: Errors = "kept"
     """kept: each layer's reconstruction error is added to its output. dropped: the layers replace the MLPs as they
     are."""
-
-
-class CircuitRequest(CircuitTarget):
-    """A prompt to trace, and how far to prune its graph."""
-
-    nodes: Annotated[int, Field(ge=2, le=300)] = 40
-    """Maximum number of nodes after pruning."""
-    share: Annotated[float, Field(gt=0, le=1)] = 0.8
-    """Keep nodes until they hold this share of the total influence, up to ``nodes``."""
+    nodes: Annotated[int, Field(ge=1, le=100)] = 20
+    """Number of experts to show."""
 
 
 class CircuitExpert(RoutedExpertInfo):
@@ -44,38 +39,35 @@ class CircuitExpert(RoutedExpertInfo):
 
 
 class CircuitResponse(Schema):
-    """The pruned attribution graph, with the labels of its experts."""
+    """The circuit, with the labels of its experts."""
 
     graph: Circuit
-    ids: tuple[str, ...]
-    """Id of each node in the graph's file."""
     experts: dict[str, dict[int, CircuitExpert]]
     """Labels and statistics of the graph's experts, by run and expert."""
     took_ms: float
     """Computation time in milliseconds."""
 
 
-class Supernode(Schema):
-    """Nodes that a user grouped under a name."""
+class CircuitCheckRequest(CircuitRequest):
+    """A circuit to check, with the settings that it was traced with."""
 
-    name: str
-    nodes: tuple[str, ...]
-    """Ids of the nodes."""
+    graph: Circuit
 
 
-class ReadCircuitResponse(CircuitResponse):
-    """An attribution graph from a file, with what its author pinned, grouped and measured."""
+class CircuitCheckResponse(Schema):
+    """Measured effects of a circuit."""
 
-    prompt: str
-    pinned: tuple[str, ...]
-    """Ids of pinned nodes."""
-    supernodes: tuple[Supernode, ...]
-    measured: tuple[float | None, ...]
-    """Measured change of the target's logit when each node is ablated; null where the file has none."""
-    agreement: Agreement
-    """Agreement of these with the predicted changes."""
-    whole: bool
-    """True if the file states the figures of the whole graph. Otherwise they cover the nodes in the file."""
+    check: CircuitCheck
+    took_ms: float
+    """Computation time in milliseconds."""
+
+
+class CircuitFileRequest(Schema):
+    """A circuit to save in the format of Neuronpedia and circuit-tracer."""
+
+    graph: Circuit
+    check: CircuitCheck | None = None
+    """Its check. Default: without measured effects."""
 
 
 class AblatedExpert(Schema):
@@ -89,7 +81,7 @@ class AblatedExpert(Schema):
     """Id of the expert."""
 
 
-class CircuitEffectsRequest(CircuitTarget):
+class CircuitEffectsRequest(CircuitRequest):
     """Groups of experts to ablate."""
 
     groups: Annotated[
@@ -100,45 +92,9 @@ class CircuitEffectsRequest(CircuitTarget):
 
 
 class CircuitEffectsResponse(Schema):
-    """Predicted and measured effects of the requested groups."""
+    """Measured effects of the requested groups."""
 
-    effects: tuple[AblationEffect, ...]
-    """One effect per group, in the requested order."""
-    agreement: Agreement
-    took_ms: float
-    """Computation time in milliseconds."""
-
-
-class CircuitNodeKey(Schema):
-    """A node of a circuit."""
-
-    kind: Kind
-    position: Annotated[int, Field(ge=0)]
-    """Position of its token; 0 is the start token."""
-    layer: Annotated[int, Field(ge=0)] | None = None
-    """Layer of an expert, error or mlp node."""
-    expert: Annotated[int, Field(ge=0)] | None = None
-    """Id of an expert."""
-
-    @property
-    def key(self) -> NodeKey:
-        """Identity of the node in the graph."""
-        return self.kind, self.position, self.layer, self.expert
-
-
-class CircuitAttentionRequest(CircuitTarget):
-    """An edge whose attention to explain."""
-
-    source: CircuitNodeKey
-    edge_target: CircuitNodeKey
-    """Node that the edge enters: an expert, or the explained next token."""
-
-
-class CircuitAttentionResponse(Schema):
-    """Heads that carried an edge, with the labels of the experts that they depend on."""
-
-    attention: EdgeAttention
-    experts: dict[str, dict[int, CircuitExpert]]
-    """Labels and statistics of the listed experts, by run and expert."""
+    measured: tuple[float, ...]
+    """Change of the target for each group, in the requested order."""
     took_ms: float
     """Computation time in milliseconds."""

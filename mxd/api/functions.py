@@ -18,9 +18,8 @@ from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.bundles.pack import pack as pack_run
 from mxd.backend.export.export import TableFormat, Target, export_run
 from mxd.trainer.analysis.ablation import AblationResult, build_ablations
-from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
-from mxd.trainer.analysis.circuits.edge_results import EdgeAttention
-from mxd.trainer.analysis.circuits.graph import Circuit, CircuitEdge
+from mxd.trainer.analysis.circuits.checking import check
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
 from mxd.trainer.analysis.contrast.measure import contrast as contrast_texts
 from mxd.trainer.analysis.contrast.results import Contrast
@@ -40,7 +39,9 @@ from mxd.trainer.config import (
     SteeringConfig,
     TextConfig,
 )
-from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig, TargetConfig
+from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig
+from mxd.trainer.config.targets import Target as CircuitTarget
+from mxd.trainer.config.targets import TokenTarget
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text
@@ -51,6 +52,7 @@ from mxd.trainer.evaluation.save import write_evaluation
 from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
+from mxd.trainer.language_model.prompts import single_token
 from mxd.trainer.storage.exporters import LayerFormat, VectorFormat
 from mxd.trainer.storage.exporters.layers import export_layers
 from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
@@ -414,68 +416,71 @@ def trace(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
     *,
+    target: CircuitTarget | str | None = None,
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     **settings: Any,
 ) -> Circuit:
-    """Trace a circuit: the attribution graph of a next token through the layers of one or more runs.
+    """Trace a circuit: the experts with the largest effects on a target, through the layers of one or more runs.
 
     >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
-    >>> len(circuit.nodes) <= 6
-    True
+    >>> len(circuit.experts)
+    5
 
     Args:
         run: the run, or several of different layers.
-        prompt: the text. The most probable next token is explained, unless ``target`` names another.
+        prompt: the text.
+        target: a token such as ``" Paris"``, or one of ``mxd.trainer.config.targets``: a token, the difference of two
+            tokens, a set of tokens, a continuation, or an expert. Default: the most probable next token.
         model: as in ``index``.
         tokenizer: as in ``index``.
-        settings: other fields of ``CircuitConfig``, such as ``nodes=20``.
+        settings: other fields of ``CircuitConfig``, such as ``nodes=30``.
 
     Raises:
-        UserError: the text is too long, or circuits are not supported for a run.
+        UserError: the text is too long, the target does not exist, or circuits are not supported for a run.
     """
     layers = [_whole(each) for each in _several(run)]
-    config = CircuitConfig.from_keywords({"prompt": prompt}, settings)
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
+        if isinstance(target, str):
+            target = TokenTarget(token=single_token(language_model, target))
+        config = CircuitConfig.from_keywords({"prompt": prompt, "target": target or TokenTarget()}, settings)
         return trace_circuit(language_model, [layer.run for layer in layers], config)
 
 
 @speaks_python
-def explain_edges(
+def check_circuit(
     run: AnyRun | Sequence[AnyRun],
     prompt: str,
     circuit: Circuit,
-    edges: Sequence[CircuitEdge],
     *,
     model: PreTrainedModel | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     **settings: Any,
-) -> tuple[EdgeAttention, ...]:
-    """Explain edges of a circuit: the heads that carried each, and the experts that made them look there.
+) -> CircuitCheck:
+    """Measure every effect that a circuit predicts, by ablation in the language model.
 
     >>> circuit = mxd.trace("my-run", "One day", model=model, nodes=5)
-    >>> edges = mxd.explain_edges("my-run", "One day", circuit, circuit.edges[:1], model=model)
-    >>> abs(edges[0].weight - circuit.edges[0].weight) < 1e-3
+    >>> check = mxd.check_circuit("my-run", "One day", circuit, model=model)
+    >>> len(check.measured) == len(circuit.nodes)
     True
 
     Args:
         run: as in ``trace``.
         prompt: the text of the circuit.
         circuit: result of ``trace``.
-        edges: edges of the circuit, such as ``circuit.edges_between_tokens[:3]``.
         model: as in ``index``.
         tokenizer: as in ``index``.
-        settings: other fields of ``TargetConfig`` that the circuit was traced with: ``position`` and ``errors``.
+        settings: fields of ``CircuitConfig`` that the circuit was traced with: ``position`` and ``errors``.
 
     Raises:
-        UserError: as ``trace``, or the architecture's attention cannot be explained.
+        UserError: as ``trace``, or the circuit was traced with other runs.
     """
     layers = [_whole(each) for each in _several(run)]
-    config = TargetConfig.from_keywords({"prompt": prompt}, settings)
+    config = CircuitConfig.from_keywords({"prompt": prompt}, settings)
     cores = (layer.core for layer in layers)
     with language_model_of(layers[0], model, tokenizer) as language_model, unchanged(*cores):
-        return explain_circuit_edges(language_model, [layer.run for layer in layers], config, circuit, edges)
+        return check(language_model, [layer.run for layer in layers], config, circuit)
 
 
 def _several(runs: AnyRun | Sequence[AnyRun]) -> Sequence[AnyRun]:

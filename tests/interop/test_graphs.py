@@ -19,7 +19,7 @@ from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.attribution_graph import FEATURE, INDEX_FILE
 from mxd.backend.export.graph_folder import export_circuit
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.circuits.agreement import ablate_each_expert
+from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
@@ -48,10 +48,10 @@ def graphs(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         texts = [json.loads(line)["text"] for line in islice(file, PROMPTS)]
     with opened(Settings(data=demo).database_url) as database, reading(database) as session:
         for number, text in enumerate(texts):
-            config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200], max_traced=16)
+            config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200])
             circuit = trace(language_model, runs, config)
-            effects = ablate_each_expert(language_model, runs, config, circuit) if number < MEASURED else ()
-            export_circuit(session, runs, circuit, effects, folder)
+            checked = check(language_model, runs, config, circuit) if number < MEASURED else None
+            export_circuit(session, runs, circuit, checked, folder)
     return folder
 
 

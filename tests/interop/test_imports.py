@@ -9,13 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from fastapi.testclient import TestClient
 from safetensors.torch import load_file
 
 from benchmarks.peers.environments import ROOT
-from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
 from tests.interop.browsing import browse
@@ -65,19 +62,6 @@ def import_difference(written: Path, name: str, model: Path, data: Path) -> floa
     with torch.no_grad():
         y_TO = Run.load(name, data).layer.eval()(stored["x"]).output_TO
     return float((y_TO - stored["y"]).abs().max() / stored["y"].abs().max())
-
-
-def test_their_graph_is_read(tmp_path: Path, oracles: Oracles, table: Table) -> None:
-    graphs = tmp_path / "graphs"
-    found = oracles.ask("circuit-tracer", "write_graph", graphs, saved_language_model(tmp_path / "model"))
-    with TestClient(create_app(Settings(data=tmp_path / "data"))) as client:
-        response = client.post("/api/circuits/read", json=json.loads((graphs / "once.json").read_text()))
-    assert response.status_code == 200, response.text
-    circuit = response.json()["graph"]
-    assert (len(circuit["nodes"]), len(circuit["edges"])) == (found["nodes"], found["links"])
-    assert "".join(token["text"] for token in circuit["tokens"]) == "Once upon a time"
-    result = f"{found['nodes']} nodes and {found['links']} links, none lost"
-    table.add("circuit-tracer (a fork)", found["version"], "wrote a graph of random effects, which we read", result)
 
 
 def test_their_dashboards_are_browsed(tmp_path: Path, oracles: Oracles, table: Table) -> None:

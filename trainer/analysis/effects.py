@@ -31,6 +31,7 @@ from mxd.trainer.config.targets import (
     SetTarget,
     Target,
     TokenTarget,
+    target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
@@ -217,19 +218,6 @@ def read_target(language_model: LanguageModel, ids: Sequence[int], target: Targe
                 f"{language_model.source} accepts {language_model.max_tokens:,}. Shorten one of them."
             )
     return Reading(target, (*ids, *continuation), len(ids), layers)
-
-
-def target_tokens(target: Target) -> tuple[int, ...]:
-    """Ids of the next tokens that a target names."""
-    match target:
-        case TokenTarget(token=token):
-            return () if token is None else (token,)
-        case DifferenceTarget(token=token, other=other):
-            return token, other
-        case SetTarget(tokens=tokens):
-            return tokens
-        case _:
-            return ()
 
 
 def differentiable_forward(

@@ -58,3 +58,16 @@ class ExpertTarget(Config):
 Target = Annotated[
     TokenTarget | DifferenceTarget | SetTarget | ContinuationTarget | ExpertTarget, Field(discriminator="kind")
 ]
+
+
+def target_tokens(target: Target) -> tuple[int, ...]:
+    """Ids of the next tokens that a target names."""
+    match target:
+        case TokenTarget(token=token):
+            return () if token is None else (token,)
+        case DifferenceTarget(token=token, other=other):
+            return token, other
+        case SetTarget(tokens=tokens):
+            return tokens
+        case _:
+            return ()

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.utils.devices import device_memory
 
 HALVES = (torch.bfloat16, torch.float16)
 ROOM = 1.2
@@ -18,7 +19,7 @@ ROOM = 1.2
 def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
     """Convert half-precision weights to float32 inside the context, and back exactly on exit.
 
-    Yields False, and converts nothing, if the weights of a GPU would not fit, or if some are kept outside its memory.
+    Yields False, and converts nothing, if an accelerator's weights would not fit, or if some are kept outside its memory.
     Other threads must not use the model meanwhile.
     """
     halves = [parameter for parameter in language_model.module.parameters() if parameter.dtype in HALVES]
@@ -41,6 +42,5 @@ def _fit(halves: list[torch.nn.Parameter]) -> bool:
         needed[parameter.device] = needed.get(parameter.device, 0) + 2 * parameter.nbytes
     if any(device.type == "meta" for device in needed):
         return False
-    return all(
-        torch.cuda.mem_get_info(device)[0] > ROOM * size for device, size in needed.items() if device.type == "cuda"
-    )
+    memories = ((device_memory(device), size) for device, size in needed.items())
+    return all(memory is None or memory.free > ROOM * size for memory, size in memories)

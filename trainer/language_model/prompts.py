@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxd.trainer.errors import TooLongError
+from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import start_token_id
 
@@ -39,3 +39,18 @@ def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]
         prefix, *texts = tokenizer.batch_decode([before, *([*before, token] for token in missing)])
         cache.update((token, text.removeprefix(prefix)) for token, text in zip(missing, texts, strict=True))
     return {token: cache[token] for token in ids}
+
+
+def single_token(language_model: LanguageModel, text: str) -> int:
+    """Id of the only token of a text.
+
+    Raises:
+        UserError: the text is not exactly one token.
+    """
+    ids: list[int] = language_model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise UserError(
+            f"The target {text!r} is {len(ids)} tokens. Give one token, such as ' the' with its leading space, or "
+            "explain a continuation."
+        )
+    return ids[0]

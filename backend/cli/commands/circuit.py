@@ -1,60 +1,68 @@
-"""``mxd circuit``: attribution graphs of predictions, through one layer or several."""
+"""``mxd circuit``: the experts behind a prediction, through one layer or several, with their measured effects."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
-from mxd.backend.plots.attention_text import ExplainedEdge, attention_lines
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.config.analysis import CircuitConfig
+from mxd.trainer.config.targets import (
+    ContinuationTarget,
+    DifferenceTarget,
+    ExpertTarget,
+    SetTarget,
+    Target,
+    TokenTarget,
+)
 from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.circuits.graph import AblationEffect, Agreement, Circuit
+    from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
 
-MAX_EXPERTS_SHOWN = 12
-"""Experts listed as text. --json and --out contain all."""
-
 
 class CircuitCommand(ModelCommand):
-    """Trace a prediction back through experts: which ones raise the token's logit, and what activated them.
+    """Trace a prediction back to experts: what would happen to it, and to each other, if one of them were ablated.
 
-    Attention patterns, normalisation scales and the selection of experts are frozen at their values on this prompt.
-    MLPs without a run are frozen entirely.
+    Effects are predicted from one gradient of the unchanged model, and then measured by ablation.
     """
 
     examples: ClassVar = (
         "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is'",
-        "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --out circuit.html",
-        "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is' --check --json",
+        "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --against ' London'",
+        "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is' --continuation ' Paris, the' --json",
+        "mxd circuit l6 l8 --prompt 'The capital of France is' --target-expert l8/31",
     )
 
     names: Positional[list[str]]
     """Names or folders of runs of different layers of one language model."""
-    target: str | None = None
-    """Next token to explain, with its leading space, or its id (default: the most probable one)."""
-    flags: Annotated[dict[str, Any], FlagsOf(CircuitConfig, without=frozenset({"target", "edge_share"}))] = Field(
+    target: list[str] = Field(default_factory=list)
+    """Next token to explain, with its leading space, or its id; repeatable, for the probability of any (default:
+    the most probable one)."""
+    against: str | None = None
+    """Token whose logit is subtracted from that of --target."""
+    continuation: str | None = None
+    """Explain the log-probability of this continuation instead of a token."""
+    target_expert: str | None = None
+    """Explain the activation of this expert on the last token instead, given as RUN/NUMBER."""
+    flags: Annotated[dict[str, Any], FlagsOf(CircuitConfig, without=frozenset({"target"}))] = Field(
         default_factory=dict
     )
-    check: bool = False
-    """Also ablate every expert of the graph in the language model, and compare with the graph's predictions."""
-    attention: Annotated[int, Field(ge=0, le=100)] = 0
-    """Also explain the attention of this many edges between tokens, most influential first: the heads that carried
-    each edge, and the experts that made them look there. Default: 0."""
+    check: Literal["all", "none"] = "all"
+    """Measured effects. all: ablate every shown expert alone, all of them together, and all others. none: predictions
+    only. Default: all."""
     out: Path | None = None
-    """Write the whole graph to this .json or .html file."""
+    """Write the whole result to this .json file."""
     graph: Path | None = None
     """Add the graph to this folder in the attribution graph format of Neuronpedia and circuit-tracer, with labels and
     examples of its experts."""
@@ -65,26 +73,30 @@ class CircuitCommand(ModelCommand):
     """Neuronpedia's id of the language model, for --graph (default: the folder of its feature files)."""
 
     def run(self) -> int:
-        """Trace, and print a summary."""
+        """Trace, check, and print a summary."""
+        from mxd.trainer.analysis.circuits.checking import check
         from mxd.trainer.analysis.circuits.tracing import trace
 
-        _check_output(self.out)
+        if self.out is not None and self.out.suffix != ".json":
+            raise UserError(f"Unsupported --out: '{self.out}'. Supported file type: .json.")
         values = nest(CircuitConfig, self.flags)
         validate(CircuitConfig, values, type(self), "mxd circuit")  # before anything large is loaded
         runs = self._runs()
         language_model = self.load_language_model(runs[0].language_model_source)
-        config = CircuitConfig.model_validate({**values, "target": _token_id(language_model, self.target)})
+        config = CircuitConfig.model_validate({**values, "target": self._target(language_model)})
         with task("Tracing", "experts") as callbacks:
             circuit = trace(language_model, runs, config, callbacks)
-        effects = self._effects(language_model, runs, config, circuit)
-        explained = self._explained(language_model, runs, config, circuit)
-        result = as_json(circuit, effects, explained)
+        checked = None
+        if self.check == "all":
+            with task("Measuring", "passes") as callbacks:
+                checked = check(language_model, runs, config, circuit, callbacks)
+        result = as_json(circuit, checked)
         if self.out is not None:
-            _write(self.out, circuit, explained, result)
+            _write(self.out, result)
         if self.graph is not None:
-            self._write_graph(self.graph, runs, circuit, effects)
-        summary = _format_result(circuit, config, effects, self.out or self.graph)
-        self.report(result, "\n".join([summary, *attention_lines(circuit, explained)]))
+            self._write_graph(self.graph, runs, circuit, checked)
+        lines = [*summary(circuit, checked), *(f"Written to {it}." for it in (self.out, self.graph) if it)]
+        self.report(result, "\n".join(lines))
         return 0
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
@@ -95,6 +107,36 @@ class CircuitCommand(ModelCommand):
             return self.model_copy(update={"dtype": "float32"}).load_language_model(source, group)
         return super().load_language_model(source, group)
 
+    def _target(self, language_model: LanguageModel) -> Target:
+        """The target of the flags.
+
+        Raises:
+            UserError: flags exclude each other, or a text is not one token.
+        """
+        kinds = [
+            ("--target", self.target),
+            ("--continuation", self.continuation),
+            ("--target-expert", self.target_expert),
+        ]
+        given = [flag for flag, value in kinds if value]
+        if len(given) > 1:
+            raise UserError(f"{given[0]} and {given[1]} name two targets. Give one.")
+        if self.against is not None and len(self.target) != 1:
+            raise UserError("--against needs exactly one --target.")
+        if self.continuation:
+            return ContinuationTarget(text=self.continuation)
+        if self.target_expert:
+            run, slash, expert = self.target_expert.rpartition("/")
+            if not slash or not (expert.isascii() and expert.isdigit()):
+                raise UserError(f"Invalid --target-expert: '{self.target_expert}'. Give RUN/NUMBER, such as l8/31.")
+            return ExpertTarget(run=run, expert=int(expert))
+        ids = [_token_id(language_model, word) for word in self.target]
+        if self.against is not None:
+            return DifferenceTarget(token=ids[0], other=_token_id(language_model, self.against))
+        if len(ids) > 1:
+            return SetTarget(tokens=tuple(ids))
+        return TokenTarget(token=ids[0] if ids else None)
+
     def _runs(self) -> list[Run]:
         """Load the runs.
 
@@ -102,138 +144,94 @@ class CircuitCommand(ModelCommand):
             UserError: they belong to different language models.
         """
         from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_sets import check_compatible_runs
 
         runs = [Run.load(name, self.settings().data) for name in self.names]
-        for run in runs:
-            if run.language_model_source != runs[0].language_model_source:
-                raise UserError(
-                    f"Runs '{run.name}' and '{runs[0].name}' belong to different language models. "
-                    "Choose runs of one language model."
-                )
+        check_compatible_runs(runs)
         return runs
 
-    def _write_graph(
-        self, folder: Path, runs: Sequence[Run], circuit: Circuit, effects: Sequence[AblationEffect]
-    ) -> None:
+    def _write_graph(self, folder: Path, runs: list[Run], circuit: Circuit, check: CircuitCheck | None) -> None:
         from mxd.backend.database.engine import opened, reading
         from mxd.backend.export.graph_folder import export_circuit
 
         with opened(self.settings().database_url) as database, reading(database) as session:
-            export_circuit(session, runs, circuit, effects, folder, self.model_id)
-
-    def _effects(
-        self, language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, circuit: Circuit
-    ) -> tuple[AblationEffect, ...]:
-        if not self.check:
-            return ()
-        from mxd.trainer.analysis.circuits.agreement import ablate_each_expert
-
-        with task("Ablating", "experts") as callbacks:
-            return ablate_each_expert(language_model, runs, config, circuit, callbacks)
-
-    def _explained(
-        self, language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig, circuit: Circuit
-    ) -> tuple[ExplainedEdge, ...]:
-        from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
-
-        edges = circuit.edges_between_tokens[: self.attention]
-        if not edges:
-            return ()
-        with task("Explaining", "edges") as callbacks:
-            explained = explain_circuit_edges(language_model, runs, config, circuit, edges, callbacks)
-        return tuple(zip(edges, explained, strict=True))
+            export_circuit(session, runs, circuit, check, folder, self.model_id)
 
 
-def as_json(
-    circuit: Circuit, effects: Sequence[AblationEffect], explained: Sequence[ExplainedEdge] = ()
-) -> dict[str, Any]:
-    """Return the graph as JSON. Measured effects are added with their experts, together with how well they agree.
+def as_json(circuit: Circuit, check: CircuitCheck | None) -> dict[str, Any]:
+    """The circuit as JSON, and its check under ``check`` if it was made."""
+    from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 
-    Explained edges are added under ``attention``, with the indices of their nodes.
-    """
-    result = asdict(circuit)
-    if explained:
-        result["attention"] = [
-            {"source": edge.source, "target": edge.target, **asdict(attention)} for edge, attention in explained
-        ]
-    if effects:
-        from mxd.trainer.analysis.circuits.agreement import agreement
-
-        result["checked"] = [
-            {**switch._asdict(), **asdict(effect)} for switch, effect in zip(circuit.experts, effects, strict=True)
-        ]
-        result["agreement"] = asdict(agreement(effects))
+    result: dict[str, Any] = TypeAdapter(Circuit).dump_python(circuit, mode="json")
+    if check is not None:
+        result["check"] = TypeAdapter(CircuitCheck).dump_python(check, mode="json")
     return result
 
 
-def _check_output(path: Path | None) -> None:
-    if path is not None and path.suffix not in (".json", ".html"):
-        raise UserError(f"Unsupported --out: '{path}'. Supported file types: .json, .html.")
-
-
-def _token_id(language_model: LanguageModel, word: str | None) -> int | None:
-    """Return the id of a token given by its text or id.
-
-    Raises:
-        UserError: the text is not exactly one token.
-    """
-    if word is None or (word.isascii() and word.isdigit()):
-        return None if word is None else int(word)
-    ids: list[int] = language_model.tokenizer(word, add_special_tokens=False)["input_ids"]
-    if len(ids) != 1:
-        raise UserError(
-            f"Invalid --target: {word!r} is {len(ids)} tokens. Give one token, such as ' the' with its leading space, "
-            "or its id."
+def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
+    """The target, the verdict and all experts as lines."""
+    unit = (
+        ""
+        if circuit.target.kind == "expert"
+        else " logits"
+        if circuit.target.kind in ("token", "difference")
+        else " nats"
+    )
+    lines = [
+        f"Target: {circuit.label}, {circuit.value:.3f}{unit}.",
+        f"{len(circuit.experts)} of {circuit.active:,} active experts are shown; they have {circuit.retained:.0%} of "
+        "the absolute predicted effects.",
+    ]
+    if check is not None:
+        lines += verdict(circuit, check)
+    measured: Sequence[float | None] = [None] * len(circuit.nodes) if check is None else check.measured
+    for node, change in list(zip(circuit.nodes, measured, strict=True))[1:]:
+        lines.append(
+            f"layer {node.layer} expert {node.expert} on {circuit.tokens[node.position].text!r} (token "
+            f"{node.position}), ablated: predicted {node.predicted:+.3f}"
+            + ("" if change is None else f", measured {change:+.3f}")
+            + (" (mean of three gradients)" if node.method == "path" else "")
         )
-    return ids[0]
+    return lines
 
 
-def _write(path: Path, circuit: Circuit, explained: Sequence[ExplainedEdge], result: dict[str, Any]) -> None:
-    from mxd.backend.plots.circuit_page import circuit_page
+def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
+    """Agreement and sufficiency in words."""
+    experts, edges, left = check.experts, check.between, check.sufficiency
+    whole = circuit.value - left.without_experts
+
+    def share(value: float) -> str:
+        return f"{(value - left.without_experts) / whole:.0%}" if whole else "-"
+
+    lines = []
+    if experts.correlation is not None and experts.same_sign is not None:
+        lines.append(
+            f"Predicted against measured: correlation {experts.correlation:.2f}, same sign {experts.same_sign:.0%}, "
+            f"largest miss {experts.largest_miss:.3f}; all together {check.joint.measured:+.3f}, sum of predictions "
+            f"{check.joint.predicted:+.3f}."
+        )
+    if edges.correlation is not None:
+        lines.append(f"{edges.count} edges between experts: correlation {edges.correlation:.2f}.")
+    lines += [
+        f"Sufficiency: the shown experts alone keep {share(left.mean)} of what all experts do, as many random ones "
+        f"{share(left.control)}. With all others at random strengths {share(left.random_mean)} remain, in the worst of "
+        f"{left.draws} draws {share(left.random_worst)}.",
+        f"circuit-tracer's scores: replacement {check.scores.replacement:.2f}, completeness "
+        f"{check.scores.completeness:.2f}.",
+    ]
+    return lines
+
+
+def _token_id(language_model: LanguageModel, word: str) -> int:
+    from mxd.trainer.language_model.prompts import single_token
+
+    return int(word) if word.isascii() and word.isdigit() else single_token(language_model, word)
+
+
+def _write(path: Path, result: dict[str, Any]) -> None:
+    from mxd.backend.responses import to_json_bytes
     from mxd.trainer.utils.files import atomic_write, disk_errors
 
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-    if path.suffix == ".html":
-        atomic_write(path, circuit_page(circuit, explained))
-    else:
-        from mxd.backend.responses import to_json_bytes
-
-        atomic_write(path, to_json_bytes(result).decode() + "\n")
-
-
-def _format_result(
-    circuit: Circuit, config: CircuitConfig, effects: Sequence[AblationEffect], output: Path | None
-) -> str:
-    measured = dict(zip(circuit.experts, effects, strict=True)) if effects else {}
-    parts = ", ".join(f"{kind} {value:+.2f}" for kind, value in circuit.direct.items())
-    lines = [
-        f"{circuit.target.text!r} has probability {circuit.target.probability:.1%}; its logit is "
-        f"{circuit.target.logit:.2f} above the mean: {parts}.",
-        f"{len(circuit.nodes) - 1} of {circuit.num_nodes:,} nodes hold {circuit.retained_influence:.0%} of the "
-        f"influence; {len(circuit.edges)} edges hold {circuit.retained_edge_influence:.0%} of that between them.",
-    ]
-    if circuit.retained_influence < config.share and len(circuit.nodes) > config.nodes:
-        lines.append(f"This is less than the {config.share:.0%} of --share. Raise --nodes above {config.nodes}.")
-    experts = [node for node in circuit.nodes if node.kind == "expert"]
-    for node, switch in list(zip(experts, circuit.experts, strict=True))[:MAX_EXPERTS_SHOWN]:
-        effect = f", measured {measured[switch].measured:+.3f}" if switch in measured else ""
-        lines.append(
-            f"layer {node.layer} expert {node.expert} on {circuit.tokens[node.position].text!r} "
-            f"(token {node.position}): influence {node.influence:.1%}, ablated: predicted {-node.effect:+.3f}{effect}"
-        )
-    if effects:
-        from mxd.trainer.analysis.circuits.agreement import agreement
-
-        lines.append(_format_agreement(agreement(effects)))
-    return "\n".join([*lines, *([f"Written to {output}."] if output is not None else [])])
-
-
-def _format_agreement(agreement: Agreement) -> str:
-    from mxd.trainer.analysis.circuits.agreement import MIN_CORRELATED
-
-    text = f"{agreement.experts} experts ablated one at a time: predicted and measured effects have"
-    if agreement.experts < MIN_CORRELATED:
-        return f"{text} the same sign for {agreement.same_sign:.0%}; a correlation needs at least {MIN_CORRELATED}."
-    correlation = "" if agreement.correlation is None else f" correlation {agreement.correlation:.2f} and"
-    return f"{text}{correlation} the same sign for {agreement.same_sign:.0%}."
+    atomic_write(path, to_json_bytes(result).decode() + "\n")

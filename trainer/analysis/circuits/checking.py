@@ -92,13 +92,15 @@ def check(
 
     Raises:
         TooLongError: as ``trace``.
-        UserError: as ``trace``; or the circuit was traced with other runs.
+        UserError: as ``trace``; or the circuit was traced with other runs or was changed.
         CancelledError: the task was cancelled.
     """
     chosen = [runs] if isinstance(runs, Run) else list(runs)
     names = {run.name: run.config.layer for run in chosen}
     if missing := [name for name in circuit.runs if name not in names]:
         raise UserError(f"The circuit was traced with {missing[0]}, which is missing. Check it with the same runs.")
+    if any(not 0 <= end < len(circuit.nodes) for edge in circuit.edges for end in (edge.source, edge.target)):
+        raise UserError("An edge of the circuit has no node. Check a circuit as it was traced.")
     reading = read_circuit(language_model, chosen, config.model_copy(update={"target": circuit.target}))
     places = [(names[at.run], at.position, at.expert) for at in circuit.experts]
     shown = frozenset(places)
@@ -107,6 +109,7 @@ def check(
     with float32_weights(language_model):
         sparse_layers = layers_of(language_model, chosen)
         measuring = Measuring(language_model, sparse_layers, reading, config.errors, places)
+        _check_active(measuring, shown)
         controls = [Only(it) for it in _random_sets(measuring, shown)]
         values = measuring.run([*rows, *controls], callbacks)
         scores = graph_scores(language_model, sparse_layers, reading, config.errors, places)
@@ -167,11 +170,15 @@ def ablate(
         measuring = Measuring(language_model, layers_of(language_model, chosen), reading, config.errors)
         rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in groups]
         for row in rows:
-            if inactive := row.experts - measuring.active:
-                named = ", ".join(f"{expert} on token {position}" for _, position, expert in sorted(inactive))
-                raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
+            _check_active(measuring, row.experts)
         values = measuring.run([Without(), *rows], callbacks)[:, 0]
     return tuple((values[1:] - values[0]).tolist())
+
+
+def _check_active(measuring: Measuring, experts: frozenset[Place]) -> None:
+    if inactive := experts - measuring.active:
+        named = ", ".join(f"{expert} on token {position}" for _, position, expert in sorted(inactive))
+        raise UserError(f"Not all of these experts are active: {named}. Choose experts of the circuit.")
 
 
 class Measuring:

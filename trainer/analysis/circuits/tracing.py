@@ -29,7 +29,6 @@ from mxd.trainer.analysis.effects import (
     gradients_of,
     layers_of,
     read_target,
-    target_tokens,
 )
 from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, Errors
 from mxd.trainer.config.methods import method_traits
@@ -40,6 +39,7 @@ from mxd.trainer.config.targets import (
     SetTarget,
     Target,
     TokenTarget,
+    target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.model import LanguageModel

@@ -12,10 +12,9 @@ READ_WITH_A_BODY = {
     "/api/runs/{run}/search/passage",
     "/api/routing",
     "/api/circuits",
-    "/api/circuits/attention",
+    "/api/circuits/check",
     "/api/circuits/effects",
     "/api/circuits/graph",
-    "/api/circuits/read",
     "/api/runs/{run}/contrast",
 }
 """POST that changes nothing and is within limits of its own."""

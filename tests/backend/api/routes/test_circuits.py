@@ -16,11 +16,9 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.plots.circuit_page import circuit_page
-from mxd.backend.schemas import CircuitAttentionResponse, CircuitEffectsResponse, CircuitResponse
+from mxd.backend.schemas import CircuitCheckResponse, CircuitResponse
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.circuits.agreement import MIN_CORRELATED, ablate_each_expert
-from mxd.trainer.analysis.circuits.edge_attention import explain_circuit_edges
+from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.circuits.tracing import trace
 from mxd.trainer.config.analysis import CircuitConfig
@@ -50,74 +48,62 @@ def test_the_graph_equals_that_of_the_trainer(live_client: TestClient, circuit: 
     answer = live_client.post(PATH, json=ASKED)
     assert answer.status_code == 200, answer.text
     found = CircuitResponse.model_validate(answer.json())
-    assert found.graph.target.id == circuit.target.id
-    assert found.graph.runs == ("small",)
-    wanted = [(node.kind, node.position, node.layer, node.expert) for node in circuit.nodes]
-    assert [(node.kind, node.position, node.layer, node.expert) for node in found.graph.nodes] == wanted
-    assert [edge.weight for edge in found.graph.edges] == pytest.approx([it.weight for it in circuit.edges], abs=1e-4)
-    experts = {node.expert for node in found.graph.nodes if node.kind == "expert"}
-    assert experts == set(found.experts["small"])
+    assert (found.graph.target, found.graph.label, found.graph.runs) == (circuit.target, circuit.label, ("small",))
+    assert found.graph.experts == circuit.experts
+    predicted = [node.predicted for node in circuit.nodes]
+    assert [node.predicted for node in found.graph.nodes] == pytest.approx(predicted, abs=1e-4)
+    assert {node.expert for node in found.graph.nodes[1:]} == set(found.experts["small"])
     assert any(info.top_tokens for info in found.experts["small"].values())
 
 
-def test_another_target_and_fewer_nodes(live_client: TestClient) -> None:
-    found = live_client.post(PATH, json={**ASKED, "target": 5, "position": 3, "nodes": 6, "errors": "dropped"}).json()
-    assert found["graph"]["target"]["id"] == 5
-    assert len(found["graph"]["tokens"]) == 4
+@pytest.mark.parametrize(
+    "target",
+    [
+        {"kind": "token", "token": 5},
+        {"kind": "difference", "token": 5, "other": 6},
+        {"kind": "set", "tokens": [5, 6]},
+        {"kind": "continuation", "text": " ran"},
+        {"kind": "expert", "run": "small", "expert": 3},
+    ],
+    ids=lambda target: target["kind"],
+)
+def test_every_target_and_fewer_nodes(live_client: TestClient, target: dict[str, Any]) -> None:
+    found = live_client.post(PATH, json={**ASKED, "target": target, "position": 3, "nodes": 6}).json()
+    assert found["graph"]["target"] == target
+    assert found["graph"]["prompt_tokens"] == 4
     assert len(found["graph"]["nodes"]) <= 7
-    assert {node["kind"] for node in found["graph"]["nodes"]}.isdisjoint({"error"})
 
 
-def test_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World, circuit: Circuit) -> None:
-    groups = [[switch._asdict()] for switch in circuit.experts]
-    answer = live_client.post(f"{PATH}/effects", json={**ASKED, "target": circuit.target.id, "groups": groups})
-    assert answer.status_code == 200, answer.text
-    found = CircuitEffectsResponse.model_validate(answer.json())
-    wanted = ablate_each_expert(*_parts(fitted), CircuitConfig(prompt=PROMPT), circuit)
-    for effect, own in zip(found.effects, wanted, strict=True):
-        assert (effect.predicted, effect.measured) == pytest.approx((own.predicted, own.measured), abs=1e-4)
-    assert (found.agreement.correlation is None) == (len(groups) < MIN_CORRELATED)
-    single = live_client.post(f"{PATH}/effects", json={**ASKED, "groups": groups[:1]}).json()
-    assert single["agreement"]["correlation"] is None
-
-
-def test_the_attention_of_an_edge_equals_that_of_the_trainer(
-    live_client: TestClient, fitted: World, circuit: Circuit
-) -> None:
-    edge = circuit.edges_between_tokens[0]
-    ends = {
-        name: {"kind": node.kind, "position": node.position, "layer": node.layer, "expert": node.expert}
-        for name, node in (("source", circuit.nodes[edge.source]), ("edge_target", circuit.nodes[edge.target]))
-    }
-    answer = live_client.post(f"{PATH}/attention", json={**ASKED, "target": circuit.target.id, **ends})
-    assert answer.status_code == 200, answer.text
-    found = CircuitAttentionResponse.model_validate(answer.json())
-    (own,) = explain_circuit_edges(*_parts(fitted), CircuitConfig(prompt=PROMPT), circuit, [edge])
-    assert found.attention.weight == pytest.approx(edge.weight, abs=1e-4)
-    assert [(part.layer, part.head) for part in found.attention.heads] == [(it.layer, it.head) for it in own.heads]
-    scores = [part.score for part in found.attention.heads if part.score is not None]
-    listed = {it.expert for score in scores for it in (*score.query_sources, *score.key_sources) if it.run is not None}
-    assert listed - {None} == set(found.experts.get("small", {}))
-    unknown = {**ends, "source": {"kind": "expert", "position": 1, "layer": 0, "expert": 10**6}}
-    refused = live_client.post(f"{PATH}/attention", json={**ASKED, **unknown})
-    assert refused.status_code == 400
-    assert "Choose a node of the circuit" in refused.json()["error"]["message"]
-
-
-def test_a_saved_graph_opens_unchanged(live_client: TestClient) -> None:
+def test_the_check_equals_that_of_the_trainer(live_client: TestClient, fitted: World, circuit: Circuit) -> None:
     traced = live_client.post(PATH, json=ASKED).json()
-    saved = live_client.post(f"{PATH}/graph", json=ASKED).json()
-    saved["qParams"] |= {"pinnedIds": traced["ids"][:2], "supernodes": [["pair", *traced["ids"][:2]]]}
-    opened = live_client.post(f"{PATH}/read", json=saved).json()
-    assert (opened["ids"], opened["prompt"], opened["pinned"]) == (traced["ids"], PROMPT, traced["ids"][:2])
-    assert opened["agreement"]["correlation"] is None
-    assert opened["supernodes"] == [{"name": "pair", "nodes": traced["ids"][:2]}]
-    for name in ("kind", "run", "expert", "position", "effect", "direct", "influence"):
-        assert [node[name] for node in opened["graph"]["nodes"]] == [node[name] for node in traced["graph"]["nodes"]]
-    edges = [
-        {(edge["source"], edge["target"], edge["weight"]) for edge in it["graph"]["edges"]} for it in (opened, traced)
-    ]
-    assert edges[0] == edges[1]
+    answer = live_client.post(f"{PATH}/check", json={**ASKED, "graph": traced["graph"]})
+    assert answer.status_code == 200, answer.text
+    found = CircuitCheckResponse.model_validate(answer.json()).check
+    own = check(*_parts(fitted), CircuitConfig(prompt=PROMPT), circuit)
+    assert found.measured[1:] == pytest.approx(own.measured[1:], abs=1e-4)
+    assert found.edges == pytest.approx(own.edges, abs=1e-4)
+    assert found.sufficiency.mean == pytest.approx(own.sufficiency.mean, abs=1e-3)
+    groups = [[at._asdict()] for at in circuit.experts[:2]]
+    request = {**ASKED, "target": traced["graph"]["target"], "groups": groups}
+    single = live_client.post(f"{PATH}/effects", json=request).json()
+    assert single["measured"] == pytest.approx(own.measured[1:3], abs=1e-4)
+
+
+def test_a_saved_graph_has_labels_and_measured_effects(live_client: TestClient) -> None:
+    graph = live_client.post(PATH, json=ASKED).json()["graph"]
+    checked = live_client.post(f"{PATH}/check", json={**ASKED, "graph": graph}).json()["check"]
+    saved = live_client.post(f"{PATH}/graph", json={"graph": graph, "check": checked}).json()
+    assert [node["measured_effect"] for node in saved["nodes"][1:]] == pytest.approx(checked["measured"][1:])
+    assert [link["weight"] for link in saved["links"]] == pytest.approx([-edge["predicted"] for edge in graph["edges"]])
+    assert "fires on" in saved["nodes"][1]["clerp"] or "Expert" in saved["nodes"][1]["clerp"]
+
+
+def test_a_changed_circuit_is_rejected(live_client: TestClient) -> None:
+    graph = live_client.post(PATH, json=ASKED).json()["graph"]
+    graph["edges"][0]["source"] = 999
+    answer = live_client.post(f"{PATH}/check", json={**ASKED, "graph": graph})
+    assert answer.status_code == 400
+    assert "has no node" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +113,9 @@ def test_a_saved_graph_opens_unchanged(live_client: TestClient) -> None:
         (PATH, {"runs": ["small", "small"]}, 400, "listed twice"),
         (PATH, {"text": ""}, 400, "text is empty"),
         (PATH, {"position": 12}, 400, "Unknown token position 12"),
-        (PATH, {"target": 999}, 400, "Unknown target token 999"),
+        (PATH, {"target": {"kind": "token", "token": 999}}, 400, "Unknown target token 999"),
         (PATH, {"text": "a" * 600}, 413, "Shorten the text"),
-        (PATH, {"nodes": 1}, 422, "nodes"),
+        (PATH, {"nodes": 0}, 422, "nodes"),
         (f"{PATH}/effects", {"groups": []}, 422, "groups"),
         (f"{PATH}/effects", {"groups": [[{"run": "other", "position": 1, "expert": 1}]]}, 400, "Unknown run 'other'"),
         (f"{PATH}/effects", {"groups": [[{"run": "small", "position": 99, "expert": 1}]]}, 400, "token position 99"),
@@ -184,21 +170,34 @@ def test_the_command_prints_and_writes_the_circuit(
     fitted: World, circuit: Circuit, tmp_path: Path, capsys: Capture
 ) -> None:
     words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
-    assert mxd([*words, "--check", "--out", str(tmp_path / "out" / "graph.json"), "--json"]) == 0
+    assert mxd([*words, "--out", str(tmp_path / "out" / "graph.json"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed == json.loads((tmp_path / "out" / "graph.json").read_text("utf-8"))
-    assert printed["target"]["id"] == circuit.target.id
-    assert len(printed["checked"]) == len(circuit.experts)
-    assert (printed["agreement"]["correlation"] is None) == (len(circuit.experts) < MIN_CORRELATED)
-    page_words = ["--attention", "2", "--out", str(tmp_path / "graph.html")]
-    assert mxd([*words, "--target", "x", "--position", "4", *page_words]) == 0
+    assert printed["label"] == circuit.label
+    assert len(printed["check"]["measured"]) == len(circuit.nodes)
+    assert mxd(words) == 0
     said = capsys.readouterr().out
-    assert "looks from" in said
-    assert said.startswith("'x' has probability")
-    assert "of the influence" in said
-    page = (tmp_path / "graph.html").read_text("utf-8")
-    assert page.count("<circle") >= 1
-    assert page.count("looks from") >= 2
+    assert said.startswith(f"Target: {circuit.label}, {circuit.value:.3f} logits.")
+    assert said.count("predicted") >= len(circuit.experts)
+    assert "Sufficiency: the shown experts alone keep" in said
+    assert mxd([*words, "--target", "x", "--against", "y", "--position", "4", "--check", "none"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Target: logit of 'x' minus that of 'y'")
+    assert "measured" not in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "start"),
+    [
+        (["--target", "x", "--target", "y"], "Target: log-probability of 'x' or 'y'"),
+        (["--continuation", " ran"], "Target: log-probability of the continuation ' ran'"),
+        (["--target-expert", "small/3"], "Target: activation of expert 3 of small"),
+    ],
+)
+def test_targets_of_the_command(fitted: World, capsys: Capture, flags: list[str], start: str) -> None:
+    words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu", "--check", "none"]
+    assert mxd([*words, *flags]) == 0
+    assert capsys.readouterr().out.startswith(start)
 
 
 @pytest.mark.parametrize(("database", "has_examples"), [("mxd.sqlite", True), ("another.sqlite", False)])
@@ -207,7 +206,9 @@ def test_a_graph_has_the_examples_that_the_database_has(
 ) -> None:
     place = fitted.data / database if has_examples else tmp_path / database
     words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
-    assert mxd([*words, "--database", f"sqlite:///{place}", "--graph", str(tmp_path / "graphs")]) == 0
+    assert (
+        mxd([*words, "--database", f"sqlite:///{place}", "--check", "none", "--graph", str(tmp_path / "graphs")]) == 0
+    )
     (listed,) = json.loads((tmp_path / "graphs" / "graph-metadata.json").read_text("utf-8"))["graphs"]
     graph = json.loads((tmp_path / "graphs" / f"{listed['slug']}.json").read_text("utf-8"))
     assert len(graph["nodes"]) == len(circuit.nodes)
@@ -217,22 +218,15 @@ def test_a_graph_has_the_examples_that_the_database_has(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (["--out", "graph.png"], "Supported file types: .json, .html"),
+        (["--out", "graph.html"], "Supported file type: .json"),
         (["--target", "two"], "is 3 tokens. Give one"),
         (["--target", "400"], "Unknown target token 400"),
-        (["--nodes", "1"], "Invalid --nodes: '1'. Input should be greater than or equal to 2"),
+        (["--nodes", "0"], "Invalid --nodes: '0'. Input should be greater than or equal to 1"),
+        (["--target", "x", "--continuation", " y"], "name two targets"),
+        (["--against", "x"], "needs exactly one --target"),
+        (["--target-expert", "small"], "Give RUN/NUMBER"),
     ],
 )
 def test_the_command_rejects_invalid_input(fitted: World, capsys: Capture, more: list[str], sentence: str) -> None:
     assert mxd(["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu", *more]) == 2
     assert sentence in capsys.readouterr().err
-
-
-def test_the_page_contains_the_circuit_and_escapes_text(circuit: Circuit) -> None:
-    hostile = circuit.tokens[1].__class__(1, "<script>", start=False)
-    changed = circuit.__class__(**{**vars(circuit), "tokens": (circuit.tokens[0], hostile, *circuit.tokens[2:])})
-    page = circuit_page(changed)
-    assert "<script>" not in page
-    assert page.count("<path") == len(circuit.edges)
-    assert page.count("<tr>") == len(circuit.edges) + len(circuit.nodes) - 1 + 2
-    assert "http" not in page

@@ -1,0 +1,292 @@
+"""Circuits: predictions against ablations that are repeated here by hand, for every kind of target and architecture."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from mxd.trainer.analysis.circuits.checking import Measuring, Only, Without, ablate, agreement, check
+from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+from mxd.trainer.analysis.circuits.scores import scores_of
+from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
+from mxd.trainer.analysis.effects import layers_of
+from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig
+from mxd.trainer.config.targets import ContinuationTarget, DifferenceTarget, ExpertTarget, SetTarget, TokenTarget
+from mxd.trainer.errors import CancelledError, TooLongError, UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Callbacks
+from tests.helpers.language_models import CONFIGS, tiny_language_model
+from tests.helpers.runs import World, run_of
+
+TEXT = "the old fox"
+CONFIG = CircuitConfig(prompt=TEXT)
+
+
+@pytest.fixture
+def runs(world: World) -> list[Run]:
+    """Runs of the first and the last layer. A random expert's output would be many times that of a whole MLP."""
+    runs = [run_of(world, "early", 0), run_of(world, "late", 2)]
+    for run in runs:
+        run.layer.table.data.mul_(0.01)
+    start_at_a_token(world.language_model)
+    return runs
+
+
+def start_at_a_token(language_model: LanguageModel) -> LanguageModel:
+    """Give the start token an embedding. Norms of its zero embedding would amplify every change 1,000 times."""
+    weight_VW = language_model.module.get_input_embeddings().weight
+    weight_VW.data[0] = weight_VW.data[1:].mean(0) + weight_VW.data[7]
+    return language_model
+
+
+def ablated_logits(language_model: LanguageModel, run: Run, at: ExpertAtToken | None) -> Tensor:
+    """Logits after the last token with one expert's contribution subtracted from the MLP, in one plain pass."""
+
+    def without(x_1TI: Tensor, mlp: Mlp) -> Tensor:
+        output_1TO = mlp().clone()
+        if at is not None:
+            routing, dense_TM = run.layer.route(x_1TI[0]), run.layer.dense_output(x_1TI[0])
+            coefficients_TK = torch.zeros_like(routing.coefficients_TK)
+            here_K = routing.indices_TK[at.position] == at.expert
+            coefficients_TK[at.position, here_K] = routing.coefficients_TK[at.position, here_K]
+            output_1TO[0] -= run.layer.contribution(dense_TM, Routing(coefficients_TK, routing.indices_TK))
+        return output_1TO
+
+    with torch.no_grad(), language_model.replace_mlps({run.config.layer: without}):
+        return language_model.module(input_ids=torch.tensor([prompt_ids(language_model, TEXT)])).logits[0, -1]
+
+
+@pytest.mark.parametrize("family", sorted(CONFIGS))
+def test_predictions_agree_with_ablations_in_every_architecture(family: str, world: World, runs: list[Run]) -> None:
+    language_model = start_at_a_token(tiny_language_model(family))
+    circuit = trace(language_model, runs, CONFIG)
+    checked = check(language_model, runs, CONFIG, circuit)
+    assert checked.experts.count == 20
+    assert checked.experts.correlation is not None and checked.experts.correlation > 0.95
+    assert checked.experts.same_sign is not None and checked.experts.same_sign >= 0.9
+    token = circuit.target.token  # type: ignore[union-attr]
+    for at, measured in list(zip(circuit.experts, checked.measured[1:], strict=True))[:3]:
+        run = next(run for run in runs if run.name == at.run)
+        before_V, after_V = ablated_logits(language_model, run, None), ablated_logits(language_model, run, at)
+        change = (after_V[token] - after_V.mean()) - (before_V[token] - before_V.mean())
+        assert measured == pytest.approx(float(change), abs=2e-5)
+
+
+def test_the_shown_experts_are_those_with_the_largest_first_predictions(world: World, runs: list[Run]) -> None:
+    everything = trace(world.language_model, runs, CircuitConfig(prompt=TEXT, nodes=100))
+    few = trace(world.language_model, runs, CircuitConfig(prompt=TEXT, nodes=5))
+    assert few.experts == everything.experts[:5]
+    assert few.active == everything.active > 90
+    assert 0 < few.retained < everything.retained <= 1
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        TokenTarget(token=80),
+        DifferenceTarget(token=80, other=90),
+        SetTarget(tokens=(80, 90)),
+        ContinuationTarget(text=" ran"),
+    ],
+    ids=lambda target: target.kind,
+)
+@pytest.mark.parametrize("errors", ["kept", "dropped"])
+def test_every_target_is_predicted_and_measured(
+    target: TokenTarget, errors: str, world: World, runs: list[Run]
+) -> None:
+    config = CircuitConfig(prompt=TEXT, target=target, errors=errors, nodes=12)  # type: ignore[arg-type]
+    circuit = trace(world.language_model, runs, config)
+    checked = check(world.language_model, runs, config, circuit)
+    assert circuit.target == target
+    limit = 0.95 if errors == "kept" else 0.8  # the experts of the later layer can change, and none makes up for it
+    assert checked.experts.correlation is not None and checked.experts.correlation > limit
+
+
+def test_an_experts_activation_as_target(world: World, runs: list[Run]) -> None:
+    late = next(
+        at for at in trace(world.language_model, runs, CONFIG).experts if at.run == "late" and at.position == 11
+    )
+    config = CircuitConfig(prompt=TEXT, target=ExpertTarget(run="late", expert=late.expert))
+    circuit = trace(world.language_model, runs, config)
+    assert circuit.value > 0
+    assert {node.layer for node in circuit.nodes[1:] if node.predicted} == {0}
+    checked = check(world.language_model, runs, config, circuit)
+    assert checked.experts.correlation is not None and checked.experts.correlation > 0.9
+
+
+def test_edges_equal_the_change_of_the_score_under_ablation(world: World, runs: list[Run]) -> None:
+    circuit = trace(world.language_model, runs, CONFIG)
+    checked = check(world.language_model, runs, CONFIG, circuit)
+    pairs = [
+        (edge, measured, left)
+        for edge, measured, left in zip(circuit.edges, checked.edges, checked.left_top_k, strict=True)
+        if edge.target
+    ]
+    assert len(pairs) > 10
+    assert checked.between.correlation is not None and checked.between.correlation > 0.9
+    for edge, measured, left in pairs[:3]:
+        source, end = circuit.nodes[edge.source], circuit.nodes[edge.target]
+        assert source.run == "early" and source.position <= end.position
+        at = ExpertAtToken("early", source.position, source.expert or 0)
+
+        def inputs(at: ExpertAtToken | None) -> Tensor:
+            seen: list[Tensor] = []
+
+            def watch(x_1TI: Tensor, mlp: Mlp) -> Tensor:
+                seen.append(x_1TI[0, end.position])  # noqa: B023 - called in this iteration
+                return mlp()
+
+            with world.language_model.replace_mlps({2: watch}):
+                ablated_logits(world.language_model, runs[0], at)
+            return seen[0]
+
+        row_I = runs[1].layer.gate.weight[end.expert].detach()  # type: ignore[index]
+        before_I, after_I = inputs(None), inputs(at)
+        assert measured == pytest.approx(float((after_I - before_I) @ row_I), abs=2e-5)
+        assert left == (end.expert not in runs[1].layer.route(after_I.unsqueeze(0)).indices_TK[0].tolist())
+
+
+def test_sufficiency_by_its_definition(world: World, runs: list[Run]) -> None:
+    """The shown experts of one layer are kept, and the rest is replaced by its mean over the tokens but the first."""
+    run = runs[0]
+    circuit = trace(world.language_model, run, CONFIG)
+    checked = check(world.language_model, run, CONFIG, circuit)
+    token = circuit.target.token  # type: ignore[union-attr]
+
+    def only(kept: set[tuple[int, int]]) -> float:
+        def function(x_1TI: Tensor, mlp: Mlp) -> Tensor:
+            routing, dense_TM = run.layer.route(x_1TI[0]), run.layer.dense_output(x_1TI[0])
+            coefficients_TK = routing.coefficients_TK.clone()
+            for position, ids in enumerate(routing.indices_TK.tolist()):
+                for column, expert in enumerate(ids):
+                    if position == 0 or (position, expert) in kept:
+                        coefficients_TK[position, column] = 0
+            others_TO = run.layer.contribution(dense_TM, Routing(coefficients_TK, routing.indices_TK))
+            others_TO[1:] -= others_TO[1:].mean(0)
+            return mlp() - others_TO.unsqueeze(0)
+
+        with torch.no_grad(), world.language_model.replace_mlps({0: function}):
+            ids = torch.tensor([prompt_ids(world.language_model, TEXT)])
+            logits_V = world.language_model.module(input_ids=ids).logits[0, -1]
+        return float(logits_V[token] - logits_V.mean())
+
+    assert checked.sufficiency.without_experts == pytest.approx(only(set()), abs=2e-5)
+    shown = {(at.position, at.expert) for at in circuit.experts}
+    assert checked.sufficiency.mean == pytest.approx(only(shown), abs=2e-5)
+    assert checked.joint.predicted == pytest.approx(sum(node.predicted for node in circuit.nodes[1:]))
+
+
+def test_all_experts_alone_are_the_whole_target(world: World, runs: list[Run]) -> None:
+    reading = read_circuit(world.language_model, runs, CONFIG)
+    measuring = Measuring(world.language_model, layers_of(world.language_model, runs), reading, "kept")
+    values = measuring.run([Without(), Only(measuring.active), Only(measuring.active, seed=1)])[:, 0]
+    torch.testing.assert_close(values, values[:1].expand(3))
+
+
+def test_large_steps_are_averaged_along_the_way(world: World, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    """With tables as large as at random, first predictions are worse than those of three points."""
+    for run in runs:
+        run.layer.table.data.mul_(20)
+    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing.LARGE_STEP", 1e9)
+    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing.LARGE_EFFECT", 1e9)
+    first = trace(world.language_model, runs, CONFIG)
+    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing.LARGE_STEP", 0.0)
+    averaged = trace(world.language_model, runs, CONFIG)
+    assert {node.method for node in first.nodes[1:]} == {"gradient"}
+    assert {node.method for node in averaged.nodes[1:]} == {"path"}
+    assert averaged.experts == first.experts
+    misses = []
+    for circuit in (first, averaged):
+        measured = check(world.language_model, runs, CONFIG, circuit).measured[1:]
+        misses.append(sum(abs(node.predicted - (m or 0)) for node, m in zip(circuit.nodes[1:], measured, strict=True)))
+    assert misses[1] < 0.5 * misses[0]
+
+
+def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
+    circuit = trace(world.language_model, runs, CONFIG)
+    config = CONFIG.model_copy(update={"target": circuit.target})
+    single, joint = circuit.experts[:1], circuit.experts
+    measured = ablate(world.language_model, runs, config, [single, joint])
+    checked = check(world.language_model, runs, CONFIG, circuit)
+    assert measured == pytest.approx((checked.measured[1], checked.joint.measured), abs=2e-5)
+
+
+def test_half_precision_models_compute_in_float32(world: World, runs: list[Run]) -> None:
+    half = copy.deepcopy(world.language_model.module).bfloat16()
+    exact = LanguageModel(copy.deepcopy(half).float(), world.language_model.tokenizer, "exact")
+    model = LanguageModel(half, world.language_model.tokenizer, "half")
+    before = [parameter.clone() for parameter in half.parameters()]
+    found, expected = (trace(it, runs, CONFIG) for it in (model, exact))
+    assert [node.predicted for node in found.nodes] == pytest.approx(
+        [node.predicted for node in expected.nodes], rel=1e-4
+    )
+    assert check(model, runs, CONFIG, found).experts.correlation == pytest.approx(
+        check(exact, runs, CONFIG, expected).experts.correlation, abs=1e-4
+    )
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(before, half.parameters(), strict=True))
+
+
+def test_scores_of_a_planted_graph() -> None:
+    """Two experts, one error, one token. Expert 0 reads the token and the error evenly, expert 1 reads expert 0 and the
+    token 3 : 1, and the target reads expert 1 and the error 4 : 1. Influences by hand:
+    expert 1: 0.8, expert 0: 0.6, token: 0.2 + 0.3 = 0.5, error: 0.2 + 0.3 = 0.5."""
+    effects_RS = torch.tensor([[0.0, 0.0, -2.0, 2.0], [3.0, 0.0, 0.0, 1.0], [0.0, -4.0, 1.0, 0.0]])
+    replacement, completeness = scores_of(effects_RS, experts=2, errors=1)
+    assert replacement == pytest.approx(0.5)
+    # Explained: target 0.8, expert 0 0.5 * 0.6, expert 1 0.8, token and error 0.5 each; weights 1, 0.6, 0.8, 0.5, 0.5.
+    assert completeness == pytest.approx((0.8 + 0.3 + 0.8 + 1.0) / 3.4)
+
+
+def test_agreement_by_hand() -> None:
+    found = agreement([(1.0, 2.0), (2.0, 4.0), (3.0, 6.0), (4.0, 8.0), (-1.0, 1.0)])
+    assert found.same_sign == 0.8
+    assert found.slope == pytest.approx((2 + 8 + 18 + 32 - 1) / 31)
+    assert found.largest_miss == 4.0
+    assert found.correlation == pytest.approx(
+        float(torch.corrcoef(torch.tensor([[1.0, 2, 3, 4, -1], [2, 4, 6, 8, 1]]))[0, 1])
+    )
+    assert agreement([(1.0, 2.0)]).correlation is None
+    assert agreement([(1.0, 2.0)] * 5).correlation is None
+    assert agreement([]).same_sign is None
+
+
+def test_rejected_requests(world: World, runs: list[Run]) -> None:
+    language_model = world.language_model
+    with pytest.raises(UserError, match="at least one run"):
+        trace(language_model, [], TEXT)
+    with pytest.raises(UserError, match="Unknown token position 40"):
+        trace(language_model, runs, CircuitConfig(prompt=TEXT, position=40))
+    with pytest.raises(UserError, match="Unknown target token 900"):
+        trace(language_model, runs, CircuitConfig(prompt=TEXT, target=TokenTarget(token=900)))
+    circuit = trace(language_model, runs, CONFIG)
+    with pytest.raises(UserError, match="traced with late, which is missing"):
+        check(language_model, runs[:1], CONFIG, circuit)
+    moved = replace(circuit.nodes[1], expert=next(e for e in range(40) if e not in {n.expert for n in circuit.nodes}))
+    with pytest.raises(UserError, match="Not all of these experts are active"):
+        check(
+            language_model, runs, CircuitConfig(prompt="a"), replace(circuit, nodes=(circuit.nodes[0], moved), edges=())
+        )
+    with pytest.raises(UserError, match="Unknown run 'other'"):
+        ablate(language_model, runs, CONFIG, [[ExpertAtToken("other", 1, 1)]])
+    with pytest.raises(CancelledError):
+        trace(language_model, runs, CONFIG, Callbacks(is_cancelled=lambda: True))
+
+
+def test_a_text_that_is_too_long(world: World, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing.MOST_TOKENS", 8)
+    with pytest.raises(TooLongError, match=r"spans 12 tokens\. The maximum is 8"):
+        trace(world.language_model, runs, TEXT)
+    assert MOST_TOKENS > 8
+
+
+def test_notebooks_show_a_circuit(world: World, runs: list[Run]) -> None:
+    circuit: Circuit = trace(world.language_model, runs, CONFIG)
+    assert circuit._repr_html_().count("<tr>") >= 12
