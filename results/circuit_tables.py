@@ -1,6 +1,6 @@
-"""Compute the table of circuits: python results/circuit_tables.py
+"""Compute the tables of circuits: python results/circuit_tables.py
 
-Each line of the raw files is one prompt, as ``scripts/circuit_agreement.py`` writes it. Intervals are bootstrapped over
+Each line of the raw files is one prompt, as ``scripts/circuit_test.py`` writes it. Intervals are bootstrapped over
 prompts, because the experts of one prompt are not independent.
 """
 
@@ -8,106 +8,168 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterable
-from itertools import chain
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, write
 
-RAW = RESULTS / "raw" / "smollm2-135m"
+MODELS = {"smollm2-135m": "SmolLM2-135M", "small-llama": "small Llama"}
 RESAMPLES = 2000
-LAYERS = (4, 10, 16, 22)
-FILES = {
-    "kept": "kept",
-    "dropped": "dropped",
-    "finetuned": "kept, earlier layers fine-tuned",
-    "paper": "kept, earlier layers, paper's mixing",
-}
-"""Raw file -> its treatment of errors, and its layers if they are not the demo's."""
-MIN_CORRELATION, MIN_SAME_SIGN = 0.3, 65
-"""Below one of these, the page Circuits says that a graph fails."""
-LAYER, POSITION, PREDICTED, MEASURED = 0, 1, 5, 6
-Prompt = NDArray[np.float64]
-"""One row per expert; the columns are those of the raw file."""
+TOP, SHOWN = 5, 20
+LAYER, METHOD, PREDICTED, MEASURED = 0, 4, 5, 6
+EDGE_PREDICTED, EDGE_MEASURED, EDGE_ACTIVATION = 4, 5, 6
+Prompt = dict[str, Any]
+Pairs = list[NDArray[np.float64]]
+"""Predicted and measured changes of each prompt, [number, 2]."""
 
 
 def main() -> None:
-    """Write the table."""
-    rows, checks = [], []
-    for file, errors in FILES.items():
-        prompts = read(f"circuits-{file}.jsonl.gz")
-        table = list(summary(errors, prompts))
-        rows += table if file == "kept" else [row for row in table if row[1] in (table[0][1], "layer 22")]
-        checks.append([errors, len(prompts), sum(map(passes, prompts))])
+    """Write the tables."""
+    agreement: list[list[Cell]] = []
+    recall: list[list[Cell]] = []
+    sufficiency: list[list[Cell]] = []
+    for folder, model in MODELS.items():
+        prompts = read(folder, "circuits-test")
+        agreement += [[model, name, *statistics(pairs)] for name, pairs in parts(prompts).items()]
+        recall.append([model, *recalls(read(folder, "circuits-every-expert"))])
+        sufficiency.append([model, *shares(prompts)])
     facts = {
-        "measured": "predicted effect on the logit against the effect of ablating the expert",
-        "model": "SmolLM2-135M",
-        "layer": "4, 10, 16 and 22, traced together",
-        "tokens": "prompts of 32 tokens and the start token",
+        "model": "SmolLM2-135M, layers 4, 10, 16 and 22; small Llama, layers 2 and 3",
+        "tokens": "100 prompts of 8, 24 or 64 tokens and the start token",
         "seeds": [0],
         "hardware": HARDWARE,
-        "date": "2026-11-27, earlier layers 2026-11-25",
-        "command": "python scripts/circuit_agreement.py smollm2-l4 smollm2-l10 smollm2-l16 smollm2-l22 "
-        "--dataset data/demo/held_out.jsonl.gz --data data/demo --errors kept --output pairs.jsonl",
-        "source": "computed by results/circuit_tables.py from results/raw/smollm2-135m/circuits-*.jsonl.gz",
-        "columns": ["errors", "experts", "number", "correlation", "same sign, %", "slope"],
+        "date": "2026-11-28",
+        "command": "python scripts/circuit_test.py smollm2-l4 smollm2-l10 smollm2-l16 smollm2-l22 "
+        "--output circuits-test.jsonl",
+        "source": "computed by results/circuit_tables.py from results/raw/*/circuits-*.jsonl.gz",
     }
-    write(RESULTS / "circuits" / "layers.json", {**facts, "rows": rows})
-    columns = ["errors", "graphs", "pass the check"]
-    write(RESULTS / "circuits" / "checks.json", {**facts, "columns": columns, "rows": checks})
+    save(
+        "agreement",
+        "predicted change against the change measured by ablation",
+        ["model", "what", "number", "correlation", "same sign, %", "slope"],
+        agreement,
+        facts,
+    )
+    save(
+        "recall",
+        "all active experts of short prompts: share of the five with the largest measured change that are found",
+        [
+            "model",
+            "prompts",
+            "active experts",
+            "correlation over all",
+            "among the 20 shown, %",
+            "among the 5 predicted largest, %",
+        ],
+        recall,
+        facts,
+    )
+    save(
+        "sufficiency",
+        "share of what all experts do to the target that remains, summed over prompts",
+        [
+            "model",
+            "shown experts alone, %",
+            "as many random experts, %",
+            "others at random strengths, %",
+            "worst draw, %",
+        ],
+        sufficiency,
+        facts,
+    )
 
 
-def read(name: str) -> list[Prompt]:
-    """Experts of each prompt."""
-    with gzip.open(RAW / name, "rt", encoding="utf-8") as lines:
-        return [np.array(json.loads(line)["experts"], dtype=np.float64).reshape(-1, 7) for line in lines]
+def save(name: str, measured: str, columns: list[str], rows: list[list[Cell]], facts: dict[str, Any]) -> None:
+    """Write one table."""
+    write(RESULTS / "circuits" / f"{name}.json", {"measured": measured, **facts, "columns": columns, "rows": rows})
 
 
-def passes(prompt: Prompt) -> bool:
-    """Return whether the page Circuits would not say that the graph fails."""
-    correlation, same_sign, _ = statistics([prompt])
-    return correlation >= MIN_CORRELATION and same_sign >= MIN_SAME_SIGN
+def read(folder: str, name: str) -> list[Prompt]:
+    """Lines of a raw file."""
+    with gzip.open(RESULTS / "raw" / folder / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
 
 
-def summary(errors: str, prompts: list[Prompt]) -> Iterable[list[Cell]]:
-    """Rows of all experts, of each layer, of large predicted effects, and of the last and the earlier tokens."""
-    last = max(int(prompt[:, POSITION].max()) for prompt in prompts)
-    parts = {f"all of {len(prompts)} prompts": prompts}
-    for layer in LAYERS:
-        parts[f"layer {layer}"] = [prompt[prompt[:, LAYER] == layer] for prompt in prompts]
-    parts["layer 22, above 0.3"] = [large(prompt[prompt[:, LAYER] == 22]) for prompt in prompts]
-    parts["other layers, above 0.3"] = [large(prompt[prompt[:, LAYER] < 22]) for prompt in prompts]
-    parts["on the last token"] = [prompt[prompt[:, POSITION] == last] for prompt in prompts]
-    parts["on earlier tokens"] = [prompt[prompt[:, POSITION] < last] for prompt in prompts]
-    for name, part in parts.items():
-        yield [errors, name, sum(map(len, part)), *agreement(part)]
+def parts(prompts: Sequence[Prompt]) -> dict[str, Pairs]:
+    """Experts of all prompts, of each length, layer and method; edges; and the shown experts of a prompt together."""
+    found = {f"experts of {len(prompts)} prompts": experts(prompts, lambda _: True)}
+    for length in dict.fromkeys(prompt["length"] for prompt in prompts):
+        chosen = [prompt for prompt in prompts if prompt["length"] == length]
+        found[f"experts of {len(chosen)} {length} prompts"] = experts(chosen, lambda _: True)
+    for layer in sorted({row[LAYER] for prompt in prompts for row in prompt["nodes"]}):
+        found[f"experts of layer {layer}"] = experts(prompts, lambda row, layer=layer: row[LAYER] == layer)
+    found["experts predicted from one gradient"] = experts(prompts, lambda row: row[METHOD] == "gradient")
+    found["experts predicted from three gradients"] = experts(prompts, lambda row: row[METHOD] == "path")
+    found["edges between experts, share of the activation"] = [
+        np.array(
+            [[row[EDGE_PREDICTED] / row[EDGE_ACTIVATION], row[EDGE_MEASURED] / row[EDGE_ACTIVATION]] for row in edges]
+        )
+        for edges in (prompt["edges"] for prompt in prompts)
+        if edges
+    ]
+    found["all shown experts of a prompt together"] = [
+        np.array([[prompt["joint"]["predicted"], prompt["joint"]["measured"]]]) for prompt in prompts
+    ]
+    return {name: pairs for name, pairs in found.items() if pairs}
 
 
-def large(prompt: Prompt) -> Prompt:
-    """Experts whose predicted effect is above 0.3; the limit was chosen on these data."""
-    return prompt[np.abs(prompt[:, PREDICTED]) > 0.3]
+def experts(prompts: Sequence[Prompt], chosen: Callable[[list[Any]], bool]) -> Pairs:
+    """Changes of the chosen experts of each prompt that has some."""
+    rows = [[[row[PREDICTED], row[MEASURED]] for row in prompt["nodes"] if chosen(row)] for prompt in prompts]
+    return [np.array(pairs) for pairs in rows if pairs]
 
 
-def agreement(prompts: list[Prompt]) -> list[Cell]:
-    """Correlation, share of equal signs in percent, and slope, each with its interval."""
-    filled = [prompt for prompt in prompts if len(prompt)]
+def statistics(pairs: Pairs) -> list[Cell]:
+    """Number, and with intervals: correlation, share of equal signs in percent, slope of measured on predicted."""
+
+    def figures(sample: Sequence[NDArray[np.float64]]) -> list[float]:
+        predicted, measured = np.concatenate(sample).T
+        same = 100 * float(np.mean((predicted > 0) == (measured > 0)))
+        slope = float(predicted @ measured / (predicted @ predicted))
+        return [float(np.corrcoef(predicted, measured)[0, 1]), same, slope]
+
+    return [sum(map(len, pairs)), *with_intervals(pairs, figures)]
+
+
+def recalls(prompts: Sequence[Prompt]) -> list[Cell]:
+    """Prompts, experts, correlation over all active experts, and recall of the truly largest in percent."""
+
+    def figures(sample: Sequence[Prompt]) -> list[float]:
+        shown, first, pairs = [], [], []
+        for prompt in sample:
+            rows = prompt["experts"]
+            largest = {tuple(row[:3]) for row in sorted(rows, key=lambda row: -abs(row[4]))[:TOP]}
+            predicted = {tuple(row[:3]) for row in sorted(rows, key=lambda row: -abs(row[3]))[:TOP]}
+            shown.append(len(largest & {tuple(place) for place in prompt["shown"]}) / TOP)
+            first.append(len(largest & predicted) / TOP)
+            pairs += [row[3:5] for row in rows]
+        return [float(np.corrcoef(np.array(pairs).T)[0, 1]), 100 * float(np.mean(shown)), 100 * float(np.mean(first))]
+
+    return [len(prompts), sum(len(prompt["experts"]) for prompt in prompts), *with_intervals(prompts, figures)]
+
+
+def shares(prompts: Sequence[Prompt]) -> list[Cell]:
+    """Shares in percent of the summed effect of all experts."""
+
+    def figures(sample: Sequence[Prompt]) -> list[float]:
+        nothing = np.array([prompt["sufficiency"]["without_experts"] for prompt in sample])
+        whole = float(np.sum([prompt["value"] for prompt in sample] - nothing))
+        names = ("mean", "control", "random_mean", "random_worst")
+        return [100 * float(np.sum([it["sufficiency"][name] for it in sample] - nothing)) / whole for name in names]
+
+    return with_intervals(prompts, figures)
+
+
+def with_intervals(sample: Sequence[Any], figures: Callable[[Sequence[Any]], list[float]]) -> list[Cell]:
+    """Figures with 95 % intervals over prompts."""
     rng = np.random.default_rng(0)
     resampled = [
-        statistics(filled[index] for index in rng.integers(0, len(filled), len(filled))) for _ in range(RESAMPLES)
+        figures([sample[index] for index in rng.integers(0, len(sample), len(sample))]) for _ in range(RESAMPLES)
     ]
     low, high = np.nanquantile(np.array(resampled), [0.025, 0.975], axis=0)
-    values = statistics(filled)
-    return [{"value": value, "interval": [float(low[i]), float(high[i])]} for i, value in enumerate(values)]
-
-
-def statistics(prompts: Iterable[Prompt]) -> list[float]:
-    """Correlation, share of equal signs in percent, and least-squares slope of measured on predicted effects."""
-    pairs = np.concatenate(list(chain(prompts)))[:, [PREDICTED, MEASURED]]
-    predicted, measured = pairs.T
-    correlation = float(np.corrcoef(predicted, measured)[0, 1])
-    same_sign = 100 * float(np.mean((predicted > 0) == (measured > 0)))
-    return [correlation, same_sign, float(predicted @ measured / (predicted @ predicted))]
+    return [{"value": value, "interval": [float(low[i]), float(high[i])]} for i, value in enumerate(figures(sample))]
 
 
 if __name__ == "__main__":

@@ -107,18 +107,6 @@ def probing(axes: Axes) -> None:
     axes.set_xticklabels([row[1] for row in table])
 
 
-def circuits(axes: Axes) -> None:
-    """Correlation and slope per layer, with errors kept."""
-    table = [
-        row for row in rows("circuits/layers") if row[0] == "kept" and row[1].startswith("layer") and "," not in row[1]
-    ]
-    layers = [int(row[1].split()[1]) for row in table]
-    with_intervals(axes, layers, [row[3] for row in table], "correlation", -0.15)
-    with_intervals(axes, layers, [row[5] for row in table], "slope, measured on predicted", 0.15)
-    axes.axhline(0, color=GREY, lw=0.5)
-    axes.set(xlabel="layer", xticks=layers)
-
-
 def whole_model(axes: Axes) -> None:
     """Loss increase as more MLPs are replaced."""
     table = rows("whole-model/joint")
@@ -221,7 +209,6 @@ FIGURES = {
     "initialisation": initialisation,
     "steering": steering,
     "probing": probing,
-    "circuits": circuits,
     "whole-model": whole_model,
     "any-k": any_k,
 }

@@ -22,7 +22,7 @@ new PerformanceObserver((list) => {
 }).observe({ type: "layout-shift", buffered: true });
 """
 PAGES = {
-    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Logit attribution"),
+    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts"),
     "unprobed": ("/probing?run=second", "has not been probed yet"),
     "steering": ("/steering", "Type a prompt to continue"),
 }

@@ -19,7 +19,7 @@ ROOM = 1.2
 def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
     """Convert half-precision weights to float32 inside the context, and back exactly on exit.
 
-    Yields False, and converts nothing, if an accelerator's weights would not fit, or if some are kept outside its memory.
+    Yields False, and converts nothing, if an accelerator has no room, or if some weights are kept outside its memory.
     Other threads must not use the model meanwhile.
     """
     halves = [parameter for parameter in language_model.module.parameters() if parameter.dtype in HALVES]

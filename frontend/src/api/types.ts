@@ -4,15 +4,14 @@ import type { components } from "./schema";
 
 type Schemas = components["schemas"];
 
-export type AblationEffect = Schemas["AblationEffect"];
 export type Alternative = Schemas["Alternative"];
 export type AutomaticLabel = Schemas["AutomaticLabel"];
 export type BenchmarkDifference = Schemas["BenchmarkDifference"];
 export type BenchmarkScore = Schemas["BenchmarkScore"];
 export type BenchmarkSubject = Schemas["BenchmarkSubject"];
 export type BenchmarkSummary = Schemas["BenchmarkSummary"];
-export type CircuitAttentionResponse = Schemas["CircuitAttentionResponse"];
-export type CircuitEffectsResponse = Schemas["CircuitEffectsResponse"];
+export type CircuitCheck = Schemas["CircuitCheck"];
+export type CircuitEdge = Schemas["CircuitEdge"];
 export type CircuitGraph = Schemas["Circuit"];
 export type CircuitNode = Schemas["CircuitNode"];
 export type CircuitResponse = Schemas["CircuitResponse"];

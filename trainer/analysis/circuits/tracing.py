@@ -92,8 +92,7 @@ def trace(
 
     Raises:
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
-        UserError: the text is empty, a run is not supported or was trained on another language model, or there is no
-            such token or expert.
+        UserError: the text is empty, a run was trained on another language model, or there is no such token or expert.
         CancelledError: the task was cancelled.
     """
     settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
@@ -112,10 +111,6 @@ def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: Cir
     """
     if not runs:
         raise UserError("A circuit needs at least one run.")
-    if unsupported := [run.name for run in runs if not method_traits(run.config.method).has_linear_experts]:
-        raise UserError(
-            f"Circuits are not supported for {unsupported[0]}. Its experts are not linear in their activations."
-        )
     ids = text_ids(language_model, runs, config.prompt)
     last = len(ids) - 1 if config.position is None else config.position
     if last >= len(ids):

@@ -187,31 +187,15 @@ export const GLOSSARY = {
   },
   circuit: {
     name: "Circuit",
-    text: "Attribution graph of one prediction: which tokens and experts raise or lower the logit of the next token.",
+    text: "The experts with the largest effects on one prediction, and their effects on one another.",
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: "Each expert of the graph is ablated, and the measured change of the logit is compared with the predicted one. The predictions hold if r ≥ 0.6, at least 75 % have the right direction, and the slope is 0.5 to 2. Caution: r ≥ 0.3 and 65 %, or fewer than 5 experts, too few for r. If more than half of the influence is unexplained, the verdict is at most caution. A layer is faded below 25 % of its predicted change. These limits are conventions of MxD Explorer.",
+    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. These limits are conventions of MxD Explorer.",
   },
-  influence: {
-    name: "Influence",
-    text: "Share of the paths to the explained logit that pass through a node or an edge. Edges count by size, without sign.",
-  },
-  direct_effect: {
-    name: "Direct effect",
-    text: "Contribution to the explained logit, minus its mean over the vocabulary, through no other expert. All direct effects and the biases add up to the logit.",
-  },
-  total_effect: {
-    name: "Total effect",
-    text: "Contribution to the explained logit along all paths: how far it should fall when the node is ablated. The measured effect is how far it does fall.",
-  },
-  path_origin: {
-    name: "Origin of paths",
-    text: "Share of the influence on the explained logit whose paths begin at this kind of source.",
-  },
-  error_node: {
-    name: "Error node",
-    text: "Difference between the MLP’s output and that of the layer that replaces it.",
+  circuit_effect: {
+    name: "Effect in a circuit",
+    text: "Change of the target when an expert is ablated on one token. Predicted: minus the gradient of the target at the MLP’s output, times the expert’s contribution. Measured: the model runs again without it.",
   },
   normalised_mse: {
     name: "Normalised MSE",

@@ -1,35 +1,44 @@
-/** Circuits: attribution graph of a next token over the tokens and experts of all layers that have a run. */
+/** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
 import "@/components/prompt/prompt.css";
-import "./check/check.css";
 import "./circuits.css";
-import "./panel/panel.css";
 
-import { useQuery } from "@tanstack/react-query";
+import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { type CircuitRequest, circuitQuery } from "@/api/circuits";
+import { circuitCheckQuery, circuitFile, circuitQuery, type CircuitRequest } from "@/api/circuits";
 import { routingOptionsQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { NumberInput } from "@/components/ui/number-input";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { saveFile } from "@/lib/browser/save-file";
+import { formatCount, formatPercent } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 
-import { CheckedExamples } from "./check/checked-examples";
-import { CIRCUIT_PARAMS, NO_MARKS } from "./circuit-params";
-import { OpenedCircuit, TracedCircuit } from "./circuit-view";
-import { OpenGraph } from "./file/file-buttons";
-import type { OpenedGraph } from "./file/graph-file";
+import { Graph } from "./graph";
+import { NodePanel } from "./panel";
+import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
+import { EdgeTable, ExpertTable } from "./table";
+import { TargetBar } from "./target-bar";
+import { verdict } from "./verdict";
+
+/** Traced while no prompt is typed. */
+const EXAMPLE = "The doctor told the old man that he would have to stay in the";
 
 type Params = Values<typeof CIRCUIT_PARAMS>;
+type Set = SetParams<typeof CIRCUIT_PARAMS>;
 
 /** Names of the other runs; undefined while loading. */
 function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly string[] | undefined {
@@ -42,72 +51,165 @@ function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly strin
   }, [data, error, layers, run]);
 }
 
-interface EmptyPromptProps {
-  /** Null while the other runs are loading. */
-  readonly request: CircuitRequest | null;
-  readonly nodes: number;
-  readonly onChoose: (prompt: string) => void;
+interface VerdictLineProps {
+  readonly graph: CircuitGraph;
+  readonly check: CircuitCheck | null;
+  readonly error: Error | null;
 }
 
-function EmptyPrompt({ request, nodes, onChoose }: EmptyPromptProps) {
+function VerdictLine({ graph, check, error }: VerdictLineProps) {
+  const found = check === null ? null : verdict(graph, check);
   return (
-    <div className="prompted-empty">
-      <EmptyState title="Type a prompt to trace its next token">
-        <p>
-          The most probable next token is traced back through every trained layer: the experts that contribute to its
-          logit, and the earlier experts and tokens that activated them.
-        </p>
-        <p>
-          Each graph is checked: its experts are ablated one at a time. Many graphs fail. A graph holds attention,
-          norms, the choice of experts and the MLPs without a run fixed, but the model changes them all when an expert
-          is ablated. The more layers have a run, the less is held fixed.
-        </p>
-      </EmptyState>
-      {request !== null && <CheckedExamples request={request} nodes={nodes} onChoose={onChoose} />}
+    <div className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null}>
+      <p className="headline">
+        {found === null ? (
+          (error?.message ?? "Measuring: every shown expert is ablated in the model…")
+        ) : (
+          <b>
+            <Term id="circuit_verdict">{found.headline}</Term>
+          </b>
+        )}
+      </p>
+      {found !== null && (
+        <dl>
+          {found.figures.map(({ name, value, note }) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd className="value">{value}</dd>
+              <dd className="dim">{note}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
     </div>
   );
 }
 
-interface TracedProps {
+function SaveGraph({ graph, check }: { readonly graph: CircuitGraph; readonly check: CircuitCheck | null }) {
+  const { mutate, isPending, error } = useMutation({
+    mutationFn: () => circuitFile(graph, check),
+    onSuccess: (file) => saveFile("circuit.json", JSON.stringify(file), "application/json"),
+  });
+  return (
+    <>
+      {error !== null && <span role="alert">{error.message}</span>}
+      <Button
+        size="small"
+        icon="download"
+        disabled={isPending || check === null}
+        title="Graph and measured effects in the format of circuit-tracer and Neuronpedia"
+        onClick={() => mutate()}
+      >
+        Save graph
+      </Button>
+    </>
+  );
+}
+
+interface ViewProps {
+  readonly response: CircuitResponse;
   readonly request: CircuitRequest;
   readonly params: Params;
-  readonly setParams: SetParams<typeof CIRCUIT_PARAMS>;
+  readonly setParams: Set;
 }
 
-function Traced({ request, params, setParams }: TracedProps) {
-  const { data, error, refetch, isPlaceholderData } = useQuery(circuitQuery(request, Math.round(params.nodes)));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) {
-    return (
-      <div className="prompted-empty">
-        <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
-      </div>
-    );
-  }
+function GraphToolbar({ response, check, params, setParams }: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
+  const { graph } = response;
   return (
-    <TracedCircuit response={data} request={isPlaceholderData ? null : request} params={params} setParams={setParams} />
+    <div className="circuit-toolbar">
+      <span className="dim">
+        {graph.nodes.length - 1} of {formatCount(graph.active)} active experts, with {formatPercent(graph.retained, 2)} % of
+        the predicted effects. Solid boxes support the target, dashed ones oppose it. In each box: the{" "}
+        <Term id="circuit_effect">predicted and measured change</Term> without the expert.
+      </span>
+      <label>
+        Experts{" "}
+        <NumberInput
+          label="Experts"
+          value={params.nodes}
+          digits={0}
+          min={1}
+          max={100}
+          onCommit={(nodes) => setParams({ nodes: Math.round(nodes) })}
+        />
+      </label>
+      <SegmentedControl
+        label="MLPs"
+        value={params.errors}
+        onChange={(errors) => setParams({ errors }, "push")}
+        segments={[
+          { value: "kept", label: "Original model" },
+          { value: "dropped", label: "Layers replaced" },
+        ]}
+      />
+      <SaveGraph graph={graph} check={check} />
+    </div>
   );
 }
 
-interface OpenedBarProps {
-  readonly opened: OpenedGraph;
-  readonly onTrace: () => void;
-  readonly onClose: () => void;
+function Tables({ response, check, params, setParams }: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
+  return (
+    <section className="circuit-list" aria-label="Circuit as table">
+      <SegmentedControl
+        label="Table"
+        value={params.table}
+        onChange={(table) => setParams({ table })}
+        segments={[
+          { value: "experts", label: "Experts" },
+          { value: "edges", label: "Edges" },
+        ]}
+      />
+      {params.table === "experts" ? (
+        <ExpertTable response={response} check={check} onSelect={(node) => setParams({ node })} />
+      ) : (
+        <EdgeTable response={response} check={check} />
+      )}
+    </section>
+  );
 }
 
-function OpenedBar({ opened, onTrace, onClose }: OpenedBarProps) {
+function CircuitView({ response, request, params, setParams }: ViewProps) {
+  const { graph } = response;
+  const { data, error } = useQuery(circuitCheckQuery(request, graph));
+  const check = data?.check ?? null;
+  const [hovered, setHovered] = useState<number | null>(null);
+  const selected = params.node < graph.nodes.length ? params.node : 0;
+  const active = hovered ?? selected;
+  const described = useDebouncedValue(active);
+  const select = (node: number) => setParams({ node });
+  const explain = ({ run, expert, position }: CircuitNode) => {
+    if (run === null || expert === null) return;
+    setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
+  };
+  const parts = { response, check, params, setParams };
   return (
-    <div className="opened-bar" role="status">
-      <span>
-        <b>{opened.name}</b>: {opened.response.graph.tokens.length} tokens, {opened.response.graph.nodes.length} nodes
-      </span>
-      <Button size="small" onClick={onTrace}>
-        Trace this prompt here
-      </Button>
-      <Button size="small" variant="ghost" icon="close" onClick={onClose}>
-        Close file
-      </Button>
-    </div>
+    <>
+      <TargetBar graph={graph} onChange={(target) => setParams({ target, node: 1 }, "push")} />
+      <VerdictLine graph={graph} check={check} error={error} />
+      <div className="circuit-columns">
+        <section className="circuit-main" aria-label="Graph">
+          <GraphToolbar {...parts} />
+          <Graph
+            response={response}
+            check={check}
+            selected={selected}
+            active={active}
+            onSelect={select}
+            onHover={setHovered}
+          />
+        </section>
+        <aside className="circuit-panel" aria-label="Circuit details">
+          <NodePanel
+            response={response}
+            check={check}
+            index={described < graph.nodes.length ? described : 0}
+            onSelect={select}
+            onExplain={explain}
+          />
+        </aside>
+      </div>
+      <Tables {...parts} />
+    </>
   );
 }
 
@@ -115,16 +217,15 @@ interface PromptRowProps {
   readonly run: RunSummary;
   readonly prompt: string;
   readonly onChoose: (prompt: string) => void;
-  readonly onOpen: (opened: OpenedGraph) => void;
 }
 
-function PromptRow({ run, prompt, onChoose, onOpen }: PromptRowProps) {
+function PromptRow({ run, prompt, onChoose }: PromptRowProps) {
   const draft = usePromptDraft(prompt, onChoose, null);
   return (
     <section className="prompt-row">
       <PromptBox
         label="Prompt"
-        placeholder="Type or paste a prompt"
+        placeholder={EXAMPLE}
         value={draft.text}
         onChange={draft.setText}
         onSubmit={draft.commit}
@@ -133,7 +234,6 @@ function PromptRow({ run, prompt, onChoose, onOpen }: PromptRowProps) {
         {run.indexed_tokens !== null && (
           <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
         )}
-        <OpenGraph onOpen={onOpen} />
         <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
           Trace<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
         </Button>
@@ -144,47 +244,44 @@ function PromptRow({ run, prompt, onChoose, onOpen }: PromptRowProps) {
 
 function Circuits({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
-  const [opened, setOpened] = useState<OpenedGraph | null>(null);
-  const { prompt, layers, target, at, errors } = params;
+  const { prompt, layers, target, at, errors, nodes } = params;
   const others = useOtherRuns(run, layers);
   const request = useMemo(
-    () => (others === undefined ? null : { runs: [run.name, ...others], text: prompt, target, position: at, errors }),
-    [others, run.name, prompt, target, at, errors],
+    () =>
+      others === undefined
+        ? null
+        : {
+            runs: [run.name, ...others],
+            text: prompt === "" ? EXAMPLE : prompt,
+            target,
+            position: at,
+            errors,
+            nodes: Math.round(nodes),
+          },
+    [others, run.name, prompt, target, at, errors, nodes],
   );
-  const choose = (text: string) => {
-    setOpened(null);
-    setParams({ prompt: text, target: null, at: null, ...NO_MARKS }, "push");
-  };
-  const open = (next: OpenedGraph) => {
-    setOpened(next);
-    setParams({ ...NO_MARKS, pinned: next.response.pinned, groups: next.response.supernodes });
-  };
-  const close = () => {
-    setOpened(null);
-    setParams(NO_MARKS);
-  };
-  const promptRow = <PromptRow run={run} prompt={prompt} onChoose={choose} onOpen={open} />;
-  if (opened !== null) {
-    return (
-      <>
-        {promptRow}
-        <OpenedBar opened={opened} onTrace={() => choose(opened.response.prompt)} onClose={close} />
-        <OpenedCircuit opened={opened} params={params} setParams={setParams} />
-      </>
-    );
-  }
+  const { data, error, refetch } = useQuery(circuitQuery(request));
+  const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
   return (
     <>
-      {promptRow}
+      <PromptRow run={run} prompt={prompt} onChoose={choose} />
       <div className="circuit-layers">
+        {prompt === "" && <span className="dim">An example; type your own prompt above.</span>}
         <LayerButtons
           run={run}
           chosen={others ?? []}
-          onChoose={(names) => setParams({ layers: names, ...NO_MARKS }, "push")}
+          onChoose={(names) => setParams({ layers: names, node: 1 }, "push")}
         />
       </div>
-      {prompt === "" && <EmptyPrompt request={request} nodes={Math.round(params.nodes)} onChoose={choose} />}
-      {prompt !== "" && request !== null && <Traced request={request} params={params} setParams={setParams} />}
+      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {error === null && (data === undefined || request === null) && (
+        <div className="prompted-empty">
+          <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
+        </div>
+      )}
+      {error === null && data !== undefined && request !== null && (
+        <CircuitView key={data.graph.label} response={data} request={request} params={params} setParams={setParams} />
+      )}
     </>
   );
 }

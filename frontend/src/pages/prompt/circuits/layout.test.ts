@@ -1,0 +1,65 @@
+import { expect, test } from "vitest";
+
+import type { CircuitGraph, CircuitNode } from "@/api/types";
+
+import { layoutCircuit, neighbour, NODE_HEIGHT, shownPositions } from "./layout";
+
+const expert = (layer: number, position: number, number: number): CircuitNode => ({
+  kind: "expert",
+  position,
+  layer,
+  run: `l${layer}`,
+  expert: number,
+  activation: 1,
+  predicted: -0.1,
+  method: "gradient",
+});
+
+function circuit(tokens: number, experts: readonly CircuitNode[]): CircuitGraph {
+  const target = { ...expert(0, tokens - 1, 0), kind: "target" as const, layer: null, run: null, expert: null };
+  return {
+    runs: ["l1", "l2"],
+    layers: [1, 2],
+    tokens: Array.from({ length: tokens }, (_, id) => ({ id, text: ` word${id}`, start: id === 0 })),
+    prompt_tokens: tokens,
+    target: { kind: "token", token: 1 },
+    label: "logit of ' word'",
+    value: 2,
+    candidates: [],
+    nodes: [target, ...experts],
+    edges: [],
+    active: 90,
+    retained: 0.2,
+  };
+}
+
+test("boxes do not overlap, higher layers are higher, and all are inside", () => {
+  const experts = [...Array.from({ length: 7 }, (_, i) => expert(2, 4, i)), expert(1, 4, 9), expert(1, 2, 8)];
+  const { nodes, width, height } = layoutCircuit(circuit(5, experts));
+  expect(nodes.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  for (const a of nodes) {
+    expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
+    expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
+    expect(a.y + NODE_HEIGHT / 2).toBeLessThanOrEqual(height);
+    for (const b of nodes.filter(({ index }) => index > a.index)) {
+      const apart = Math.abs(a.x - b.x) >= (a.width + b.width) / 2 || Math.abs(a.y - b.y) >= NODE_HEIGHT;
+      expect(apart).toBe(true);
+    }
+  }
+  expect(nodes[8]?.y).toBeGreaterThan(nodes[7]?.y ?? Infinity);
+});
+
+test("of a long text, the tokens around experts are shown, and one gap for each run of others", () => {
+  expect(shownPositions(circuit(40, [expert(1, 10, 1)]))).toEqual([null, 9, 10, 11, null, 38, 39]);
+  expect(shownPositions(circuit(3, []))).toEqual([0, 1, 2]);
+});
+
+test("arrow keys lead to the nearest node", () => {
+  const { nodes } = layoutCircuit(circuit(5, [expert(2, 4, 1), expert(1, 4, 2), expert(1, 1, 3)]));
+  const [target, upper, lower, left] = nodes;
+  if (target === undefined || lower === undefined) throw new Error("no nodes");
+  expect(neighbour(nodes, target, "ArrowDown")).toBe(upper);
+  expect(neighbour(nodes, lower, "ArrowLeft")).toBe(left);
+  expect(neighbour(nodes, target, "ArrowUp")).toBeUndefined();
+  expect(neighbour(nodes, target, "x")).toBeUndefined();
+});

@@ -1,0 +1,36 @@
+/** Names of circuit nodes. */
+
+import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { firesOn, splitLeadingSpace, visibleText } from "@/lib/text/token-text";
+
+export function tokenText(graph: CircuitGraph, position: number): string {
+  const token = graph.tokens[position];
+  return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
+}
+
+export type CircuitExpert = CircuitResponse["experts"][string][string];
+
+export function expertInfo(response: CircuitResponse, node: CircuitNode): CircuitExpert | undefined {
+  return node.run === null || node.expert === null ? undefined : response.experts[node.run]?.[node.expert];
+}
+
+/** In its box: the id with its label, else with the token that it promotes, else with the one it fires on most. */
+export function boxName(response: CircuitResponse, node: CircuitNode): string {
+  if (node.kind === "target") return response.graph.label;
+  const info = expertInfo(response, node);
+  const label = info?.label ?? shownAutomatic(info?.automatic)?.label;
+  if (label !== undefined) return `${node.expert} ${label}`;
+  if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
+  const [token] = info?.top_tokens ?? [];
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token).replace(/^fires /u, "")}`;
+}
+
+/** For example `Expert 560, layer 3, on ␣little`. */
+export function nodeName({ graph }: CircuitResponse, node: CircuitNode): string {
+  if (node.kind === "target") return `Target: ${graph.label}`;
+  return `Expert ${node.expert}, layer ${node.layer}, on ${tokenText(graph, node.position)}`;
+}
+
+/** An ablation that lowers the target means that the node supports it. */
+export const signClass = (change: number) => (change < 0 ? "up" : "down");

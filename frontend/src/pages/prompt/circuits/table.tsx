@@ -1,0 +1,103 @@
+/** The circuit as a table of experts or of edges, with predicted beside measured changes. */
+
+import type { CircuitCheck, CircuitResponse } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { formatFixed, formatSigned } from "@/lib/text/format";
+
+import { expertInfo, nodeName } from "./names";
+
+interface TableProps {
+  readonly response: CircuitResponse;
+  readonly check: CircuitCheck | null;
+  readonly onSelect: (index: number) => void;
+}
+
+const changed = (value: number | null | undefined) => (value == null ? "…" : formatSigned(value, 3));
+
+export function ExpertTable({ response, check, onSelect }: TableProps) {
+  const { nodes, tokens } = response.graph;
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Experts of the circuit">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th>Expert</th>
+            <th>Token</th>
+            <th className="num">Layer</th>
+            <th className="num">Activation</th>
+            <th className="num">Predicted change</th>
+            <th className="num">Measured change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {nodes.map((node, index) => {
+            if (node.kind !== "expert") return null;
+            const info = expertInfo(response, node);
+            return (
+              <tr key={index}>
+                <td className="what">
+                  <button type="button" onClick={() => onSelect(index)}>
+                    <span className="mono id">{node.expert}</span>{" "}
+                    {info !== undefined && (
+                      <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
+                    )}
+                  </button>
+                </td>
+                <td>
+                  <TokenChip text={tokens[node.position]?.text ?? ""} />
+                </td>
+                <td className="num">{node.layer}</td>
+                <td className="num">{formatFixed(node.activation ?? 0)}</td>
+                <td className="num">{formatSigned(node.predicted, 3)}</td>
+                <td className="num">{changed(check?.measured[index])}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+export function EdgeTable({ response, check }: Omit<TableProps, "onSelect">) {
+  const { nodes, edges } = response.graph;
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Edges of the circuit">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th>From</th>
+            <th>To</th>
+            <th className="num">Activation of “to”</th>
+            <th className="num">Predicted change</th>
+            <th className="num">Measured change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {edges.map((edge, number) => {
+            const [from, to] = [nodes[edge.source], nodes[edge.target]];
+            if (from === undefined || to?.kind !== "expert") return null;
+            return (
+              <tr key={number}>
+                <td>{nodeName(response, from)}</td>
+                <td>{nodeName(response, to)}</td>
+                <td className="num">{formatFixed(to.activation ?? 0)}</td>
+                <td className="num">
+                  {formatSigned(edge.predicted, 3)}
+                  {edge.leaves_top_k && <span className="dim"> inactive</span>}
+                </td>
+                <td className="num">
+                  {changed(check?.edges[number])}
+                  {check?.left_top_k[number] === true && <span className="dim"> inactive</span>}
+                </td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </div>
+  );
+}
