@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -99,9 +100,9 @@ def parts(prompts: Sequence[Prompt]) -> dict[str, Pairs]:
         chosen = [prompt for prompt in prompts if prompt["length"] == length]
         found[f"experts of {len(chosen)} {length} prompts"] = experts(chosen, lambda _: True)
     for layer in sorted({row[LAYER] for prompt in prompts for row in prompt["nodes"]}):
-        found[f"experts of layer {layer}"] = experts(prompts, lambda row, layer=layer: row[LAYER] == layer)
-    found["experts predicted from one gradient"] = experts(prompts, lambda row: row[METHOD] == "gradient")
-    found["experts predicted from three gradients"] = experts(prompts, lambda row: row[METHOD] == "path")
+        found[f"experts of layer {layer}"] = experts(prompts, partial(_is, LAYER, layer))
+    found["experts predicted from one gradient"] = experts(prompts, partial(_is, METHOD, "gradient"))
+    found["experts predicted from three gradients"] = experts(prompts, partial(_is, METHOD, "path"))
     found["edges between experts, share of the activation"] = [
         np.array(
             [[row[EDGE_PREDICTED] / row[EDGE_ACTIVATION], row[EDGE_MEASURED] / row[EDGE_ACTIVATION]] for row in edges]
@@ -113,6 +114,10 @@ def parts(prompts: Sequence[Prompt]) -> dict[str, Pairs]:
         np.array([[prompt["joint"]["predicted"], prompt["joint"]["measured"]]]) for prompt in prompts
     ]
     return {name: pairs for name, pairs in found.items() if pairs}
+
+
+def _is(column: int, value: object, row: list[Any]) -> bool:
+    return bool(row[column] == value)
 
 
 def experts(prompts: Sequence[Prompt], chosen: Callable[[list[Any]], bool]) -> Pairs:

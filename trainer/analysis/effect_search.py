@@ -152,7 +152,7 @@ def _activation_prices(
     generator, tokens = torch.Generator().manual_seed(0), 0
     for reading in readings:
         callbacks.check_cancelled()
-        forward = differentiable_forward(language_model, layers, reading, layers)
+        forward = differentiable_forward(language_model, layers, reading)
         log_p_SV = forward.logits_BSV[0].log_softmax(-1)
         tokens += len(log_p_SV)
         for _ in range(SIGNS):
@@ -268,9 +268,7 @@ class _Search:
                 effects = []
                 for reading in sides[place]:
                     self.callbacks.check_cancelled()
-                    forward = differentiable_forward(
-                        self.language_model, self.layers, reading, self.layers, change=change
-                    )
+                    forward = differentiable_forward(self.language_model, self.layers, reading, change=change)
                     value_1 = reading.value(forward)
                     effects.append(_effects(self.layers, forward, value_1))
                     values[-1][place].append(value_1.detach())

@@ -393,29 +393,32 @@ class MeasuringTools:
         text: Text,
         check: Annotated[int, Field(ge=1, le=16, description="Expert nodes to ablate in the model.")] = 5,
     ) -> Answer:
-        """Trace which experts and tokens produce the most probable next token, and ablate the most influential expert
-        nodes in the model. The controls are random other experts that are active on the same tokens."""
-        traced = await self._api.post("/circuits", {"runs": runs, "text": text})
+        """Trace which experts produce the most probable next token, and ablate those with the largest predicted effects
+        in the model. The controls are random other experts that are active on the same tokens."""
+        traced = await self._api.post("/circuits", {"runs": runs, "text": text, "nodes": check})
         graph = traced["graph"]
-        nodes = [node for node in graph["nodes"] if node["kind"] == "expert"][:check]
+        nodes = [node for node in graph["nodes"] if node["kind"] == "expert"]
         if not nodes:
-            raise ToolError("The graph has no expert nodes. Use a longer text, or runs of other layers.")
+            raise ToolError("No expert is active. Use a longer text, or runs of other layers.")
         others = await self._others(text, nodes)
         groups = [[{name: node[name] for name in ("run", "position", "expert")}] for node in (*nodes, *others)]
-        measured = await self._api.post("/circuits/effects", {"runs": runs, "text": text, "groups": groups})
-        names = ("run", "layer", "position", "expert", "influence")
-        effects = measured["effects"]
+        request = {"runs": runs, "text": text, "target": graph["target"], "groups": groups}
+        measured = (await self._api.post("/circuits/effects", request))["measured"]
+        names = ("run", "layer", "position", "expert", "predicted")
         shown = [
-            {**{name: node[name] for name in names}, "predicted": item["predicted"], "measured": item["measured"]}
-            for node, item in zip(nodes, effects, strict=False)
+            {**{name: node[name] for name in names}, "measured": change}
+            for node, change in zip(nodes, measured, strict=False)
         ]
         random_nodes = [
-            {**node, "predicted": item["predicted"], "measured": item["measured"]}
-            for node, item in zip(others, effects[len(nodes) :], strict=True)
+            {**node, "measured": change} for node, change in zip(others, measured[len(nodes) :], strict=True)
         ]
-        target = {name: graph["target"][name] for name in ("text", "probability")}
-        result = {"target": target, "nodes": shown}
-        sample = {"prompts": 1, "nodes_ablated": len(nodes), "control_nodes": len(others), "nodes": len(graph["nodes"])}
+        result = {"target": graph["label"], "value": graph["value"], "nodes": shown}
+        sample = {
+            "prompts": 1,
+            "nodes_ablated": len(nodes),
+            "control_nodes": len(others),
+            "active_experts": graph["active"],
+        }
         return Answer(result=result, control={"random_active_experts": random_nodes}, sample=sample)
 
     async def _peaks_on(self, run: str, text: str) -> dict[int, float]:
