@@ -1,8 +1,9 @@
 """Privacy fine-tuning (``mxd lab protect``): runs whose language model is uncertain on chosen passages.
 
 The output scaling C and the gate of MxDs are trained towards near-uniform next-token predictions on the passages, while
-the loss on a retain set stays within a limit. Test-time privacy (arXiv 2509.11625, for image classifiers) asks for such
-predictions. The result, which does not hold, is in ``docs/results/privacy.md``.
+the loss on a retain set stays within a limit. The centre of centred mixing follows the retain set, as in training.
+Test-time privacy (arXiv 2509.11625, for image classifiers) asks for such predictions. The result, which does not hold,
+is in ``docs/results/privacy.md``.
 
     minimise  theta L_K(passages) + (1 - theta) L_A(retain set) + lambda/2 ‖w - w0‖²
 
@@ -18,6 +19,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -37,8 +39,8 @@ from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig, Protec
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.language_model.tokenizer import start_token_id
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.base import LayerOutput
+from mxd.trainer.layers.mxd import MxD, centre_weight, token_mean
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.portable import copy_tokenizer
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
@@ -236,7 +238,7 @@ class ReplacementModel:
     """A model in which layers replace MLPs."""
 
     language_model: LanguageModel
-    layers: Mapping[int, SparseLayer]
+    layers: Mapping[int, MxD]
     """Layers by layer index."""
 
     @classmethod
@@ -258,15 +260,36 @@ class ReplacementModel:
             parameter for layer in self.layers.values() for parameter in layer.parameters() if parameter.requires_grad
         ]
 
+    def _changing(self) -> list[Tensor]:
+        """The trainable parameters, then the centres of the mixing, which are the only buffers."""
+        return [*self.trainable_parameters(), *(centre for layer in self.layers.values() for centre in layer.buffers())]
+
     def load(self, values: Sequence[Tensor]) -> None:
-        """Set the trainable parameters."""
+        """Set the trainable parameters and the centres to those of a ``snapshot``."""
         with torch.no_grad():
-            for parameter, value in zip(self.trainable_parameters(), values, strict=True):
-                parameter.copy_(value)
+            for tensor, value in zip(self._changing(), values, strict=True):
+                tensor.copy_(value)
 
     def snapshot(self) -> list[Tensor]:
-        """Copies of the trainable parameters."""
-        return [parameter.detach().clone() for parameter in self.trainable_parameters()]
+        """Copies of the trainable parameters, then of the centres."""
+        return [tensor.detach().clone() for tensor in self._changing()]
+
+    @contextmanager
+    def following(self, step: int) -> Iterator[None]:
+        """Let the centres follow the texts that are read inside the context, as in step ``step`` of training."""
+        mixings: dict[int, list[Tensor]] = {index: [] for index in self.layers}
+
+        def keep(index: int, _layer: nn.Module, _inputs: object, output: LayerOutput) -> None:
+            mixings[index].append(output.mixing_TM.detach())
+
+        with ExitStack() as ends:
+            for index, layer in self.layers.items():
+                ends.callback(layer.register_forward_hook(partial(keep, index)).remove)
+                layer.batch_mean = token_mean
+                ends.callback(setattr, layer, "batch_mean", None)
+            yield
+        for index, layer in self.layers.items():
+            layer.follow(torch.cat(mixings[index]), centre_weight(step))
 
     def predictions(self, texts: EncodedTexts) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits [P, V] and next tokens [P] of the scored predictions, some texts at a time."""
@@ -301,7 +324,7 @@ def score_all(ids_SL: Tensor) -> EncodedTexts:
     return EncodedTexts(ids_SL, is_scored_SL)
 
 
-def _trainable_layer(language_model: LanguageModel, run: Run) -> SparseLayer:
+def _trainable_layer(language_model: LanguageModel, run: Run) -> MxD:
     layer = run.layer
     if not isinstance(layer, MxD):
         raise UserError(
@@ -602,11 +625,12 @@ class PrivacyOptimizer:
         theta = self.config.theta
         privacy_loss: Loss = lambda logits_PV, _next_P: LOSSES[self.config.loss](logits_PV)  # noqa: E731
         passage_loss, passage_gradients = self.model.gradient(self.data.passages, privacy_loss, theta)
-        retain_loss, retain_gradients = self.model.gradient(self._batch(), next_token_loss, 1 - theta)
+        with self.model.following(self.steps):
+            retain_loss, retain_gradients = self.model.gradient(self._batch(), next_token_loss, 1 - theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
         combined = combine_gradients(passage_gradients, retain_gradients)
-        changes = zip(self.model.trainable_parameters(), self._initial, strict=True)
+        changes = zip(self.model.trainable_parameters(), self._initial, strict=False)  # without the centres
         penalties = [self.config.distance_weight * (now.detach() - initial) for now, initial in changes]
         return [gradient + penalty for gradient, penalty in zip(combined, penalties, strict=True)]
 
@@ -633,7 +657,7 @@ class PrivacyOptimizer:
 def relearn(
     original: ReplacementModel, protected: ReplacementModel, passages: EncodedTexts, config: ProtectConfig
 ) -> Relearning | None:
-    """Fine-tune C and the gates on every other passage, as an attacker with the weights could.
+    """Fine-tune C and the gates on every other passage, as an attacker with the weights could, at a fixed centre.
 
     Returns:
         None with fewer than two passages or with ``attack_steps`` 0.

@@ -39,6 +39,8 @@ ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
 }
 SMALLEST_DISTANCE = 0.1
 """Smallest distance of a row to the centre, relative to their norms, so that no row outweighs the others."""
+CENTRE_DECAY = 0.99
+"""Weight of the earlier steps in the running centre of the mixing."""
 TINY = 1e-20
 """Weight of the first guess, which stays if every row is equal to it."""
 
@@ -102,6 +104,18 @@ class MxD(SparseLayer):
             return mixing_TM - self.mixing_centre_M
         return mixing_TM - spatial_median(mixing_TM, self.mixing_centre_M, self.batch_mean)
 
+    @torch.no_grad()
+    def follow(self, mixing_TM: Tensor, weight: Tensor | float, mean: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Move the running centre towards the spatial median of a step's mixing, if the layer has centred mixing.
+
+        Args:
+            mixing_TM: mixing of the step's tokens.
+            weight: ``centre_weight`` of the step.
+            mean: mean over the tokens, of all processes.
+        """
+        if self.config.mixing == "centred":
+            self.mixing_centre_M.lerp_(spatial_median(mixing_TM, self.mixing_centre_M, mean or token_mean), weight)
+
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
 
@@ -115,6 +129,11 @@ class MxD(SparseLayer):
     def expert_matrix(self, expert: int) -> Tensor:
         """W_n = D diag(c_n), [H, O]; the expert's output is z W_n."""
         return self.decoder.weight.T * self.scaling_NO[expert]
+
+
+def centre_weight(step: int) -> float:
+    """Weight of a step, counted from 0, in the running centre, which at first is the mean over all steps."""
+    return max(1 - CENTRE_DECAY, 1 / (step + 1))
 
 
 def token_mean(values_TM: Tensor) -> Tensor:

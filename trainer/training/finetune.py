@@ -45,7 +45,8 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.files import exclusive_lock
 
 MICROBATCH_SEQUENCES = 8
-"""Most sequences per forward and backward pass. Gradients are accumulated over a step."""
+"""Most sequences per forward and backward pass. Gradients are accumulated over a step. Where memory allows fewer, the
+centre that centred mixing subtracts is of fewer tokens, so the result is not quite the same."""
 LOGIT_TENSORS = 6
 """Tensors of the size of the logits that a pass holds at once: both models' logits and their derivatives."""
 LOGIT_SHARE = 0.5
@@ -62,15 +63,19 @@ class Losses(NamedTuple):
 
 
 class _LayerOutcome(NamedTuple):
-    """Routing and error of one layer on a microbatch."""
+    """Routing, mixing and error of one layer on a microbatch."""
 
     routing: Routing
+    mixing_TM: Tensor
     error: Tensor
     """Normalised MSE against the MLP, weighted by the microbatch's share of the step."""
 
 
 class JointTrainer:
-    """Trains several layers end to end, each with its own optimizer."""
+    """Trains several layers end to end, each with its own optimizer.
+
+    Centred mixing subtracts the own centre of each pass, as in training; the stored one follows all tokens of a step.
+    """
 
     def __init__(
         self, language_model: LanguageModel, trainers: Sequence[LayerTrainer], next_token_weight: float
@@ -89,8 +94,9 @@ class JointTrainer:
         parts = ids_BT.split(self._sequences_per_pass(ids_BT.shape[1]))
         losses = [self._backward(part, len(part) / len(ids_BT)) for part in parts]
         for layer, trainer in self.trainers.items():
-            routings, errors = zip(*self._outcomes[layer], strict=True)
-            trainer.apply_gradients(Routing(*map(torch.cat, zip(*routings, strict=True))), torch.stack(errors).sum())
+            routings, mixings, errors = zip(*self._outcomes[layer], strict=True)
+            routing = Routing(*map(torch.cat, zip(*routings, strict=True)))
+            trainer.apply_gradients(routing, torch.cat(mixings), torch.stack(errors).sum())
         return Losses(*(torch.stack(values).sum() for values in zip(*losses, strict=True)))
 
     def _sequences_per_pass(self, length: int) -> int:
@@ -112,7 +118,9 @@ class JointTrainer:
         """Accumulate the gradients of a microbatch. Returns its losses, weighted by its share of the step."""
         original_BTV = self.language_model.logits(ids_BT).log_softmax(-1)
         replacements = {layer: partial(self._forward, layer, share) for layer in self.trainers}
-        with self.language_model.replace_mlps(replacements), torch.enable_grad():
+        with ExitStack() as centres, self.language_model.replace_mlps(replacements), torch.enable_grad():
+            for trainer in self.trainers.values():
+                centres.enter_context(trainer.own_centre())
             residual_BTW = self.language_model.residual(ids_BT)
             logits_PV = self.language_model.unembed(residual_BTW.flatten(0, 1))
             replaced_BTV = logits_PV.unflatten(0, ids_BT.shape).log_softmax(-1)
@@ -131,7 +139,7 @@ class JointTrainer:
         output = sparse_layer(target_TO if reads_output else x_BTI.flatten(0, 1).float())
         error = share * normalized_mse(output.output_TO.detach(), target_TO.detach())
         routing = Routing(*(values.detach() for values in output.routing))
-        self._outcomes[layer].append(_LayerOutcome(routing, error))
+        self._outcomes[layer].append(_LayerOutcome(routing, output.mixing_TM.detach(), error))
         output_BTO: Tensor = output.output_TO.to(x_BTI.dtype).unflatten(0, x_BTI.shape[:-1])
         return output_BTO
 

@@ -28,7 +28,7 @@ from mxd.trainer.layers.metrics import (
     normalized_mse,
     output_routing_share,
 )
-from mxd.trainer.layers.mxd import MxD, spatial_median
+from mxd.trainer.layers.mxd import MxD, centre_weight
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.sizing import matched_num_experts
@@ -45,9 +45,6 @@ Experts = Literal["replicated", "sharded"]
 
 DEAD_AFTER_TOKENS = 262_144
 """Tokens without an activation after which an expert counts as dead."""
-
-CENTRE_DECAY = 0.99
-"""Weight of the earlier steps in the running centre of the mixing."""
 
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""
@@ -224,12 +221,12 @@ class LayerTrainer:
             else:
                 parameters["lr"] = rate
         self._tokens_after.fill_(self.tokens + tokens * self.group.world_size)
-        self._centre_weight.fill_(max(1 - CENTRE_DECAY, 1 / (self.step + 1)))
+        self._centre_weight.fill_(centre_weight(self.step))
         self._step_tokens = tokens * self.group.world_size
 
     def _step_on_device(self, x_TI: Tensor, target_TO: Tensor) -> LayerOutput:
         """All work of a step on tensors; nothing that it reads from Python differs between steps."""
-        with self._batch_mean(), self._products():
+        with self.own_centre(), self._products():
             output, errors = self._forward(x_TI, target_TO)
         auxiliary = self.auxiliary_loss(output.routing)
         self.optimizer.zero_grad()
@@ -237,7 +234,7 @@ class LayerTrainer:
         if self.layer.shards is not None:
             self._average_gradients()
         self._update(output.routing, errors[-1].detach())
-        self._track_mixing_centre(output.mixing_TM)
+        self._follow(output.mixing_TM)
         return output
 
     def _end_step(self) -> None:
@@ -254,15 +251,17 @@ class LayerTrainer:
         """Weighted sum of all loss terms except the reconstruction error; None if there are none."""
         return auxiliary_loss(self.config.regularization, routing, self.layer)
 
-    def apply_gradients(self, routing: Routing, error: Tensor) -> None:
-        """Take an optimizer step at the scheduled learning rate and update the metrics.
+    def apply_gradients(self, routing: Routing, mixing_TM: Tensor, error: Tensor) -> None:
+        """Take an optimizer step at the scheduled learning rate; update the running centre and the metrics.
 
         Args:
             routing: routing of this process's tokens.
+            mixing_TM: their mixing, without gradient.
             error: normalised MSE of the layer on them.
         """
         self._begin_step(len(routing.indices_TK))
         self._update(routing, error)
+        self._follow(mixing_TM)
         self._end_step()
 
     def _update(self, routing: Routing, error: Tensor) -> None:
@@ -274,8 +273,8 @@ class LayerTrainer:
         self.metrics.counts_N += counts_N
 
     @contextmanager
-    def _batch_mean(self) -> Iterator[None]:
-        """Let a layer with centred mixing subtract the step's own centre."""
+    def own_centre(self) -> Iterator[None]:
+        """Let a layer with centred mixing subtract the own centre of each batch that it reads."""
         if not isinstance(self.layer, MxD):
             yield
             return
@@ -285,13 +284,9 @@ class LayerTrainer:
         finally:
             self.layer.batch_mean = None
 
-    @torch.no_grad()
-    def _track_mixing_centre(self, mixing_TM: Tensor) -> None:
-        """Update the running centre of a layer with centred mixing; at first it is the mean over all steps."""
-        if isinstance(self.layer, MxD) and self.layer.config.mixing == "centred":
-            centre_M = self.layer.mixing_centre_M
-            batch_M = spatial_median(mixing_TM, centre_M, self.group.mean_over_tokens)
-            centre_M.lerp_(batch_M, self._centre_weight)
+    def _follow(self, mixing_TM: Tensor) -> None:
+        if isinstance(self.layer, MxD):
+            self.layer.follow(mixing_TM, self._centre_weight, self.group.mean_over_tokens)
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""

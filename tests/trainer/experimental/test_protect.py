@@ -40,7 +40,9 @@ from mxd.trainer.experimental.protect import (
     variations_of,
     write_outcome,
 )
+from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
@@ -171,7 +173,7 @@ PASSAGES = (
     Passage("a very very old dog sat and the fox ran"),
     Passage("blue and red and old and blue sat the dog"),
 )
-MOVED = {"scaling_NO", "gate.weight", "gate.bias"}
+MOVED = {"scaling_NO", "gate.weight", "gate.bias", "mixing_centre_M"}
 
 
 @pytest.fixture(scope="module")
@@ -218,7 +220,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_layer(folder).state_dict()
 
 
-def test_only_c_and_the_gate_are_trained(trained: World) -> None:
+def test_only_c_and_the_gate_are_trained_and_the_centre_follows(trained: World) -> None:
     files = {path: path.read_bytes() for path in runs_folder(trained.data).glob("*/*.*") if path.is_file()}
     original = {name: value.clone() for name, value in trained.language_model.module.state_dict().items()}
     settings = config()
@@ -245,6 +247,33 @@ def test_only_c_and_the_gate_are_trained(trained: World) -> None:
     assert not any(passage.text in written for passage in PASSAGES)
     with pytest.raises(UserError, match="Run 'one-private' already exists"):
         write(trained, outcome, settings)
+
+
+def test_the_centre_is_the_tracked_median_on_the_retain_set(trained: World) -> None:
+    model = ReplacementModel.from_runs(trained.language_model, [Run.load("one", trained.data)])
+    data = PrivacyData.split(encode(trained.language_model, ["the old dog"], 1), other_text(trained, 1024))
+    optimizer = PrivacyOptimizer(model, data, config())
+    layer, expected_M = model.layers[1], model.layers[1].mixing_centre_M.clone()
+    for step in range(1, 4):
+        mixing_TM = trained_mixing(trained, layer, optimizer._batch().ids_ST)
+        expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
+        optimizer.step()
+        torch.testing.assert_close(layer.mixing_centre_M, expected_M)
+    assert layer.batch_mean is None
+
+
+def trained_mixing(world: World, layer: MxD, ids_SL: torch.Tensor) -> torch.Tensor:
+    """Mixing of a layer on the original model's activations, [T, M]; equal to the replaced model's, whose earlier
+    layers are the original ones."""
+    inputs: list[torch.Tensor] = []
+
+    def record(x: torch.Tensor, mlp: Mlp) -> torch.Tensor:
+        inputs.append(x.flatten(0, 1).float())
+        return mlp()
+
+    with torch.no_grad(), world.language_model.replace_mlps({1: record}):
+        world.language_model.residual(ids_SL)
+        return layer.mixing(layer.route(torch.cat(inputs)))
 
 
 def test_several_layers_are_trained_jointly(trained: World) -> None:

@@ -14,7 +14,9 @@ from torch.nn import functional as F
 from mxd.trainer.config import OptimizerConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.mxd import MxD, spatial_median, token_mean
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training import finetune as joined
@@ -55,8 +57,9 @@ def config_of(world: World, prefix: str, **changes: Any) -> FinetuneConfig:
 
 def tune(world: World, prefix: str, **options: Any) -> FinetuneResult:
     changes = {key: options.pop(key) for key in list(options) if key in FinetuneConfig.model_fields}
+    runs = options.pop("runs", None) or runs_of(world)
     return finetune(
-        runs_of(world), config_of(world, prefix, **changes), world.data, world.database, world.language_model, **options
+        runs, config_of(world, prefix, **changes), world.data, world.database, world.language_model, **options
     )
 
 
@@ -106,14 +109,45 @@ def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: Worl
     assert changed.config.origin is None
     assert "mxd finetune lower upper --name 'far-{run}' --resume" in changed.resume_command()
     before, after = weights(trained, ""), weights(trained, "far-")
-    assert [name for name in before if torch.equal(before[name], after[name])] == ["lower mixing_centre_M"]
+    assert not [name for name in before if torch.equal(before[name], after[name])]
+
+
+def test_the_centre_is_the_tracked_median_of_the_mixing(trained: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stored centre is that of the mixing on all tokens of the steps, whatever the passes are."""
+    monkeypatch.setattr(joined, "MICROBATCH_SEQUENCES", 2)
+    runs, language_model = runs_of(trained)[:1], trained.language_model
+    trainer = trainer_from_run(runs[0], new_run_configs(runs, config_of(trained, "c"))[0], language_model)
+    layer, joint = trainer.layer, JointTrainer(language_model, [trainer], 0.0)
+    assert isinstance(layer, MxD)
+    expected_M = layer.mixing_centre_M.clone()
+    for step in range(1, 5):
+        ids_BT = torch.randint(1, 200, (6, 12), generator=torch.Generator().manual_seed(step))
+        with torch.no_grad():
+            mixing_TM = layer.mixing(layer.route(input_of(language_model, 1, ids_BT)))
+        expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
+        joint.train_step(ids_BT)
+        torch.testing.assert_close(layer.mixing_centre_M, expected_M)
+    assert layer.batch_mean is None
+
+
+def input_of(language_model: LanguageModel, layer: int, ids_BT: torch.Tensor) -> torch.Tensor:
+    """Input of an MLP in the original model, [T, I]."""
+    inputs: list[torch.Tensor] = []
+
+    def record(x: torch.Tensor, mlp: Mlp) -> torch.Tensor:
+        inputs.append(x.flatten(0, 1).float())
+        return mlp()
+
+    with torch.no_grad(), language_model.replace_mlps({layer: record}):
+        language_model.residual(ids_BT)
+    return torch.cat(inputs)
 
 
 @pytest.mark.parametrize("next_token_weight", [0.0, 0.5])
 def test_gradients_equal_those_of_the_plain_loss(
     trained: World, monkeypatch: pytest.MonkeyPatch, next_token_weight: float
 ) -> None:
-    """Gradients of all parameters equal those of the loss on the whole batch."""
+    """Gradients of all parameters equal those of the loss of passes that subtract their own centre."""
     monkeypatch.setattr(joined, "MICROBATCH_SEQUENCES", 2)
     runs, language_model = runs_of(trained), trained.language_model
     trainers = [
@@ -122,8 +156,12 @@ def test_gradients_equal_those_of_the_plain_loss(
     ]
     ids_BT = torch.randint(1, 200, (5, 12), generator=torch.Generator().manual_seed(0))
     wanted_BTV = language_model.logits(ids_BT).log_softmax(-1)
+    lower = runs[0].layer
+    assert isinstance(lower, MxD)
+    lower.batch_mean = token_mean
     with language_model.replace({run.config.layer: run.layer for run in runs}):
-        found_BTV = language_model.module(input_ids=ids_BT).logits.log_softmax(-1)
+        found_BTV = torch.cat([language_model.module(input_ids=part).logits for part in ids_BT.split(2)])
+    found_BTV = found_BTV.log_softmax(-1)
     kl = (wanted_BTV.exp() * (wanted_BTV - found_BTV)).sum(-1).mean()
     next_token = F.cross_entropy(found_BTV[:, :-1].flatten(0, 1), ids_BT[:, 1:].flatten())
     (kl + next_token_weight * next_token).backward()
@@ -215,13 +253,16 @@ def test_passes_are_as_large_as_the_memory_allows(trained: World, monkeypatch: p
         return residual(language_model, ids_BT)
 
     monkeypatch.setattr(LanguageModel, "residual", recorded)
-    tune(trained, "whole", optimizer=OptimizerConfig(learning_rate=0.003, batch_tokens=128))
+    options = {"runs": runs_of(trained)[1:], "optimizer": OptimizerConfig(learning_rate=0.003, batch_tokens=128)}
+    tune(trained, "whole", **options)
     whole, sizes[:] = max(sizes), []
     monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each)
-    tune(trained, "single", optimizer=OptimizerConfig(learning_rate=0.003, batch_tokens=128))
+    tune(trained, "single", **options)
     assert whole > 1
     assert set(sizes) == {1}
-    first, second = (weights(trained, f"{prefix}-") for prefix in ("whole", "single"))
+    # Of a transcoder: centred mixing subtracts the own centre of each pass.
+    first, second = (Run.load(f"{prefix}-upper", trained.data).layer.state_dict() for prefix in ("whole", "single"))
+    assert not alike(first, Run.load("upper", trained.data).layer.state_dict())
     assert all(torch.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)
     monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each - 1)
     with pytest.raises(UserError, match=f"for sequences of {length} tokens.* Lower --context-length"):
