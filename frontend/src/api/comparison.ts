@@ -16,25 +16,6 @@ export function comparisonQuery(run: string, other: string) {
   });
 }
 
-/** Loss increase of a run minus that of another, paired by sequence; null without a common evaluation. */
-export function lossDifferenceQuery(run: string, other: string) {
-  return queryOptions({
-    queryKey: ["run", run, "loss-difference", other],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/loss-difference/{other}", { params: { path: { run, other } }, signal })),
-  });
-}
-
-/** Label scores and token entropy of a run's experts; null if it is not indexed. */
-export function interpretabilityQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "interpretability"],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/interpretability", { params: { path: { run } }, signal })),
-    staleTime: STALE_MS,
-  });
-}
-
 /** Evaluations of all runs of a run's MLP by K; null if the run was not evaluated. */
 export function frontierQuery(run: string) {
   return queryOptions({

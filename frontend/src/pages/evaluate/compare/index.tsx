@@ -1,13 +1,11 @@
-/** Two runs side by side: properties, training curves, evaluations and matched experts. */
+/** Two runs side by side: properties, training curves and matched experts. The Verdict page compares their results. */
 
 import "@/pages/run/run.css";
 import "./compare.css";
-import "@/styles/content/evaluation.css";
 
 import { useQuery } from "@tanstack/react-query";
 
-import { interpretabilityQuery, lossDifferenceQuery } from "@/api/comparison";
-import { evaluationsQuery, runQuery } from "@/api/queries";
+import { runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
@@ -16,11 +14,9 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { Curves } from "@/pages/run/curves/curves";
 
 import { COMPARE_PARAMS, type CompareParams, type SetCompareParams } from "./compare-params";
-import { Evaluations } from "./facts/evaluations";
 import { FactsPane } from "./facts/facts-pane";
-import { Verdict } from "./facts/verdict-section";
 import { Matches } from "./matches/matches";
-import { ChooseOtherRun, CompareHead, isSameMlp } from "./other-run";
+import { ChooseOtherRun, CompareHead } from "./other-run";
 
 interface SideBySideProps {
   readonly one: RunDetail;
@@ -30,10 +26,8 @@ interface SideBySideProps {
 }
 
 function SideBySide({ one, other, params, setParams }: SideBySideProps) {
-  const isComparable = isSameMlp(one.run, other.run);
   return (
     <>
-      <Verdict one={one} other={other} isSameMlp={isComparable} />
       <div className="compare-grid">
         <FactsPane one={one} other={other} />
         <div>
@@ -50,7 +44,6 @@ function SideBySide({ one, other, params, setParams }: SideBySideProps) {
           </p>
         </div>
       </div>
-      <Evaluations one={one.run.name} other={other.run.name} isSameMlp={isComparable} />
       <Matches one={one.run} other={other.run} params={params} setParams={setParams} />
     </>
   );
@@ -63,18 +56,10 @@ interface PairProps extends Pick<SideBySideProps, "params" | "setParams"> {
 
 function Pair({ run, other, params, setParams }: PairProps) {
   const queries = [useQuery(runQuery(run)), useQuery(runQuery(other))] as const;
-  // The verdict is above the rest, so nothing is shown before it.
-  const evaluations = [useQuery(evaluationsQuery(run)), useQuery(evaluationsQuery(other))] as const;
-  const measures = [
-    useQuery(lossDifferenceQuery(run, other)),
-    useQuery(interpretabilityQuery(run)),
-    useQuery(interpretabilityQuery(other)),
-  ] as const;
-  const isEvaluating = [...evaluations, ...measures].some(({ isPending }) => isPending);
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
   const [one, two] = queries;
-  if (one.data === undefined || two.data === undefined || isEvaluating)
+  if (one.data === undefined || two.data === undefined)
     return <LoadingState label="Loading runs" rows={10} />;
   return <SideBySide one={one.data} other={two.data} params={params} setParams={setParams} />;
 }

@@ -2,7 +2,8 @@
 
 import type { Estimate, Frontier, FrontierLine, FrontierPoint, RunSummary } from "@/api/types";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
-import { fairness } from "@/pages/evaluate/compare/facts/verdict";
+
+import { fairness } from "@/pages/evaluate/compare/facts/fairness";
 
 /** `6, 12 and 24`. */
 export function listed(values: readonly (number | string)[]): string {

@@ -11,7 +11,7 @@ import {
 } from "@/components/runs/run-labels";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
-import { isClose } from "./verdict";
+import { isClose } from "./fairness";
 
 export interface ComparedFact {
   readonly name: string;

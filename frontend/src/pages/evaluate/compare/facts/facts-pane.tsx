@@ -3,7 +3,7 @@
 import type { RunDetail } from "@/api/types";
 
 import { type ComparedFact, comparedFacts } from "./compared-facts";
-import { TOLERANCE } from "./verdict";
+import { TOLERANCE } from "./fairness";
 
 interface FactsPaneProps {
   readonly one: RunDetail;
