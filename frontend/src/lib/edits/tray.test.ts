@@ -13,7 +13,7 @@ function memory(tray?: string) {
 }
 
 const EDIT: Edit = { expert: 5, mode: "scale", strength: 4 };
-const run = (name: string, layer: number, language_model = "lm") => ({ name, layer, language_model });
+const run = (name: string, layer: number, model = "lm") => ({ name, layer, language_model_name: model });
 const RUNS = [run("a", 1), run("a-transcoder", 1), run("b", 2), run("foreign", 2, "other")];
 
 describe("tray", () => {

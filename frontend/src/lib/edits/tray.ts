@@ -48,7 +48,7 @@ export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: r
 /** A run as the tray needs it. */
 export interface TrayRun {
   readonly name: string;
-  readonly language_model: string;
+  readonly language_model_name: string;
   readonly layer: number;
 }
 
@@ -56,7 +56,7 @@ export interface TrayRun {
 function isCombined(run: string, current: TrayRun, runs: readonly TrayRun[]): boolean {
   if (run === current.name) return true;
   const other = runs.find(({ name }) => name === run);
-  return other?.language_model === current.language_model && other.layer !== current.layer;
+  return other?.language_model_name === current.language_model_name && other.layer !== current.layer;
 }
 
 interface View {
