@@ -455,7 +455,9 @@ def _record_waits(func: Any, name: str, args: Any, tensors: list[Tensor], target
         if target.type != NAME:
             _record("copy to the CPU")
         elif not all(isinstance(value, SimTensor) for value in tensors):
-            _record("copy to the device" if isinstance(args[0], SimTensor) else "copy to the CPU")
+            written = args[1] if func is aten._copy_from.default else args[0]
+            to_device = func is aten._to_copy.default or isinstance(written, SimTensor)
+            _record("copy to the device" if to_device else "copy to the CPU")
     elif func in INDEXING:
         for index in (value for value in args[1] if value is not None):
             if index.dtype in (torch.bool, torch.uint8):

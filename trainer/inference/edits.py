@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -244,7 +244,9 @@ class EditedBlock:
         experts: dict[int, tuple[RoutedExpert, ...]] = {}
         for rows in self._layers.values():
             chosen = [index for index, row in enumerate(rows.batch_rows) if row in positions]
-            tokens = chosen, [positions[rows.batch_rows[index]] for index in chosen]
+            places_R = [positions[rows.batch_rows[index]] for index in chosen]
+            is_one = len(set(places_R)) == 1
+            tokens: Any = (consecutive(chosen), places_R[0]) if is_one else (chosen, places_R)
             routing = Routing(*(values[tokens] for values in rows.routing_RT))
             routed = routed_experts(rows.sparse_layer, rows.dense_RTM[tokens], routing)
             experts |= dict(zip([rows.batch_rows[index] for index in chosen], routed, strict=True))
@@ -295,15 +297,18 @@ class _LayerRows:
         # Rows of one text are computed once.
         first_of_text = {self._text_of[row]: row for row in reversed(self.batch_rows)}
         place = {text: number for number, text in enumerate(first_of_text)}
-        rows_R = [place[self._text_of[row]] for row in self.batch_rows]
-        x_PI = _flatten(x_BTI[list(first_of_text.values())].float())
+        at: Any = consecutive([place[self._text_of[row]] for row in self.batch_rows])
+        at = torch.tensor(at, device=x_BTI.device) if isinstance(at, list) else at  # copied once
+        x_PI = _flatten(x_BTI[consecutive(list(first_of_text.values()))].float())
         shape = len(first_of_text), x_BTI.shape[1], -1
-        self.routing_RT = Routing(*(values.reshape(shape)[rows_R] for values in self.sparse_layer.route(x_PI)))
-        self.dense_RTM = self.sparse_layer.dense_output(x_PI).reshape(shape)[rows_R]
+        self.routing_RT = Routing(*(values.reshape(shape)[at] for values in self.sparse_layer.route(x_PI)))
+        self.dense_RTM = self.sparse_layer.dense_output(x_PI).reshape(shape)[at]
         if output_BTO is None:
             output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.sparse_layer.config.output_width)
         if replaced := [index for index, edits in enumerate(self._edits) if edits.mode == "replace"]:
-            output_PO = self.sparse_layer.decode(_flatten(self.dense_RTM[replaced]), self._flat_routing(replaced))
+            output_PO = self.sparse_layer.decode(
+                _flatten(self.dense_RTM[consecutive(replaced)]), self._flat_routing(replaced)
+            )
             output_BTO[self._to_batch(replaced)] = self._unflatten(replaced, output_PO).to(output_BTO)
         if edited := [index for index, plans_T in enumerate(self._plans) if any(plans_T)]:
             output_BTO[self._to_batch(edited)] += self._unflatten(edited, self._difference(edited)).to(output_BTO)
@@ -316,23 +321,31 @@ class _LayerRows:
         plan_of = [index.get(id(plan), len(plans)) for row in rows for plan in self._plans[row]]
         plan_of_P = torch.tensor(plan_of, device=self.dense_RTM.device)
         difference = edit_routing(plans, plan_of_P, self._flat_routing(rows), self._earlier(plans, rows))
-        return self.sparse_layer.contribution(_flatten(self.dense_RTM[rows]), difference)
+        return self.sparse_layer.contribution(_flatten(self.dense_RTM[consecutive(rows)]), difference)
 
     def _earlier(self, plans: Sequence[EditPlan], rows: list[int]) -> Mapping[int, Routing]:
         """Routing of some rows in the earlier blocks that gate tests of the plans name."""
         checks = (check for plan in plans for checks in plan.checks for check in checks)
         tokens, device = self.dense_RTM.shape[1], self.dense_RTM.device
         blocks = {check.block for check in checks if check.block is not None}
-        return {block: self._blocks[block].routing(self._to_batch(rows), tokens, device) for block in blocks}
+        return {
+            block: self._blocks[block].routing([self.batch_rows[row] for row in rows], tokens, device)
+            for block in blocks
+        }
 
-    def _to_batch(self, rows: list[int]) -> list[int]:
-        return [self.batch_rows[row] for row in rows]
+    def _to_batch(self, rows: list[int]) -> slice | list[int]:
+        return consecutive([self.batch_rows[row] for row in rows])
 
     def _flat_routing(self, rows: list[int]) -> Routing:
-        return Routing(*(_flatten(values[rows]) for values in self.routing_RT))
+        return Routing(*(_flatten(values[consecutive(rows)]) for values in self.routing_RT))
 
     def _unflatten(self, rows: list[int], values_PO: Tensor) -> Tensor:
         return values_PO.reshape(len(rows), self.dense_RTM.shape[1], -1)
+
+
+def consecutive(rows: list[int]) -> slice | list[int]:
+    """Index of some rows: a slice if they follow each other. A list would be copied to the device, which waits."""
+    return slice(rows[0], rows[-1] + 1) if rows and rows == list(range(rows[0], rows[-1] + 1)) else rows
 
 
 def _flatten(values_RTX: Tensor) -> Tensor:

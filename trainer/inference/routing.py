@@ -67,7 +67,8 @@ def routed_experts(
     """For each token its active experts in descending order of coefficient, with their shares of the output norm."""
     norms_TK = sparse_layer.contribution_norms(dense_TM, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
-    rows = zip(routing.indices_TK.tolist(), routing.coefficients_TK.tolist(), shares_TK.tolist(), strict=True)
+    values_2TK = torch.stack((routing.coefficients_TK.to(shares_TK), shares_TK)).tolist()  # one wait for both
+    rows = zip(routing.indices_TK.tolist(), *values_2TK, strict=True)
     active = ([RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0] for row in rows)
     # Gates without a top-k return experts in order of id.
     return [tuple(sorted(experts, key=lambda expert: -expert.coefficient)) for experts in active]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import Sampling
+from mxd.trainer.inference.edits import consecutive
 from mxd.trainer.inference.results import Alternative
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import single_texts
@@ -67,7 +68,7 @@ def sample_and_compare(
     """
     rows = [request.row for request in requests]
     counterparts = [request.counterpart_row for request in requests]
-    ids = _sample(logits_BV[rows], requests)
+    ids = _sample(logits_BV[consecutive(rows)], requests)
     rows_R, counterparts_R, ids_R = torch.tensor([rows, counterparts, ids], device=log_p_BV.device)
     own_RV, other_RV = log_p_BV[rows_R], log_p_BV[counterparts_R]
     kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)

@@ -8,9 +8,9 @@ Shapes: R texts, B rows, T tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -29,14 +29,20 @@ def shared_prefix(blocks: nn.ModuleList, first: int, text_of_B: Sequence[int]) -
     num_texts = max(text_of_B) + 1
     with ExitStack() as stack:
         if num_texts < len(text_of_B):
-            hook = partial(_expand, num_texts, torch.tensor(text_of_B))
+            # One copy per device: each copy would wait for the device.
+            on_device = cache(lambda device: torch.tensor(text_of_B, device=device))
+            hook = partial(_expand, num_texts, on_device)
             for block in blocks[first:]:
                 stack.callback(block.register_forward_pre_hook(hook, with_kwargs=True).remove)
         yield
 
 
 def _expand(
-    num_texts: int, text_of_B: Tensor, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    num_texts: int,
+    text_of_B: Callable[[torch.device], Tensor],
+    _block: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Expand tensors of R texts to B rows: hidden states at the first block, masks and positions at every block."""
 
@@ -44,7 +50,7 @@ def _expand(
         if isinstance(value, tuple):
             return tuple(expand(part) for part in value)
         if isinstance(value, Tensor) and value.dim() > 1 and len(value) == num_texts:
-            return value.index_select(0, text_of_B.to(value.device))
+            return value.index_select(0, text_of_B(value.device))
         return value
 
     return expand(args), {name: expand(value) for name, value in kwargs.items()}
