@@ -223,8 +223,7 @@ def generate(study: Study, functions: dict[int, SteeredLayer], prompt: list[int]
     new_RT = ids_RT
     for step in range(NEW_TOKENS):
         with study.lm.replace_mlps(functions):
-            output: Any = study.lm.module(input_ids=new_RT, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache, logits_RV = output.past_key_values, output.logits[:, -1].float()
+            logits_RV, cache = study.lm.next_logits(new_RT, cache)
         noise_RV = gumbel_noise(seed, step, logits_RV.shape[1]).expand(rows, -1)
         chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * rows, noise_RV)
         new_RT = torch.tensor(chosen).unsqueeze(1)
