@@ -9,8 +9,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from mxd.backend.export.neuronpedia import Batches
-from mxd.backend.export.rows import AT_A_TIME, Exported, chunks, open_run
-from mxd.backend.export.tables import tables
+from mxd.backend.export.tables import AT_A_TIME, Exported, chunks, open_run, tables
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.storage.portable import check_empty_folder

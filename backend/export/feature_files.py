@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from mxd.backend.export.attribution_graph import cantor
-from mxd.backend.export.rows import Exported, Row, chunk_of
+from mxd.backend.export.tables import Exported, Row, chunk_of
 from mxd.trainer.storage.database.tables import AblationRecord
 from mxd.trainer.utils.files import atomic_write
 

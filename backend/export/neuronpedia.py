@@ -21,7 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from mxd.backend.export.rows import Chunk, Exported, Row
+from mxd.backend.export.tables import Chunk, Exported, Row
 from mxd.trainer.storage.database.tables import AblationRecord, utc_now
 from mxd.trainer.storage.portable import without_folder
 

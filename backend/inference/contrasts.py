@@ -42,8 +42,8 @@ async def contrast_steps(
 
 
 def _begin(context: JobContext, texts: Sequence[Sequence[str]], config: ContrastConfig) -> ContrastMeasurement:
+    from mxd.trainer.analysis.contrast.counting import NamedText, shuffled
     from mxd.trainer.analysis.contrast.measure import ContrastMeasurement
-    from mxd.trainer.analysis.contrast.texts import NamedText, shuffled
 
     a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
     return ContrastMeasurement(context.runs[0], a, b, config, context.language_model)

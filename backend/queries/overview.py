@@ -1,19 +1,37 @@
-"""Whole columns of a run's experts, for figures."""
+"""Summaries of a run: what it has, how its experts are described, and figures of its model card.
+
+Whole columns of a run's experts, for figures.
+
+How easily the experts of a run are described: label scores and token entropies, as means over experts.
+
+Measured values for a run's model card.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.annotations import all_labels, labels_of
 from mxd.backend.database.sql import among
-from mxd.backend.queries.automatic_labels import clear_labels
-from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, RunRecord
+from mxd.backend.queries.automatic_labels import FEATURES, clear_labels
+from mxd.backend.queries.runs import last_step, metrics_after
+from mxd.backend.schemas import Interpretability, MeanOverExperts
+from mxd.trainer.storage.database.tables import (
+    AutomaticLabelRecord,
+    EvaluationRecord,
+    ExpertRecord,
+    IndexRecord,
+    RunRecord,
+)
+from mxd.trainer.training.layer_trainer import DEAD_AFTER_TOKENS
 
 
 @dataclass(frozen=True)
@@ -98,3 +116,86 @@ def indexed_runs(session: Session) -> list[Indexed]:
         Indexed(run.name, run.language_model, run.layer, run.method, run.k, run.num_experts, error)
         for run, error in session.execute(query)
     ]
+
+
+MIN_EXPERTS = 2
+"""Number of experts that a standard error needs."""
+
+
+def interpretability(session: Session, run: RunRecord) -> Interpretability | None:
+    """Return the measures of a run's experts, or None if it is not indexed."""
+    index = session.get(IndexRecord, run.id)
+    if index is None:
+        return None
+    expert, label = ExpertRecord, AutomaticLabelRecord
+    return Interpretability(
+        indexed_tokens=index.tokens,
+        index_text=index.text,
+        token_entropy=_mean(session, expert.entropy, expert.run_id == run.id, expert.active_tokens > 0),
+        # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
+        label_score=_mean(
+            session,
+            label.balanced_accuracy,
+            label.run_id == run.id,
+            label.labeller == FEATURES,
+            label.test_examples > 0,
+        ),
+    )
+
+
+def _mean(
+    session: Session, column: InstrumentedAttribute[float], *conditions: ColumnElement[Any]
+) -> MeanOverExperts | None:
+    query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
+    count, mean, mean_square = session.execute(query).one()
+    if count < MIN_EXPERTS:
+        return None
+    variance = max(0.0, mean_square - mean**2) * count / (count - 1)
+    return MeanOverExperts(value=mean, standard_error=math.sqrt(variance / count), experts=count)
+
+
+def card_figures(session: Session, name: str) -> dict[str, str]:
+    """Return measured values with units. Empty if the database does not have the run."""
+    run = session.scalar(select(RunRecord).where(RunRecord.name == name))
+    if run is None:
+        return {}
+    return _training(session, run) | _index(session, run) | _evaluation(session, run)
+
+
+def _training(session: Session, run: RunRecord) -> dict[str, str]:
+    metrics = metrics_after(session, run, last_step(session, run) - 1)
+    if not metrics:
+        return {}
+    last = metrics[-1]
+    return {
+        "normalised MSE after training (1: predicting zero)": f"{last.normalized_mse:.4f}",
+        f"experts active on none of the last {min(DEAD_AFTER_TOKENS, last.tokens):,} training tokens": (
+            f"{last.dead_share:.1%}"
+        ),
+    }
+
+
+def _index(session: Session, run: RunRecord) -> dict[str, str]:
+    index = session.get(IndexRecord, run.id)
+    if index is None:
+        return {}
+    return {f"experts active in {index.tokens:,} indexed tokens": f"{index.active_experts:,} of {run.num_experts:,}"}
+
+
+def _evaluation(session: Session, run: RunRecord) -> dict[str, str]:
+    query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
+    record = session.scalar(query.order_by(EvaluationRecord.created_at.desc()).limit(1))
+    if record is None or "routing_share" not in record.result:
+        return {}
+    result = record.result
+    where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
+    delta, explained = result["loss_increase"], result["variance_explained"]
+    strict = result.get("strict_routing_share")
+    return {
+        f"loss increase {where}": f"{delta['value']:.4f} nats (95%: {delta['low']:.4f} to {delta['high']:.4f})",
+        f"routing share {where}": f"{result['routing_share']:.3f}",
+        **({} if strict is None else {f"strict routing share {where}": f"{strict:.3f}"}),
+        **({} if explained is None else {f"variance explained {where}": f"{explained:.1%}"}),
+        f"normalised MSE {where} (1: predicting zero)": f"{result['normalized_mse']:.4f}",
+        f"mean active experts {where}": f"{result['l0']:.1f}",
+    }

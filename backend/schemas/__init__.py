@@ -9,18 +9,7 @@ the name ends in ``_ms``.
 
 from __future__ import annotations
 
-from mxd.backend.schemas.ablation import Ablation, ExpertAblation
-from mxd.backend.schemas.auth import AccessInfo, SignInRequest
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse, Schema
-from mxd.backend.schemas.benchmark import (
-    BenchmarkDifference,
-    BenchmarkResponse,
-    BenchmarkScore,
-    BenchmarkSettings,
-    BenchmarkSubject,
-    BenchmarkSummary,
-    SubjectKind,
-)
 from mxd.backend.schemas.circuits import (
     CircuitCheckRequest,
     CircuitCheckResponse,
@@ -57,6 +46,12 @@ from mxd.backend.schemas.contrast import (
     TextKinds,
 )
 from mxd.backend.schemas.evaluations import (
+    BenchmarkDifference,
+    BenchmarkResponse,
+    BenchmarkScore,
+    BenchmarkSettings,
+    BenchmarkSubject,
+    BenchmarkSummary,
     EvaluationList,
     EvaluationMetric,
     EvaluationSummary,
@@ -65,16 +60,20 @@ from mxd.backend.schemas.evaluations import (
     ProbeList,
     ProbeScore,
     ProbeSummary,
+    SubjectKind,
 )
 from mxd.backend.schemas.experts import (
+    Ablation,
     ActivationBin,
     AutomaticLabel,
     CoactivatingExpert,
     CoactivatingExperts,
     Example,
     ExamplePage,
+    ExpertAblation,
     ExpertDetail,
     ExpertPage,
+    ExpertRecurrence,
     ExpertRow,
     ExpertSort,
     LabelRequest,
@@ -84,6 +83,7 @@ from mxd.backend.schemas.experts import (
     PageSort,
     RandomExamples,
     RandomExpert,
+    RecurrenceMatch,
     SearchHit,
     SearchResult,
     SimilarBy,
@@ -91,7 +91,6 @@ from mxd.backend.schemas.experts import (
     SimilarExperts,
     TokenCount,
 )
-from mxd.backend.schemas.figures import Figure, FigureName
 from mxd.backend.schemas.find import (
     CombinationResponse,
     EffectsOfEditsRequest,
@@ -99,7 +98,6 @@ from mxd.backend.schemas.find import (
     FindRequest,
     FindResponse,
 )
-from mxd.backend.schemas.health import Health, LoadedLanguageModel
 from mxd.backend.schemas.lists import (
     ChangeListRequest,
     EntriesRequest,
@@ -112,11 +110,13 @@ from mxd.backend.schemas.lists import (
     TagCount,
     TagList,
 )
-from mxd.backend.schemas.multi_layer_routing import JointRoutingRequest, JointRoutingResponse, LayerRun, LiveOptions
-from mxd.backend.schemas.recurrence import ExpertRecurrence, RecurrenceMatch
 from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
+    JointRoutingRequest,
+    JointRoutingResponse,
+    LayerRun,
+    LiveOptions,
     PredictionsRequest,
     PredictionsResponse,
     PromptText,
@@ -125,22 +125,31 @@ from mxd.backend.schemas.routing import (
     RoutingResponse,
 )
 from mxd.backend.schemas.runs import (
+    AccessInfo,
     Estimate,
+    Figure,
+    FigureName,
+    Health,
     HeldOut,
+    LoadedLanguageModel,
     MetricPoint,
     RunDetail,
     RunList,
     RunStatus,
     RunSummary,
+    SignInRequest,
     StatusChange,
 )
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
-from mxd.backend.schemas.sessions import SavedSession, SaveSessionRequest, SessionList, SessionSummary
 from mxd.backend.schemas.steering import (
     DoseEvent,
     DoseRequest,
     ErrorEvent,
     ProgressEvent,
+    SavedSession,
+    SaveSessionRequest,
+    SessionList,
+    SessionSummary,
     SteeringEvent,
     SteeringRequest,
 )

@@ -1,4 +1,11 @@
-"""Experts, their top examples and user annotations."""
+"""Experts: rows, details, examples, effects, and matches in other runs.
+
+Experts, their top examples and user annotations.
+
+Ablation and amplification effects of an expert.
+
+Recurrence of an expert in other runs of its layer.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import StringConstraints
 
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.recurrence import ExpertRecurrence
+from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
 
 ExpertSort = Literal[
     "expert",
@@ -315,3 +322,94 @@ class NoteRequest(Schema):
     """A note on an expert."""
 
     note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
+
+
+class Ablation(Schema):
+    """Effects on an expert's own examples, weighted to represent all its active tokens."""
+
+    examples: int
+    """Number of examples measured."""
+    loss_increase: float | None
+    """Increase of the next-token loss when the expert is ablated, in nats; null if no example has a next token."""
+    kl_ablated: float
+    """KL divergence from the original next-token distribution with the expert ablated, in nats."""
+    kl_amplified: float
+    """KL divergence with the expert's activation raised by its 99th percentile."""
+    kl_random_expert: float
+    """KL divergence with a random expert of similar density raised by its own 99th percentile, on the same tokens."""
+    kl_random_direction: float
+    """KL divergence with a random direction added, of the same norm as in ``kl_amplified``."""
+    random_expert: int
+    """Id of the random expert of similar density."""
+    random_loss_increase: float | None
+    """Loss increase of the random expert, on its own examples."""
+    output_share: float
+    """Share of the summed norms of all active experts' outputs."""
+    random_output_share: float | None
+    """Output share of the random expert, on its own examples."""
+    input_dependence: float
+    """Share of the expert's output that lies outside its mean direction."""
+    promoted: tuple[TokenEffect, ...]
+    """Tokens that the mean output promotes through final norm and unembedding, largest change first."""
+    suppressed: tuple[TokenEffect, ...]
+    """Tokens that it suppresses, most negative change first."""
+
+
+class ExpertAblation(Schema):
+    """Measured effects of an expert."""
+
+    ablation: Ablation | None
+    """Null if not measured."""
+    command: str
+    """Command that measures it."""
+
+
+class WritesResponse(Schema):
+    """What an expert writes, computed on its strongest examples, beside a random expert of similar density."""
+
+    writes: ExpertWrites
+    random: ExpertWrites | None
+    """Null if no other expert is active."""
+    exceeds_random: bool
+    """Whether its largest rise of a log-probability is at least twice the random expert's."""
+    took_ms: float
+
+
+class RecurrenceMatch(Schema):
+    """The most similar expert of another run of the same layer, such as another seed."""
+
+    run: str
+    """Name of the other run."""
+    expert: int
+    """Expert of the other run."""
+    is_indexed: bool
+    """True if the other run is in this database, with an index."""
+    is_found: bool
+    """True if both cosines are above chance and neither expert has a better match."""
+    mutual: bool
+    """True if the other expert has no better match in this run."""
+    firing_cosine: float
+    """Cosine of the gate activations of both experts over a text."""
+    firing_low: float
+    """Lower end of its 95 % interval, over sequences."""
+    firing_high: float
+    """Upper end of its 95 % interval."""
+    firing_chance: float
+    """Chance level: 99th percentile of shuffled experts with as many active tokens."""
+    writing_cosine: float
+    """Cosine of the mean outputs of both experts."""
+    writing_chance: float
+    """Chance level: 95th percentile of random pairs."""
+
+
+class ExpertRecurrence(Schema):
+    """Comparison of an expert with other runs, by ``mxd recurrence``."""
+
+    text: str
+    """Name of the dataset on which the runs were compared."""
+    tokens: int
+    """Number of tokens that were read."""
+    min_tokens: int
+    """Number of active tokens below which an expert was not measured."""
+    matches: tuple[RecurrenceMatch, ...]
+    """One per other run, by name; empty if the expert was active on too few tokens."""

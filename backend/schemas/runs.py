@@ -1,11 +1,23 @@
-"""Runs and their training metrics."""
+"""Runs, their figures, the server's health and sign-in.
+
+Runs and their training metrics.
+
+Plotly figures.
+
+State of the server.
+
+Sign-in with an access token.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import StringConstraints
 
 from mxd.backend.schemas.base import Schema
+from mxd.backend.settings import Role
 from mxd.trainer.config import Method
 from mxd.trainer.config.methods import Mixing
 
@@ -148,3 +160,78 @@ class StatusChange(Schema):
     """New status of a run."""
 
     status: RunStatus
+
+
+FigureName = Literal[
+    "training",
+    "density-activation",
+    "similarity-map",
+    "density-histogram",
+    "frontier",
+    "coefficients",
+    "steering",
+    "loss-frontier",
+    "error-frontier",
+    "faithfulness",
+    "routing-frontier",
+    "added-layers",
+    "load",
+    "density-evaluated",
+    "probing",
+    "probe-coefficients",
+]
+
+
+class Figure(Schema):
+    """A Plotly figure without colours. The client sets them by theme, from each trace's role in ``meta``."""
+
+    name: FigureName
+    title: str
+    data: list[dict[str, object]]
+    """Plotly traces."""
+    layout: dict[str, object]
+    """Plotly layout."""
+    drawn: int
+    """Number of points drawn."""
+    total: int
+    """Number of points before sampling."""
+
+
+class LoadedLanguageModel(Schema):
+    """A language model in memory."""
+
+    source: str
+    """Hugging Face Hub name or local folder."""
+    name: str
+    """Short name."""
+    device: str
+    dtype: str
+
+
+class Health(Schema):
+    """State of the server."""
+
+    status: Literal["ok"]
+    version: str
+    """Version of MxD Explorer."""
+    database_bytes: int
+    """Size of the database on disk."""
+    examples: int
+    """Number of top examples of all runs."""
+    language_models: tuple[LoadedLanguageModel, ...]
+    """Language models in memory. Others are loaded on first use."""
+
+
+class SignInRequest(Schema):
+    """An access token."""
+
+    token: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+
+
+class AccessInfo(Schema):
+    """Authentication state of the client."""
+
+    tokens_required: bool
+    """True if the server requires an access token."""
+    role: Role | None
+    """Permissions of the client; null before sign-in."""

@@ -21,9 +21,9 @@ from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
+from mxd.trainer.analysis.contrast.counting import NamedText, text_of_file
 from mxd.trainer.analysis.contrast.measure import contrast as contrast_texts
 from mxd.trainer.analysis.contrast.results import Contrast
-from mxd.trainer.analysis.contrast.texts import NamedText, text_of_file
 from mxd.trainer.analysis.indexing import IndexResult, build_index
 from mxd.trainer.analysis.labelling import label_experts
 from mxd.trainer.analysis.mean_outputs import mean_outputs

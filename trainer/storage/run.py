@@ -28,7 +28,6 @@ from mxd.trainer.config.training import parse_train_config
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer, with_start_token
 from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
-from mxd.trainer.storage.model_card import write_card
 from mxd.trainer.storage.portable import (
     TOKENIZER_FILES,
     check_empty_folder,
@@ -37,6 +36,7 @@ from mxd.trainer.storage.portable import (
     copy_tokenizer,
     is_hub_name,
     portable,
+    write_card,
 )
 from mxd.trainer.utils.files import atomic_directory, atomic_write, is_locked, read_json
 from mxd.trainer.utils.hub import fetch_repository, looks_like_path, upload_folder

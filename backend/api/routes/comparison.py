@@ -12,7 +12,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.frontier import frontier
-from mxd.backend.queries.interpretability import interpretability
+from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.verdict import verdict
 from mxd.backend.responses import model_response

@@ -45,7 +45,7 @@ from mxd.backend.schemas import (
     SimilarBy,
     SimilarExperts,
 )
-from mxd.backend.schemas.ablation import WritesResponse
+from mxd.backend.schemas.experts import WritesResponse
 from mxd.trainer.analysis.results import ExpertMap
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])

@@ -18,7 +18,7 @@ from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
-from mxd.backend.schemas.sessions import HomeShowcase, Showcase, ShowcaseFile
+from mxd.backend.schemas.steering import HomeShowcase, Showcase, ShowcaseFile
 from mxd.trainer.config import Edit
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import writing

@@ -33,7 +33,7 @@ class PushCommand(Command):
     def run(self) -> int:
         """Upload, and print the URL of the commit."""
         from mxd.backend.database.engine import opened, reading
-        from mxd.backend.queries.card_figures import card_figures
+        from mxd.backend.queries.overview import card_figures
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()

@@ -1,27 +1,103 @@
-"""Write a bundle, atomically."""
+"""Bundles: one .mxd file with a run, its index, labels and results.
+
+User annotations of a run's experts as portable rows; never access tokens.
+
+Contents of a bundle: a zip file in which every entry has a known name.
+
+manifest.json              version, run, and size and SHA-256 of every other entry
+run/run.json, layer.json, layer.safetensors, units.json, metrics.json, tokenizer/…
+database/TABLE.jsonl       database rows, one JSON document per line
+
+Write a bundle, atomically.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Annotated, Any
 
+from pydantic import Field
+from sqlalchemy import Table, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.export.bundles.annotations import OF_PEOPLE, rows_of_people
-from mxd.backend.export.bundles.manifest import MANIFEST, RUN, STORE, VERSION, Entry, Manifest, is_known
+from mxd.backend.database.annotations import LabelRecord, NoteRecord, TagRecord
+from mxd.backend.database.lists import EntryRecord, ListRecord
+from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.backend.queries.runs import find_run
+from mxd.trainer.config import Config, RunName
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.rows import RUN_TABLES, rows_of_run
+from mxd.trainer.storage.database.rows import RUN_TABLES, as_json, insert_checked, rows_of_run
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MeasurementRecord, ProbeRecord
-from mxd.trainer.storage.run import CARD_FILE, Run
+from mxd.trainer.storage.run import CARD_FILE, RUN_FILE, SHARED_FILES, Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import disk_errors
+
+OF_PEOPLE: dict[str, Table] = {
+    record.__tablename__: record.__table__  # type: ignore[misc]
+    for record in (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, SessionRecord)
+}
+"""Tables of user annotations, in insertion order."""
+EXCLUDED_COLUMNS = frozenset({"run"})
+
+
+def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[str, Any]]:
+    """Return all rows of a run in a table."""
+    query = select(table).order_by(*table.primary_key.columns)
+    if "run" in table.c:
+        query = query.where(table.c.run == run)
+    else:
+        of_run = select(ListRecord.id).where(ListRecord.run == run)
+        query = query.where(table.c.list_id.in_(of_run))
+    for row in session.execute(query).mappings():
+        yield as_json(table, dict(row), EXCLUDED_COLUMNS)
+
+
+def insert_written(session: Session, run: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Insert decoded rows into a database without annotations, for a run of any name.
+
+    Raises:
+        UserError: a row does not match its table.
+    """
+    named = {"run": run} if "run" in table.c else {}
+    insert_checked(session, table, [{**row, **named} for row in rows])
+
+
+VERSION = 1
+MANIFEST = "manifest.json"
+RUN, STORE = "run/", "database/"
+_TOKENIZER = re.compile(r"run/tokenizer/[A-Za-z0-9_-][A-Za-z0-9._-]*\.(?:json|txt|model|jinja)")
+TABLES = {f"{STORE}{name}.jsonl": table for name, table in {**RUN_TABLES, **OF_PEOPLE}.items()}
+_NAMES = frozenset({f"{RUN}{name}" for name in (RUN_FILE, *SHARED_FILES)} | TABLES.keys())
+
+
+class Entry(Config):
+    """Manifest record of another entry."""
+
+    bytes: Annotated[int, Field(ge=0)]
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Manifest(Config):
+    """The manifest, which is read first."""
+
+    bundle: int
+    """Version of the layout."""
+    run: RunName
+    entries: dict[str, Entry]
+
+
+def is_known(name: str) -> bool:
+    """True if an entry may have this name; known names never leave the target folder."""
+    return name in _NAMES or _TOKENIZER.fullmatch(name) is not None
+
 
 BLOCK = 1 << 20
 MEASUREMENTS = MeasurementRecord.__tablename__

@@ -16,10 +16,18 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import opened
-from mxd.backend.export.bundles.annotations import EXCLUDED_COLUMNS as PEOPLE_COLUMNS
-from mxd.backend.export.bundles.annotations import OF_PEOPLE, insert_written
 from mxd.backend.export.bundles.contents import RunContents
-from mxd.backend.export.bundles.manifest import MANIFEST, RUN, TABLES, VERSION, Manifest, is_known
+from mxd.backend.export.bundles.pack import EXCLUDED_COLUMNS as PEOPLE_COLUMNS
+from mxd.backend.export.bundles.pack import (
+    MANIFEST,
+    OF_PEOPLE,
+    RUN,
+    TABLES,
+    VERSION,
+    Manifest,
+    insert_written,
+    is_known,
+)
 from mxd.trainer.analysis.indexing.save import index_search
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import vocabulary_size

@@ -17,7 +17,7 @@ from mxd.backend.export.attribution_graph import cantor
 from mxd.backend.export.export import Target, export_run
 from mxd.backend.export.feature_files import FOLDER, write_features
 from mxd.backend.export.neuronpedia import UNMEASURED
-from mxd.backend.export.rows import open_run
+from mxd.backend.export.tables import open_run
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.errors import CancelledError

@@ -18,7 +18,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report.page import report
-from mxd.backend.queries.card_figures import card_figures
+from mxd.backend.queries.overview import card_figures
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings

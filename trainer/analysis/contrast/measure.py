@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mxd.trainer.analysis.contrast.counting import TextCounter
+from mxd.trainer.analysis.contrast.counting import NamedText, TextCounter, choose_unit, tokenize_text
 from mxd.trainer.analysis.contrast.rate_ratios import DocumentCounts, Mask, RateRatios, q_values, rate_ratios
 from mxd.trainer.analysis.contrast.results import (
     SIGNIFICANT_Q,
@@ -19,7 +19,6 @@ from mxd.trainer.analysis.contrast.results import (
     ContrastedText,
     ContrastExamples,
 )
-from mxd.trainer.analysis.contrast.texts import NamedText, choose_unit, tokenize_text
 from mxd.trainer.analysis.indexing.activations import Ints
 from mxd.trainer.analysis.indexing.collect import layer_input, route_in_parts
 from mxd.trainer.config import ContrastConfig

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.database.access_tokens import AccessTokenRecord
 from mxd.backend.database.engine import open_database
-from mxd.backend.export.bundles.manifest import TABLES, is_known
+from mxd.backend.export.bundles.pack import TABLES, is_known
 from mxd.backend.export.bundles.unpack import OPENED, unpack
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError

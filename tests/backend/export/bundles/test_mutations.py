@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import build_api, create_app
-from mxd.backend.export.bundles.annotations import OF_PEOPLE
+from mxd.backend.export.bundles.pack import OF_PEOPLE
 from mxd.backend.export.bundles.unpack import unpack
 from mxd.backend.schemas import FigureName, SimilarBy
 from mxd.backend.settings import Settings

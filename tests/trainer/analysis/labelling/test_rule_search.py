@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxd.trainer.analysis.labelling.rule_labels import score_rule
+from mxd.trainer.analysis.labelling.rule_labels import describe_rule, score_rule
 from mxd.trainer.analysis.labelling.rule_search import (
     ActiveTokens,
     BackgroundTokens,
@@ -13,7 +13,6 @@ from mxd.trainer.analysis.labelling.rule_search import (
     find_rules,
     matches,
 )
-from mxd.trainer.analysis.labelling.rule_text import describe_rule
 from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor
 
 WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]

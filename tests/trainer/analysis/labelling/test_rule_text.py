@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from mxd.trainer.analysis.labelling.rule_labels import describe_rule
 from mxd.trainer.analysis.labelling.rule_search import Condition
-from mxd.trainer.analysis.labelling.rule_text import describe_rule
 from mxd.trainer.analysis.labelling.token_features import FEATURES, Vocabulary
 
 
