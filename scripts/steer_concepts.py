@@ -1,9 +1,9 @@
 """Steering towards concepts of labelled texts, with experts chosen by effect, by detection and at random.
 
-Half of each concept's texts chooses everything. An expert chosen by effect has the largest predicted change of the mean
-log-probability of texts with the concept minus that of texts without it, at equal predicted price. The other half, and
-texts generated after eight openings, judge: a frozen classifier of words for the concept, the loss under the unedited
-model for fluency.
+Half of each concept's texts chooses everything and trains the judge. An expert chosen by effect has the largest
+predicted change of the mean log-probability of texts with the concept minus that of texts without it, at equal
+predicted price. Texts generated after eight openings are judged: a frozen classifier of words scores the concept, the
+loss under the unedited model the fluency.
 
     python -m scripts.steer_concepts TEXTS.parquet steer-concepts-by-effect.jsonl
 
@@ -49,8 +49,7 @@ from mxd.trainer.utils.bootstrap import Bootstrap, auroc_interval, aurocs
 
 RUNS, MAIN = ("smollm2-l4", "smollm2-l10", "smollm2-l16", "smollm2-l22"), "smollm2-l22"
 NEGATIVE, LIMIT, TOKENS, NEW_TOKENS, SEED = "EEEEE", 40, 48, 24, 0
-STRENGTHS = (2.0, 4.0, 8.0)
-HELD_OUT_STRENGTH = 2.0
+STRENGTHS = (2.0, 4.0)
 MAX_LOSS_INCREASE = 1.1
 """Nats per token: a perplexity 3 times as large."""
 COMBINED = 5
@@ -231,21 +230,6 @@ def generate(study: Study, functions: dict[int, SteeredLayer], prompt: list[int]
     return ids_RT
 
 
-@torch.no_grad()
-def held_out(study: Study, methods: Sequence[Steering], texts: Sequence[int]) -> Tensor:
-    """Mean log-probability per token of some texts under each method, minus that without steering, [R]."""
-    rows = [(Steering("none", ()), 0.0), *((method, HELD_OUT_STRENGTH) for method in methods)]
-    functions = {run.config.layer: SteeredLayer(run, rows) for run in study.runs.values()}
-    total_R = torch.zeros(len(methods))
-    for text in texts:
-        ids = torch.tensor([*study.start, *study.ids(text)])
-        with study.lm.replace_mlps(functions):
-            logits_RTV = study.lm.module(input_ids=ids.expand(len(rows), -1), use_cache=False).logits[:, :-1]
-        log_p_RT = logits_RTV.float().log_softmax(-1).gather(2, ids[1:].expand(len(rows), -1).unsqueeze(2))[..., 0]
-        total_R += log_p_RT[1:].mean(1) - log_p_RT[0].mean()
-    return total_R / len(texts)
-
-
 def run_concept(study: Study, number: int, name: str, positive: list[int], negative: list[int]) -> dict[str, Any]:
     """All measurements of a concept."""
     methods, experts = choose(study, number, positive, negative)
@@ -261,10 +245,6 @@ def run_concept(study: Study, number: int, name: str, positive: list[int], negat
         return probabilities
 
     tests = [np.array([scores([study.texts[text]])[0] for text in texts[1::2]]) for texts in (positive, negative)]
-    active = [
-        torch.stack([study.features(text)[0][experts["detection"]] for text in texts[1::2]]).numpy()
-        for texts in (positive, negative)
-    ]
     rows = [(Steering("none", ()), 0.0), *((method, strength) for method in methods for strength in STRENGTHS)]
     functions = {run.config.layer: SteeredLayer(run, rows) for run in study.runs.values()}
     gains, increases, examples = [], [], []
@@ -277,7 +257,6 @@ def run_concept(study: Study, number: int, name: str, positive: list[int], negat
         gains.append((score_R[1:] - score_R[0]).tolist())
         increases.append((losses_R[1:] - losses_R[0]).tolist())
         examples.append(texts if place == 1 else [])
-    held_R = held_out(study, methods, positive[1:9:2]) - held_out(study, methods, negative[1:9:2])
     return {
         "concept": name,
         "texts": len(positive),
@@ -286,8 +265,6 @@ def run_concept(study: Study, number: int, name: str, positive: list[int], negat
             list(each) for method in methods if method.method == "five by effect" for each in method.experts
         ],
         "classifier_auroc": vars(auroc_interval(tests[0], tests[1], 1000, SEED)),
-        "detection_auroc": vars(auroc_interval(active[0], active[1], 1000, SEED)),
-        "held_out_log_probability": dict(zip([method.method for method in methods], held_R.tolist(), strict=True)),
         "doses": [
             {
                 "method": method.method,
@@ -308,7 +285,7 @@ def interval(values: Sequence[float]) -> dict[str, float]:
 
 def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Each method at the strength with the largest gain on every second prompt, measured on the others."""
-    names = list(lines[0]["held_out_log_probability"])
+    names = list(dict.fromkeys(dose["method"] for dose in lines[0]["doses"]))
     chosen: dict[str, list[tuple[float, float, float]]] = {}
     for name in names:
         for line in lines:
@@ -330,7 +307,6 @@ def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {
         "concepts": len(lines),
         "classifier_auroc": interval([line["classifier_auroc"]["value"] for line in lines]),
-        "detection_auroc": interval([line["detection_auroc"]["value"] for line in lines]),
         "methods": {
             name: {
                 "strengths": [each[0] for each in chosen[name]],
@@ -339,7 +315,6 @@ def summary(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 "over_random": difference(name, "five random" if name.startswith("five") else "random expert"),
                 "over_detection": difference(name, "detection"),
                 "over_difference_of_means": difference(name, "difference of means"),
-                "held_out_log_probability": interval([line["held_out_log_probability"][name] for line in lines]),
             }
             for name in names
         },

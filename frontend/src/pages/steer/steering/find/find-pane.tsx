@@ -192,7 +192,7 @@ function FoundTable({ run, request, found, isReady }: FoundTableProps) {
   const prices = useQuery(pricesQuery(isReady ? request : null, experts));
   return (
     <div className="find-table">
-      <table className="grid">
+      <table>
         <thead>
           <tr>
             <th scope="col">Expert</th>
