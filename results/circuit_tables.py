@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, write
 
-MODELS = {"smollm2-135m": "SmolLM2-135M", "small-llama": "small Llama"}
+MODELS = {"smollm2-135m": "SmolLM2-135M", "demo-v2": "demo-v2"}
 RESAMPLES = 2000
 TOP, SHOWN = 5, 20
 LAYER, METHOD, PREDICTED, MEASURED = 0, 4, 5, 6
@@ -37,7 +37,7 @@ def main() -> None:
         recall.append([model, *recalls(read(folder, "circuits-every-expert"))])
         sufficiency.append([model, *shares(prompts)])
     facts = {
-        "model": "SmolLM2-135M, layers 4, 10, 16 and 22; small Llama, layers 2 and 3",
+        "model": "SmolLM2-135M, layers 4, 10, 16 and 22; demo-v2 (a Llama of 6.9M parameters), layers 2 and 3",
         "tokens": "100 prompts of 8, 24 or 64 tokens and the start token",
         "seeds": [0],
         "hardware": HARDWARE,

@@ -2,7 +2,7 @@
 
 import { type KeyboardEvent, useLayoutEffect, useMemo, useRef, useState } from "react";
 
-import type { CircuitCheck, CircuitNode, CircuitResponse } from "@/api/types";
+import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { formatSigned } from "@/lib/text/format";
 
 import { type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
@@ -57,12 +57,6 @@ function Edges({ response, layout, active }: Pick<GraphProps, "response" | "acti
   );
 }
 
-/** Predicted and measured change, as in the box. */
-function effects(node: CircuitNode, measured: number | null | undefined): string {
-  const predicted = formatSigned(node.predicted, 2);
-  return measured == null ? `predicted ${predicted}` : `predicted ${predicted}, measured ${formatSigned(measured, 2)}`;
-}
-
 interface NodeProps extends GraphProps {
   readonly placed: Placed;
   readonly isTabStop: boolean;
@@ -87,11 +81,6 @@ function Node({ response, check, selected, placed, isTabStop, onSelect, onHover,
       }}
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
-      aria-label={
-        isTarget
-          ? nodeName(response, node)
-          : `${nodeName(response, node)}, ${boxName(response, node)}, ablated: ${effects(node, measured)}`
-      }
       aria-pressed={index === selected}
       onClick={() => onSelect(index)}
       onKeyDown={(event) => onArrow(event, placed)}
@@ -100,10 +89,18 @@ function Node({ response, check, selected, placed, isTabStop, onSelect, onHover,
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
-      <span aria-hidden="true">{boxName(response, node)}</span>
-      <em aria-hidden="true">
+      <span>
+        <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
+        {boxName(response, node)}
+      </span>
+      <em>
+        {!isTarget && <i className="sr">, ablated: predicted </i>}
         {formatSigned(node.predicted, 2)}
-        {measured != null && <b> {formatSigned(measured, 2)}</b>}
+        {measured != null && (
+          <b>
+            <i className="sr">, measured</i> {formatSigned(measured, 2)}
+          </b>
+        )}
       </em>
     </button>
   );

@@ -145,7 +145,8 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
   }
   const info = expertInfo(response, node);
   const { run, expert } = node;
-  const isHere = runs.some(({ name }) => name === run);
+  const found = runs.find(({ name }) => name === run);
+  const isHere = found !== undefined;
   return (
     <section className="node-pane" aria-label="Selected node">
       <h2>{nodeName(response, node)}</h2>
@@ -168,7 +169,7 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
       </div>
       <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="in" />
       <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="out" />
-      {isHere && <Examples run={run} expert={expert} />}
+      {found?.indexed_tokens != null && <Examples run={run} expert={expert} />}
     </section>
   );
 }
