@@ -61,6 +61,8 @@ class Command(BaseModel):
     """Command lines shown below the help."""
     groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Heading in the help -> flags listed below it, without dashes. The rest is listed under "Options"."""
+    shares_work: ClassVar[bool] = False
+    """True if the processes that torchrun starts share the command's work."""
 
     data: Path | None = None
     """Folder of the runs and the database (default: MXD_DATA, or ./data)."""

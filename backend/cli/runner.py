@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +14,7 @@ from pydantic import ValidationError
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.cli.console import Interrupted
 from mxd.backend.cli.parser import command_from, describe_validation_error
+from mxd.backend.cli.registry import split_command
 from mxd.trainer.errors import SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.printable import printable
 
@@ -26,7 +29,19 @@ INTERRUPTED = 130
 
 def run_command(words: Sequence[str]) -> int:
     """Run the command that ``words`` names and return its exit code."""
-    return guarded(lambda: command_from(words).run())
+    return guarded(lambda: _run(words))
+
+
+def _run(words: Sequence[str]) -> int:
+    command = command_from(words)
+    processes = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    if processes > 1 and not command.shares_work:
+        name, _ = split_command(words)
+        raise UserError(
+            f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
+            f"{shlex.join(['mxd', *words])}"
+        )
+    return command.run()
 
 
 def guarded(work: Callable[[], int]) -> int:

@@ -56,13 +56,16 @@ class Shards:
     def all_gather(self, rows: Tensor) -> Tensor:
         """Concatenate the rows [t, …] of all processes, [T, …]."""
         gathered = rows.new_empty(self.world_size * len(rows), *rows.shape[1:])
-        dist.all_gather_into_tensor(gathered, rows.contiguous(), group=self.group)
+        # PyTorch 2.13 renamed this function and reduce_scatter_tensor. Older versions lack the new names.
+        gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        gather(gathered, rows.contiguous(), group=self.group)
         return gathered
 
     def reduce_scatter(self, rows: Tensor) -> Tensor:
         """Sum the rows [T, …] over all processes and keep those of this process's tokens, [t, …]."""
         own = rows.new_empty(len(rows) // self.world_size, *rows.shape[1:])
-        dist.reduce_scatter_tensor(own, rows.contiguous(), group=self.group)
+        scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        scatter(own, rows.contiguous(), group=self.group)
         return own
 
     def all_to_all(self, rows: Tensor) -> Tensor:

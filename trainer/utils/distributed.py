@@ -8,40 +8,145 @@ Only the main process (rank 0) writes: checkpoints, the run folder and the datab
 
 from __future__ import annotations
 
+import inspect
 import os
-import warnings
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from mxd.trainer.errors import PeerLostError, SilentError, UserError
+from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.devices import accelerator
 
+if TYPE_CHECKING:
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+T = TypeVar("T")
 AUTO_MAP = "auto-map"
 """Device name for spreading a model over all GPUs, then main memory, then disk."""
 
 TIMEOUT = timedelta(minutes=30)
-"""Time limit of a collective. The main process may be writing a large index meanwhile."""
+"""Time limit of a collective. ``ProcessGroup.take_turn`` has none."""
 
-_LOSS_KEYWORDS = (
-    "connection",
-    "gloo",
-    "nccl",
-    "socket",
-    "timed out",
-    "timeout",
-    "process group",
-    "recv",
-    "broken pipe",
-)
-"""Words in the errors that the backends raise when a peer has died."""
+BEAT_SECONDS = 0.5
+"""Time between two signs of life of a process."""
+SILENT_SECONDS = 5.0
+"""Time without a sign of life after which a process counts as ended, once a collective has failed."""
+WAIT_SECONDS = 600.0
+"""The same while a process works alone and nothing has failed."""
+FAILURE = "failure"
+"""Key of the first failure in the store: the rank, a colon and the message."""
+INTACT = "Saved checkpoints are intact."
+
+
+class Peers:
+    """Signs of life and the first failure of the processes of a job, in the job's key-value store."""
+
+    def __init__(self, store: Store, rank: int, world_size: int) -> None:
+        self.store, self.rank, self.world_size = store, rank, world_size
+        self._turns = 0
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Show signs of life inside the context."""
+        ended = Event()
+        thread = Thread(target=self._beat, args=(ended,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+    def _beat(self, ended: Event) -> None:
+        try:
+            while not ended.wait(BEAT_SECONDS):
+                self.store.add(f"beats of {self.rank}", 1)
+        except torch.distributed.DistError:
+            return  # the store has ended before this process, which will notice at its next collective
+
+    def beats(self, rank: int) -> int:
+        """Number of signs of life of a process so far."""
+        return int(self.store.add(f"beats of {rank}", 0))
+
+    def report(self, message: str) -> bool:
+        """Record a failure of this process. Returns whether it is the first of the job."""
+        try:
+            if self.store.add("failures", 1) > 1:
+                return False
+            self.store.set(FAILURE, f"{self.rank}:{message}")
+        except torch.distributed.DistError:
+            pass  # the store has ended, and nobody can be told
+        return True
+
+    def take_turn(self, work: Callable[[], T]) -> T | None:
+        """``ProcessGroup.take_turn`` of several processes.
+
+        Raises:
+            PeerLostError: the main process failed or ended; SilentError if another process tells the user.
+        """
+        self._turns += 1
+        done = f"turn {self._turns}"
+        if self.rank == 0:
+            result = work()
+            self.store.set(done, "")
+            return result
+        beats, since = self.beats(0), time.monotonic()
+        while not self.store.check([done]):
+            if self.store.check([FAILURE]):
+                raise self._failure()
+            time.sleep(0.1)
+            if (now := self.beats(0)) != beats:
+                beats, since = now, time.monotonic()
+            elif time.monotonic() - since > WAIT_SECONDS:
+                raise self._silence([0])
+        return None
+
+    def loss(self, error: RuntimeError) -> UserError | None:
+        """What to raise if another process caused the error; None if it is this process's own.
+
+        gloo raises a plain RuntimeError if a process has ended, so what the store tells of the others decides.
+        """
+        try:
+            before, end = [self.beats(rank) for rank in range(self.world_size)], time.monotonic() + SILENT_SECONDS
+            while not self.store.check([FAILURE]) and time.monotonic() < end:
+                time.sleep(0.1)
+            if self.store.check([FAILURE]):
+                return self._failure()
+            silent = [rank for rank, beats in enumerate(before) if rank != self.rank and self.beats(rank) == beats]
+        except torch.distributed.DistError:
+            return PeerLostError(f"{self._stopped} the process that holds the job's store ended. {INTACT}")
+        if silent:
+            return self._silence(silent)
+        if isinstance(error, torch.distributed.DistError):
+            return PeerLostError(f"{self._stopped} the processes lost their connection: {error} {INTACT}")
+        return None
+
+    @property
+    def _stopped(self) -> str:
+        return f"Process {self.rank} of {self.world_size} stopped because"
+
+    def _failure(self) -> UserError:
+        """The recorded failure of another process. That one tells it on its machine, one process on each other."""
+        rank, _, told = self.store.get(FAILURE).decode().partition(":")
+        message = f"{self._stopped} process {rank} failed: {told}"
+        per_machine = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self.rank % per_machine == 0 and self.rank // per_machine != int(rank) // per_machine:
+            return PeerLostError(message)
+        return SilentError(message)
+
+    def _silence(self, silent: Sequence[int]) -> UserError:
+        lost = "process " + " and process ".join(map(str, silent))
+        message = f"{self._stopped} {lost} ended without a message. {INTACT}"
+        return PeerLostError(message) if self.report(message) else SilentError(message)
 
 
 @dataclass(frozen=True)
@@ -50,6 +155,8 @@ class ProcessGroup:
 
     rank: int = 0
     world_size: int = 1
+    peers: Peers | None = None
+    """What is known of the other processes; None if there are none."""
 
     @property
     def is_main(self) -> bool:
@@ -101,9 +208,7 @@ class ProcessGroup:
         mean_M = values_TM.mean(dim=0)
         if self.is_single:
             return mean_M
-        from torch.distributed.nn.functional import all_reduce
-
-        total_M: Tensor = all_reduce(mean_M)
+        total_M: Tensor = _Sum.apply(mean_M)  # type: ignore[no-untyped-call]
         return total_M / self.world_size
 
     def max_(self, tensor: Tensor) -> Tensor:
@@ -117,14 +222,26 @@ class ProcessGroup:
         if not self.is_single:
             torch.distributed.all_reduce(torch.zeros(1))
 
+    def take_turn(self, work: Callable[[], T]) -> T | None:
+        """Call ``work`` in the main process while the others wait, however long it takes.
+
+        Returns:
+            Its result in the main process, None in the others.
+
+        Raises:
+            PeerLostError: the main process failed or ended; SilentError if another process tells the user.
+        """
+        return work() if self.peers is None else self.peers.take_turn(work)
+
     def data_parallel(self, module: nn.Module) -> nn.Module:
         """Wrap a module so that its gradients are averaged over the processes during the backward pass."""
         if self.is_single:
             return module
-        with warnings.catch_warnings():
-            # Newer versions of PyTorch rename the argument, to one that older ones lack.
-            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            return nn.parallel.DistributedDataParallel(module, broadcast_buffers=False, gradient_as_bucket_view=True)
+        wrapper = nn.parallel.DistributedDataParallel
+        known = inspect.signature(wrapper).parameters  # PyTorch 2.13 renamed the argument
+        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
+        unsynced: dict[str, Any] = {name: False}
+        return wrapper(module, gradient_as_bucket_view=True, **unsynced)
 
     def send(self, arrays: Sequence[NDArray[Any]], to: int) -> None:
         """Send arrays to a rank, which must know their number and dtypes."""
@@ -150,6 +267,21 @@ class ProcessGroup:
 SINGLE_PROCESS = ProcessGroup()
 
 
+class _Sum(torch.autograd.Function):
+    """Sum over the processes, with gradient."""
+
+    @staticmethod
+    def forward(_ctx: Any, values: Tensor) -> Tensor:
+        total = values.clone(memory_format=torch.contiguous_format)
+        torch.distributed.all_reduce(total)
+        return total
+
+    @staticmethod
+    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
+        total: Tensor = _Sum.apply(gradient)  # type: ignore[no-untyped-call]
+        return total
+
+
 def under_torchrun() -> bool:
     """True if ``torchrun`` started this process."""
     return "TORCHELASTIC_RUN_ID" in os.environ
@@ -160,7 +292,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
     """Join the processes that ``torchrun`` started; ``SINGLE_PROCESS`` without ``torchrun``.
 
     Raises:
-        PeerLostError: another process ended early.
+        PeerLostError: another process ended early. The message names it.
         UserError: there are more processes than GPUs on this machine.
         UserError: raised inside the block. If several processes fail, all but the first raise SilentError.
     """
@@ -178,27 +310,28 @@ def init_process_group() -> Iterator[ProcessGroup]:
             raise UserError(message) if store.add("failures", 1) == 1 else SilentError(message)
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"
-    torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
-    try:
-        yield ProcessGroup(rank, world_size)
-    except UserError as error:
-        # Only the first failure is reported; the other processes merely lose their peer.
-        raise error if store.add("failures", 1) == 1 else SilentError(str(error)) from error
-    except RuntimeError as error:
-        if not _is_peer_loss(error):
+    peers = Peers(store, rank, world_size)
+    with peers.beating():
+        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+        try:
+            yield ProcessGroup(rank, world_size, peers)
+        except (PeerLostError, SilentError):
             raise
-        message = f"Process {rank} of {world_size} stopped because another process ended. Saved checkpoints are intact."
-        raise PeerLostError(message) if store.add("failures", 1) == 1 else SilentError(message) from error
-    finally:
-        torch.distributed.destroy_process_group()
+        except UserError as error:
+            if peers.report(str(error)):
+                raise
+            raise SilentError(str(error)) from error
+        except BaseException as error:
+            lost = peers.loss(error) if isinstance(error, RuntimeError) and not is_out_of_memory(error) else None
+            if lost is not None:
+                raise lost from error
+            peers.report(f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            torch.distributed.destroy_process_group()
 
 
 def _gpus() -> str | None:
     """Type of the accelerators of which each process has its own; None if there are none, or if they are one (MPS)."""
     found = accelerator()
     return None if found is None or found.type == "mps" else found.type
-
-
-def _is_peer_loss(error: RuntimeError) -> bool:
-    text = str(error).lower()
-    return isinstance(error, torch.distributed.DistError) or any(keyword in text for keyword in _LOSS_KEYWORDS)

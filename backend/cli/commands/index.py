@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.commands.label import label_run
-from mxd.backend.cli.console import progress_of, stoppable
+from mxd.backend.cli.console import StopRequest, progress_of, stoppable
 from mxd.trainer.config import IndexConfig, TextConfig
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -32,6 +32,8 @@ class IndexCommand(ModelCommand):
         "mxd index gpt2-l8-k32 --dataset corpus.jsonl --tokens 1M --device cuda --json",
     )
 
+    shares_work: ClassVar = True
+
     name: Positional[str]
     """Name or folder of the run."""
     config: IndexConfig
@@ -49,8 +51,9 @@ class IndexCommand(ModelCommand):
         run = Run.load(self.name, settings.data)
         config = self.config.model_copy(update={"text": with_context_of(run, self.config.text)})
         database = open_database(settings.database_url)
-        with init_process_group() as group:
-            result = self._index(run, config, database, group)
+        # torchrun stops all processes if one fails. They listen until they have found out which.
+        with stoppable() as stop, init_process_group() as group:
+            result = self._index(run, config, database, group, stop)
             labels = label_run(run, database) if group.is_main else None
         database.dispose()
         if labels is None:
@@ -63,14 +66,16 @@ class IndexCommand(ModelCommand):
         )
         return 0
 
-    def _index(self, run: Run, config: IndexConfig, database: Engine, group: ProcessGroup) -> IndexResult:
+    def _index(
+        self, run: Run, config: IndexConfig, database: Engine, group: ProcessGroup, stop: StopRequest
+    ) -> IndexResult:
         from mxd.trainer.analysis.indexing import build_index
         from mxd.trainer.data.activation_cache import ActivationCache
         from mxd.trainer.utils.memory import keep_freed_memory
 
         keep_freed_memory()
         language_model = self.load_language_model(run.language_model_source, group)
-        with stoppable() as stop, progress_of(group, f"Indexing {run.name}") as progress:
+        with progress_of(group, f"Indexing {run.name}") as progress:
             return build_index(
                 run,
                 config,

@@ -88,6 +88,7 @@ class TrainCommand(ModelCommand):
     }
 
     methods: ClassVar[tuple[str, ...]] = methods("core")
+    shares_work: ClassVar = True
     config_class: ClassVar[type[TrainConfig]] = TrainConfig
     program: ClassVar = "mxd train"
 
@@ -141,7 +142,8 @@ class TrainCommand(ModelCommand):
         log = no_log if self.log is None else log_to(self.log)
         stop = StopRequest()
         title = configs[0].name if len(configs) == 1 else f"{len(configs)} runs"
-        with init_process_group() as group, stop.listening(), progress_of(group, f"Training {title}") as progress:
+        # torchrun stops all processes if one fails. They listen until they have found out which.
+        with stop.listening(), init_process_group() as group, progress_of(group, f"Training {title}") as progress:
             device = group.device(self.device)
             setting = TrainSetup.from_device_name(device, group.world_size, self._experts)
             configs = [resolve_batch(config, settings.data, setting.device) for config in configs]
@@ -191,13 +193,11 @@ class TrainCommand(ModelCommand):
         from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
         from mxd.trainer.data.activations import StreamSpec
 
-        if group.is_main:
-            tokens = self.cache_tokens or configs[0].tokens
-            cached = [config.model_copy(update={"tokens": tokens}) for config in configs]
-            with progress_of(group, "Caching activations") as progress:
-                filled_cache(self.cache, StreamSpec.from_configs(cached), language_model, Callbacks(progress, stop))
-        group.barrier()
-        return ActivationCache.open(self.cache, language_model.device)
+        folder, tokens = self.cache, self.cache_tokens or configs[0].tokens
+        stream = StreamSpec.from_configs([config.model_copy(update={"tokens": tokens}) for config in configs])
+        with progress_of(group, "Caching activations") as progress:
+            group.take_turn(lambda: filled_cache(folder, stream, language_model, Callbacks(progress, stop)))
+        return ActivationCache.open(folder, language_model.device)
 
     @property
     def _trainer(self) -> Any:

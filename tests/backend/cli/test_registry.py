@@ -70,3 +70,21 @@ def test_summaries_are_short_verb_phrases() -> None:
     assert [
         summary for summary in summaries if summary.endswith(".") or len(summary) > 80 or summary[0].isupper()
     ] == []
+
+
+def test_commands_that_do_not_share_work_are_refused_under_torchrun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert run(["evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"]) == 2
+    assert capsys.readouterr().err == (
+        "mxd: 'mxd evaluate' needs a single process, but torchrun started 2. Run it without torchrun: "
+        "mxd evaluate 'my run' --dataset a.jsonl --tokens 1k\n"
+    )
+    assert run(["lab", "protect", "a", "--passages", "b.txt", "--retain", "c.jsonl"]) == 2
+    assert "'mxd lab protect' needs a single process" in capsys.readouterr().err
+    assert [name for name in COMMANDS if command_class(name).shares_work] == ["train", "lab train", "index"]
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert run(["route", "none", "text"]) == 2
+    assert "Unknown run 'none'." in capsys.readouterr().err

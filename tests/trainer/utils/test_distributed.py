@@ -6,7 +6,9 @@ import json
 import os
 import re
 import signal
+import sys
 import time
+from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from subprocess import Popen
@@ -20,9 +22,13 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
+from mxd.backend.cli.runner import guarded
 from mxd.trainer.config import TrainConfig
+from mxd.trainer.data import activation_cache
+from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
-from mxd.trainer.errors import SilentError, UserError
+from mxd.trainer.errors import PeerLostError, SilentError, UserError
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
     ExpertRecord,
@@ -33,7 +39,8 @@ from mxd.trainer.storage.database.tables import (
 )
 from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.utils import distributed
-from mxd.trainer.utils.distributed import ProcessGroup, init_process_group
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group
 from tests.helpers.forking.forked import Forked
 from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 from tests.helpers.language_models import saved_language_model
@@ -129,10 +136,8 @@ def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: 
         done = ended(process)
     assert done.returncode != 0
     messages = [line for line in done.stderr.splitlines() if line.startswith("mxd:")]
-    assert messages == ["mxd: Process 0 of 2 stopped because another process ended. Saved checkpoints are intact."] or (
-        # torchrun may stop the main process before it notices.
-        [line for line in messages if "stopped" in line]
-    ), done.stderr
+    told = "mxd: Process 0 of 2 stopped because process 1 ended without a message. Saved checkpoints are intact."
+    assert messages == [told], done.stderr
     run = Run.load("killed", world.data)
     assert not run.is_training
     assert run.last_checkpoint() is not None
@@ -168,6 +173,88 @@ def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: 
     assert [one.returncode for one in done] == [2, 2]
     messages = [line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:")]
     assert messages == ["mxd: Run 'there' already exists. Use --resume to continue it or choose another --name."]
+
+
+def with_a_slow_cache() -> None:
+    """``mxd`` in which writing an activation cache takes longer than the time limit of collectives."""
+    filled = activation_cache.filled_cache
+
+    def slow(
+        folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
+    ) -> ActivationCache:
+        time.sleep(6)
+        return filled(folder, stream, language_model, callbacks)
+
+    activation_cache.filled_cache = slow
+    distributed.TIMEOUT = timedelta(seconds=3)
+    main()
+
+
+def test_the_others_wait_for_a_cache_without_a_time_limit(world: World, flags_of_run: list[str]) -> None:
+    cache = str(world.data / "cache")
+    done = run_processes(with_a_slow_cache, "train", *flags_of_run, "--name", "cached", "--cache", cache)
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert not [line for one in done for line in one.stderr.splitlines() if "deprecated" in line]
+    assert mxd(["train", *flags_of_run, "--name", "alone", "--cache", cache]) == 0
+    check_same_weights(world, "cached", "alone")
+
+
+def failing_in_one_process() -> None:
+    """Each process but the main one raises the error that its command line names; the main one waits for it."""
+    kind = sys.argv[1]
+
+    def wait() -> int:
+        with init_process_group() as group:
+            if not group.is_main:
+                raise {"user": UserError, "bug": RuntimeError}[kind]("the socket timed out")
+            group.barrier()
+        return 0
+
+    sys.exit(guarded(wait))
+
+
+@pytest.mark.parametrize("kind", ["user", "bug"])
+def test_only_the_process_that_failed_tells_why(kind: str) -> None:
+    """What an error is about does not depend on the words of its message."""
+    waiting, failed = run_processes(failing_in_one_process, kind)
+    assert waiting.returncode == 2
+    assert "mxd:" not in waiting.stderr
+    assert "Traceback" not in waiting.stderr
+    if kind == "user":
+        assert failed.returncode == 2
+        assert failed.stderr.splitlines()[-1] == "mxd: the socket timed out"
+    else:
+        assert "RuntimeError: the socket timed out" in failed.stderr
+
+
+def test_a_failure_names_its_process_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = import_module("torch.distributed").HashStore()
+    peers = [Peers(store, rank, 6) for rank in range(6)]
+    assert peers[1].report("its disk is full")
+    assert not peers[2].report("another")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    found = [one.loss(RuntimeError("reset by peer")) for one in peers if one.rank != 1]
+    assert [type(error) for error in found] == [SilentError, PeerLostError, SilentError, PeerLostError, SilentError]
+    assert str(found[1]) == "Process 2 of 6 stopped because process 1 failed: its disk is full"
+    with pytest.raises(PeerLostError, match="Process 4 of 6 stopped because process 1 failed: its disk is full"):
+        peers[4].take_turn(list)
+
+
+def test_an_error_is_its_own_process_s_while_the_others_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "SILENT_SECONDS", 0.5)
+    monkeypatch.setattr(distributed, "WAIT_SECONDS", 0.5)
+    monkeypatch.setattr(distributed, "BEAT_SECONDS", 0.02)
+    store = import_module("torch.distributed").HashStore()
+    main_one, one, dead = (Peers(store, rank, 3) for rank in range(3))
+    with main_one.beating(), one.beating():
+        with dead.beating():
+            assert main_one.loss(RuntimeError("gloo: connection timeout")) is None
+        error = main_one.loss(RuntimeError("bad shape"))
+    assert isinstance(error, PeerLostError)
+    assert str(error).startswith("Process 0 of 3 stopped because process 2 ended without a message.")
+    alone = Peers(import_module("torch.distributed").HashStore(), 1, 2)
+    with pytest.raises(PeerLostError, match="Process 1 of 2 stopped because process 0 ended without a message"):
+        alone.take_turn(list)
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])

@@ -76,12 +76,14 @@ def build_index(
             register_run(run, database)
         collect(builder, run, config, language_model, group, callbacks, cache)
         merge(builder, group)
-        examples = 0
-        if group.is_main:
+
+        def write() -> int:
             callbacks.on_progress(builder.tokens, builder.tokens, "writing to the database")
-            examples = write_index(database, run.name, config, builder, run.tokenizer)
+            count = write_index(database, run.name, config, builder, run.tokenizer)
             run.write_units(_units(builder.statistics))
-        group.barrier()  # no process returns before the index is written
+            return count
+
+        examples = group.take_turn(write) or 0
         return IndexResult(
             run=run.name,
             tokens=builder.tokens,
