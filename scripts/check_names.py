@@ -1,11 +1,10 @@
-"""Check that no retired name comes back: modules, identifiers, flags, fields and variable names without a meaning.
+"""Check that no retired name comes back: modules, identifiers, flags and fields.
 
 Run: python scripts/check_names.py; exit code 1 if anything is found. One word has one meaning (CONTRIBUTING.md).
 """
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
@@ -34,9 +33,9 @@ MODULES = _names(
     excerpts few_rows figures_of_evaluations figures_of_frontiers figures_of_probes figures_of_steering fit_plan fitting
     found freezing gate_config gather grouping guard heap held highlighting in_place in_python influence joined
     kept_figures learnt_thresholds leaving likeness looking matched merit norms objective observing ongoing opening
-    outlook overload packing parting passes picks placed planning precision protect_config protecting rates registration
+    outlook overload packing parting passes picks placed planning protect_config protecting rates registration
     removal repeating seen settled sharing sparse starts stock_ops store sums surroundings text to_wandb
-    to_trackio to_tensorboard together twins verdicts whole words written
+    to_trackio to_tensorboard together twins verdicts whole written
     """
 )
 """File names, without the suffix."""
@@ -59,9 +58,6 @@ FLAGS = _names(
 )
 """Flags of ``mxd``. Scripts and benchmarks may have flags of the same name."""
 COMMANDS = ("influence", "open", "store", "bench", "approximate")
-VARIABLES = {"found", "it", "told", "kept", "held", "wanted"}
-"""Names that say nothing about the value."""
-VARIABLE_ROOTS = ("trainer/", "backend/", "scripts/")
 
 WORDS = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, IDENTIFIERS))}|(?:{'|'.join(PREFIXES)})\w+)(?![\w-])")
 COMMAND_LINE = re.compile(rf"\bmxd (?:{'|'.join(COMMANDS)})\b|\bmxd [^`]*(?:{'|'.join(FLAGS)})(?![\w-])")
@@ -74,15 +70,6 @@ def tracked_files() -> list[Path]:
     return [path for path in paths if path.suffix in SUFFIXES and (ROOT / path).is_file()]
 
 
-def variables(path: Path, source: str) -> Iterator[str]:
-    """Names of variables and parameters in ``VARIABLES``."""
-    for node in ast.walk(ast.parse(source)):
-        name = node.id if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else None
-        name = node.arg if isinstance(node, ast.arg) else name
-        if name in VARIABLES:
-            yield f"{path}:{getattr(node, 'lineno', 0)}: variable {name}"
-
-
 def findings(path: Path) -> Iterator[str]:
     """Retired names in one file."""
     if path.suffix == ".py" and path.stem in MODULES and path.parts[0] in ("trainer", "backend"):
@@ -91,8 +78,6 @@ def findings(path: Path) -> Iterator[str]:
     for number, line in enumerate(source.splitlines(), 1):
         for match in [*WORDS.finditer(line), *COMMAND_LINE.finditer(line)]:
             yield f"{path}:{number}: retired name in “{match[0][-60:]}”"
-    if path.suffix == ".py" and str(path).startswith(VARIABLE_ROOTS):
-        yield from variables(path, source)
 
 
 def main() -> int:

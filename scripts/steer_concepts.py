@@ -67,7 +67,7 @@ PROMPTS = (
 
 @dataclass(frozen=True, eq=False)
 class Steering:
-    """What one row adds at strength 1: experts of runs with coefficients, or a direction with the norm of an expert's
+    """Addition of one row at strength 1: experts of runs with coefficients, or a direction with the norm of an expert's
     contribution in the main run."""
 
     method: str
@@ -133,7 +133,7 @@ class Study:
 def choose(
     study: Study, number: int, positive: Sequence[int], negative: Sequence[int]
 ) -> tuple[list[Steering], dict[str, int]]:
-    """What each method adds, chosen on the first half of the texts."""
+    """Additions of each method, chosen on the first half of the texts."""
     own, other = positive[::2], negative[::2]
     random = np.random.default_rng((SEED, number))
     methods: list[Steering] = []

@@ -121,7 +121,7 @@ def direct_effects(context: JobContext, text: str, position: int, k: int | None 
 def expert_writes(
     context: JobContext, examples: Sequence[tuple[int, Sequence[tuple[Sequence[int], int]]]]
 ) -> list[ExpertWrites]:
-    """What experts write, each on its examples (token ids, position)."""
+    """Outputs of experts, each on its examples (token ids, position)."""
     from mxd.trainer.analysis.direct_effects import expert_writes
 
     run = context.runs[0]

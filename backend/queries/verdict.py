@@ -39,7 +39,7 @@ METRICS = (
         "lower",
         "Rise of the next-token loss when the run replaces the MLP, on held-out text.",
     ),
-    _Metric("kl", "KL divergence", "nats", "lower", "Of the next-token distribution from the original model's."),
+    _Metric("kl", "KL divergence", "nats", "lower", "Divergence of the next token from the original model's."),
     _Metric("normalized_mse", "Normalised MSE", "plain", "lower", "Mean of ‖ŷ − y‖² / ‖y‖²; predicting zero scores 1."),
     _Metric(
         "strict_routing_share",

@@ -21,7 +21,7 @@ class CircuitRequest(PromptText):
     runs: RunNames
     """Names of runs for different layers of one language model."""
     target: Target = TokenTarget()
-    """What to explain. Default: the logit of the most probable next token."""
+    """Target to explain. Default: the logit of the most probable next token."""
     position: Annotated[int, Field(ge=0)] | None = None
     """Position of the token before the target; 0 is the start token. Default: the last token."""
     errors: Errors = "kept"

@@ -365,13 +365,13 @@ class ExpertAblation(Schema):
 
 
 class WritesResponse(Schema):
-    """What an expert writes, computed on its strongest examples, beside a random expert of similar density."""
+    """Output of an expert, computed on its strongest examples, beside a random expert of similar density."""
 
     writes: ExpertWrites
     random: ExpertWrites | None
     """Null if no other expert is active."""
     exceeds_random: bool
-    """Whether its largest rise of a log-probability is at least twice the random expert's."""
+    """True if its largest rise of a log-probability is at least twice the random expert's."""
     took_ms: float
 
 

@@ -130,14 +130,14 @@ class ShowcaseFile(Schema):
 
 
 class Showcase(Schema):
-    """A saved session with its texts at several strengths, so that a slider answers at once."""
+    """A saved session with its texts at several strengths, so that a slider responds immediately."""
 
     session: SavedSession
     texts: tuple[ShowcaseText, ...]
 
 
 class HomeShowcase(Schema):
-    """What the first page shows."""
+    """Content of the first page."""
 
     showcase: Showcase | None
     """Null if the data folder has none, or if its texts can no longer be reproduced."""

@@ -55,7 +55,7 @@ class Verdict(Schema):
     sentence: str
     """The result in one sentence, from the point of view of ``run``."""
     notes: tuple[str, ...]
-    """What limits the comparison, one sentence each."""
+    """Limits of the comparison, one sentence each."""
     metrics: tuple[VerdictMetric, ...]
     runs: tuple[VerdictRun, ...]
     """``run`` first, if it was evaluated."""

@@ -1,4 +1,4 @@
-"""What a script does with a run: measure it, and route, steer and trace a text through it."""
+"""Functions of scripts on a run: measure it, and route, steer and trace a text through it."""
 
 from __future__ import annotations
 

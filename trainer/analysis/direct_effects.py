@@ -90,7 +90,7 @@ def expert_writes(
 def _read_token(
     language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids: Sequence[int], position: int
 ) -> tuple[Tensor, Tensor]:
-    """What the sparse layer reads at a token, [1, I] in float32, and the residual stream after the last block, [W]."""
+    """Input of the sparse layer at a token, [1, I] in float32, and the residual stream after the last block, [W]."""
     inputs = list[Tensor]()
 
     def record(x_1TI: Tensor, mlp: Mlp) -> Tensor:

@@ -101,7 +101,7 @@ class Forward:
     inputs_BTI: Mapping[int, Tensor]
     """Input of each layer's MLP."""
     outputs_BTO: Mapping[int, Tensor]
-    """What each layer's MLP, or its replacement, adds to the residual stream."""
+    """Additions of each layer's MLP, or its replacement, to the residual stream."""
     embedding_BTW: Tensor | None
     """Input of the first block, a leaf; None in a pass without gradients."""
     logits_BSV: Tensor

@@ -30,7 +30,7 @@ class CircuitConfig(Config):
     prompt: Annotated[str, Field(max_length=200_000)]
     """Text to trace."""
     target: Target = TokenTarget()
-    """What to explain. Default: the logit of the most probable next token."""
+    """Target to explain. Default: the logit of the most probable next token."""
     position: Annotated[int, Field(ge=0)] | None = None
     """Position after which the target is predicted; 0 is the start token. Default: the last token."""
     errors: Errors = "kept"

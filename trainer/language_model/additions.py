@@ -1,4 +1,4 @@
-"""What a block adds to the residual stream because of a vector in its MLP's output, and what later blocks pass on.
+"""Additions of a block to the residual stream because of a vector in its MLP's output, and what later blocks pass on.
 
 Most blocks add the MLP's output itself. Others normalise it first (Gemma 2, OLMo 2), multiply it (Granite), scale the
 whole stream (Gemma 4) or normalise the sum (OPT-350m). So both are measured: the first as the difference of the block's
@@ -33,7 +33,7 @@ class _Stop(Exception):
 
 
 class Additions:
-    """What the blocks of a language model add to the residual stream. Each block is tested once."""
+    """Additions of the blocks of a language model to the residual stream. Each block is tested once."""
 
     def __init__(self, language_model: LanguageModel) -> None:
         self._language_model = language_model
@@ -42,13 +42,13 @@ class Additions:
 
     @torch.no_grad()
     def of_vectors(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
-        """What a block adds because its MLP's output contains vectors, [R, W] in float32.
+        """Addition of a block because its MLP's output contains vectors, [R, W] in float32.
 
         Args:
             layer: index of the block.
             ids: token ids of the text.
             position_R: position of each vector.
-            vector_RO: the vectors, each of which is taken away from the MLP's output alone.
+            vector_RO: the vectors, each of which is removed from the MLP's output alone.
 
         Raises:
             UserError: the block's residual stream is not [B, T, W].
@@ -60,7 +60,7 @@ class Additions:
 
     @torch.no_grad()
     def of_sequence(self, layer: int, ids: Sequence[int], vector_TO: Tensor) -> Tensor:
-        """What a block adds at every token because its MLP's output contains a vector there, [T, W] in float32.
+        """Addition of a block at every token because its MLP's output contains a vector there, [T, W] in float32.
 
         Raises:
             UserError: as ``of_vectors``.
@@ -72,7 +72,7 @@ class Additions:
 
     @torch.no_grad()
     def of_directions(self, layer: int, direction_RO: Tensor) -> Tensor:
-        """What a block adds if its MLP writes only a vector, [R, W] in float32.
+        """Addition of a block if its MLP writes only a vector, [R, W] in float32.
 
         Raises:
             UserError: the block normalises the sum, so this depends on the text; or as ``of_vectors``.

@@ -19,7 +19,7 @@ Mlp = Callable[[], Tensor]
 """Returns the output of the original MLP."""
 
 PROBE_ERRORS = (RuntimeError, ValueError, TypeError, AttributeError, LookupError, AssertionError)
-"""What a forward pass raises if an architecture cannot do what a probe tries."""
+"""Error of a forward pass if an architecture cannot do what a probe tries."""
 
 MlpFunction = Callable[[Tensor, Mlp], Tensor]
 """Maps the MLP's input [B, T, I] and the original MLP to an output [B, T, O].

@@ -350,7 +350,7 @@ class LanguageModel:
     @cached_property
     @torch.no_grad()
     def _further_outputs(self) -> tuple[Any, ...] | None:
-        """What a block of this architecture returns after its hidden states; None if it returns no tuple."""
+        """Values that a block of this architecture returns after its hidden states; None if it returns no tuple."""
         outputs: list[Any] = []
         handle = self.architecture.blocks[-1].register_forward_hook(lambda *call: outputs.append(call[-1]))
         try:

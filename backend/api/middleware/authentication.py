@@ -1,4 +1,4 @@
-"""Who may send a request: hosts, tokens and roles.
+"""Access: the hosts, tokens and roles of requests.
 
 Check that a request is meant for this server: its Host, and the page that sent it.
 

@@ -196,7 +196,7 @@ def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
 
 
 def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
-    """Agreement and sufficiency in words."""
+    """Agreement and sufficiency as text."""
     experts, edges, left = check.experts, check.between, check.sufficiency
     whole = circuit.value - left.without_experts
 

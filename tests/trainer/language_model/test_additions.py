@@ -1,4 +1,4 @@
-"""What blocks add to the residual stream, against plain hooks on transformers' modules."""
+"""Additions of blocks to the residual stream, against plain hooks on transformers' modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be replaced, and the tokens and positions that a language model has, in configs of many architectures."""
+"""MLPs that can be replaced, and tokens and positions of language models, in configs of many architectures."""
 
 from __future__ import annotations
 

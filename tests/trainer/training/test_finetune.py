@@ -260,7 +260,7 @@ def test_passes_are_as_large_as_the_memory_allows(trained: World, monkeypatch: p
     tune(trained, "single", **options)
     assert whole > 1
     assert set(sizes) == {1}
-    # Of a transcoder: centred mixing subtracts the own centre of each pass.
+    # With a transcoder, because centred mixing subtracts the own centre of each pass.
     first, second = (Run.load(f"{prefix}-upper", trained.data).layer.state_dict() for prefix in ("whole", "single"))
     assert not alike(first, Run.load("upper", trained.data).layer.state_dict())
     assert all(torch.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)

@@ -89,7 +89,7 @@ def test_resuming_is_bit_identical(world: World, steps: int) -> None:
 
 
 def test_the_precision_is_recorded_and_kept_on_another_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run starts where bfloat16 products are fast, and resumes where they are not, and the other way round."""
+    """The run starts where bfloat16 products are fast, and resumes where they are not, and vice versa."""
     monkeypatch.setattr(matmul_precision, "MIN_BFLOAT16_PRODUCT_WIDTH", 1)
     for first, precision in ((True, "medium"), (False, "highest")):
         monkeypatch.setattr(matmul_precision, "has_bfloat16_units", lambda _device, has=first: has)

@@ -100,7 +100,7 @@ class Circuit(ShortRepr):
     target: Target
     """The target, with the most probable token filled in."""
     label: str
-    """The target in words."""
+    """The target as text."""
     value: float
     """Value of the target: logits for a token and a difference, nats for a set and a continuation."""
     candidates: tuple[NextToken, ...]
@@ -170,7 +170,7 @@ class Agreement:
 @documented
 @dataclass(frozen=True)
 class Sufficiency:
-    """What remains of the target when only the shown experts act.
+    """Share of the target that remains when only the shown experts act.
 
     The other active experts of these layers are changed on every token but the start token. A share of 1 is the
     unchanged target, and 0 is the target without any of these layers' experts.

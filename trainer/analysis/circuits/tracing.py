@@ -143,7 +143,7 @@ def active_experts(forward: Forward, gradients: Mapping[int, Tensor]) -> list[Ac
 
 
 def contribution(sparse_layer: SparseLayer, x_TI: Tensor, expert: ActiveExpert) -> Tensor:
-    """What an active expert adds to its MLP's output on its token, [O]."""
+    """Addition of an active expert to its MLP's output on its token, [O]."""
     dense_1M = sparse_layer.dense_output(x_TI[expert.position].unsqueeze(0))
     one = Routing(
         torch.tensor([[expert.activation]], device=x_TI.device), torch.tensor([[expert.expert]], device=x_TI.device)
@@ -311,7 +311,7 @@ def _margin(forward: Forward, expert: ActiveExpert) -> float:
 
 
 def _label(language_model: LanguageModel, target: Target) -> str:
-    """The target in words."""
+    """The target as text."""
     texts = single_texts(language_model, set(target_tokens(target)))
     match target:
         case TokenTarget(token=int(token)):
