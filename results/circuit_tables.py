@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from tables import HARDWARE, RESULTS, Cell, write
 
 MODELS = {"smollm2-135m": "SmolLM2-135M", "demo-v2": "demo-v2"}
+DETAILED = "smollm2-135m"
+"""Model whose lengths and layers have rows of their own."""
 RESAMPLES = 2000
 TOP, SHOWN = 5, 20
 LAYER, METHOD, PREDICTED, MEASURED = 0, 4, 5, 6
@@ -33,7 +35,8 @@ def main() -> None:
     sufficiency: list[list[Cell]] = []
     for folder, model in MODELS.items():
         prompts = read(folder, "circuits-test")
-        agreement += [[model, name, *statistics(pairs)] for name, pairs in parts(prompts).items()]
+        found = {**parts(prompts), **(details(prompts) if folder == DETAILED else {})}
+        agreement += [[model, name, *statistics(pairs)] for name, pairs in found.items()]
         recall.append([model, *recalls(read(folder, "circuits-every-expert"))])
         sufficiency.append([model, *shares(prompts)])
     facts = {
@@ -94,26 +97,32 @@ def read(folder: str, name: str) -> list[Prompt]:
 
 
 def parts(prompts: Sequence[Prompt]) -> dict[str, Pairs]:
-    """Experts of all prompts, of each length, layer and method; edges; and the shown experts of a prompt together."""
-    found = {f"experts of {len(prompts)} prompts": experts(prompts, lambda _: True)}
+    """Experts of all prompts, edges, and the shown experts of a prompt together."""
+    return {
+        f"experts of {len(prompts)} prompts": experts(prompts, lambda _: True),
+        "edges between experts, share of the activation": [
+            np.array(
+                [[row[column] / row[EDGE_ACTIVATION] for column in (EDGE_PREDICTED, EDGE_MEASURED)] for row in edges]
+            )
+            for edges in (prompt["edges"] for prompt in prompts)
+            if edges
+        ],
+        "all shown experts of a prompt together": [
+            np.array([[prompt["joint"]["predicted"], prompt["joint"]["measured"]]]) for prompt in prompts
+        ],
+    }
+
+
+def details(prompts: Sequence[Prompt]) -> dict[str, Pairs]:
+    """Experts of each length and layer, and those that are predicted from three gradients."""
+    found = {}
     for length in dict.fromkeys(prompt["length"] for prompt in prompts):
         chosen = [prompt for prompt in prompts if prompt["length"] == length]
         found[f"experts of {len(chosen)} {length} prompts"] = experts(chosen, lambda _: True)
     for layer in sorted({row[LAYER] for prompt in prompts for row in prompt["nodes"]}):
         found[f"experts of layer {layer}"] = experts(prompts, partial(_is, LAYER, layer))
-    found["experts predicted from one gradient"] = experts(prompts, partial(_is, METHOD, "gradient"))
     found["experts predicted from three gradients"] = experts(prompts, partial(_is, METHOD, "path"))
-    found["edges between experts, share of the activation"] = [
-        np.array(
-            [[row[EDGE_PREDICTED] / row[EDGE_ACTIVATION], row[EDGE_MEASURED] / row[EDGE_ACTIVATION]] for row in edges]
-        )
-        for edges in (prompt["edges"] for prompt in prompts)
-        if edges
-    ]
-    found["all shown experts of a prompt together"] = [
-        np.array([[prompt["joint"]["predicted"], prompt["joint"]["measured"]]]) for prompt in prompts
-    ]
-    return {name: pairs for name, pairs in found.items() if pairs}
+    return found
 
 
 def _is(column: int, value: object, row: list[Any]) -> bool:

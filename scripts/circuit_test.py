@@ -1,10 +1,10 @@
-"""Pre-registered test of circuits: predicted against measured effects on the prompts of results/circuits/prompts.json.
+"""Pre-registered test of circuits: predicted against measured effects on prompts that were written for it.
 
     python scripts/circuit_test.py RUN… --output circuits-test.jsonl [--every-expert 10]
 
-Traces and checks every prompt, cut to 8, 24 or 64 tokens. With ``--every-expert N``, ablates every active expert
-of each of the first N short prompts. Writes one line per prompt, and continues a file that exists.
-``results/circuit_tables.py`` summarises it.
+Traces and checks every prompt of results/raw/circuits/prompts.json, cut to 8, 24 or 64 tokens. ``--every-expert N``
+ablates every active expert of each of the first N short prompts instead. Writes one line per prompt, and continues a
+file that exists. ``results/circuit_tables.py`` summarises it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 
-PROMPTS = Path(__file__).resolve().parents[1] / "results" / "circuits" / "prompts.json"
+PROMPTS = Path(__file__).resolve().parents[1] / "results" / "raw" / "circuits" / "prompts.json"
 TOKENS = {"short": 8, "medium": 24, "long": 64}
 
 
