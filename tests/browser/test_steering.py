@@ -233,7 +233,7 @@ def test_the_text_of_a_chat_follows_to_other_pages(page: Page) -> None:
 
     page.route("**/api/runs/*/routing", format_turns)
     page.goto(f"/steering?run=demo-l3-k16&turns={quote(json.dumps([['user', 'The little girl']]))}")
-    link = page.get_by_role("link", name="Routing", exact=True)
+    link = page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt")
     expect(link).to_have_attribute("href", re.compile(r"prompt=user(:|%3A)\+The\+little\+girl"))
     link.click()
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("user: The little girl")
@@ -259,9 +259,35 @@ def test_a_chat_shows_the_reply_without_the_template(page: Page) -> None:
         expect(pane(page, arm)).not_to_contain_text("The little girl")
 
 
-@pytest.mark.parametrize(("first", "second"), [("steering", "Routing"), ("circuits", "Steering")])
+def test_a_second_turn_continues_two_chats(page: Page) -> None:
+    histories: list[tuple[int, str]] = []
+
+    def format_turns(route: Route) -> None:
+        request = dict(route.request.post_data_json or {})
+        turns = request.pop("turns", None)
+        if turns:
+            field = "prompt" if route.request.url.endswith("/steering") else "text"
+            request[field] = " ".join(turn["text"] for turn in turns)
+            if len(turns) > 1 and field == "prompt":
+                histories.append((len(request["edits"]), turns[1]["text"]))
+        route.continue_(post_data=json.dumps(request))
+
+    page.route("**/api/runs/*/routing", format_turns)
+    page.route("**/api/runs/*/steering", format_turns)
+    turns = quote(json.dumps([["user", "The little girl"]]))
+    page.goto(f"/steering?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
+    original, steered = texts(page)
+    page.get_by_role("button", name="Continue, each with its own reply").click()
+    page.get_by_role("textbox", name="Turn 3").fill("And then?")
+    page.get_by_role("button", name="Generate").click()
+    expect(page.get_by_label("Turn 2 of the original model")).to_contain_text(original.strip())
+    texts(page)
+    assert sorted(histories) == [(0, original.strip()), (1, steered.strip())]
+
+
+@pytest.mark.parametrize(("first", "second"), [("steering", "Prompt"), ("circuits", "Steer")])
 def test_a_typed_prompt_follows_before_it_is_submitted(page: Page, first: str, second: str) -> None:
     page.goto(f"/{first}?run=demo-l3-k16")
     page.get_by_role("textbox", name="Prompt", exact=True).fill(PROMPT)
-    page.get_by_role("link", name=second, exact=True).click()
+    page.get_by_role("navigation", name="Places").get_by_role("link", name=second).click()
     expect(page.get_by_role("textbox", name="Prompt", exact=True)).to_have_value(PROMPT)

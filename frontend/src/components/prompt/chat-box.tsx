@@ -5,32 +5,43 @@ import { type KeyboardEvent, useState } from "react";
 import type { Turn } from "@/api/types";
 import { Button } from "@/components/ui/button";
 
-import { ROLES } from "./turns-param";
+import { type ChatTurn, ROLES } from "./turns-param";
 
 export const INITIAL_TURNS: readonly Turn[] = [{ role: "user", text: "" }];
 
+export interface Replies {
+  readonly steered: string;
+  readonly original: string;
+}
+
 interface ChatBoxProps {
-  readonly turns: readonly Turn[];
-  readonly onChange: (turns: readonly Turn[]) => void;
+  readonly turns: readonly ChatTurn[];
+  readonly onChange: (turns: readonly ChatTurn[]) => void;
   readonly onSubmit: () => void;
-  /** Generated answer to the last turn, with which the chat can continue. */
-  readonly reply?: string | undefined;
+  /** Generated answers to the last turn, with which both chats can continue. */
+  readonly replies?: Replies | undefined;
 }
 
 /** Role of an added turn, by the role of the one before. */
 const NEXT_ROLE = { system: "user", user: "assistant", assistant: "user" } as const;
 
-function AddTurns({ turns, onChange, reply }: Omit<ChatBoxProps, "onSubmit">) {
+function AddTurns({ turns, onChange, replies }: Omit<ChatBoxProps, "onSubmit">) {
   return (
     <div className="add-turns">
-      {reply !== undefined && (
+      {replies !== undefined && (
         <Button
           size="small"
           variant="ghost"
           icon="plus"
-          onClick={() => onChange([...turns, { role: "assistant", text: reply }, ...INITIAL_TURNS])}
+          onClick={() =>
+            onChange([
+              ...turns,
+              { role: "assistant", text: replies.steered, original: replies.original },
+              ...INITIAL_TURNS,
+            ])
+          }
         >
-          Continue with the steered reply
+          Continue, each with its own reply
         </Button>
       )}
       <Button
@@ -45,8 +56,8 @@ function AddTurns({ turns, onChange, reply }: Omit<ChatBoxProps, "onSubmit">) {
   );
 }
 
-export function ChatBox({ turns, onChange, onSubmit, reply }: ChatBoxProps) {
-  const setTurn = (index: number, turn: Turn) => onChange(turns.with(index, turn));
+export function ChatBox({ turns, onChange, onSubmit, replies }: ChatBoxProps) {
+  const setTurn = (index: number, turn: ChatTurn) => onChange(turns.with(index, turn));
   const onKeyDown = (event: KeyboardEvent) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
     event.preventDefault();
@@ -75,6 +86,11 @@ export function ChatBox({ turns, onChange, onSubmit, reply }: ChatBoxProps) {
               onKeyDown={onKeyDown}
             />
           </div>
+          {turn.original !== undefined && (
+            <p className="original-turn" aria-label={`Turn ${index + 1} of the original model`}>
+              <span className="dim">original</span> {turn.original}
+            </p>
+          )}
           {turns.length > 1 && (
             <Button
               size="small"
@@ -86,13 +102,13 @@ export function ChatBox({ turns, onChange, onSubmit, reply }: ChatBoxProps) {
           )}
         </div>
       ))}
-      <AddTurns turns={turns} onChange={onChange} reply={reply} />
+      <AddTurns turns={turns} onChange={onChange} replies={replies} />
     </div>
   );
 }
 
 /** Chat turns while editing; a change of the URL replaces them. */
-export function useTurnsDraft(turns: readonly Turn[], onCommit: (turns: readonly Turn[]) => void) {
+export function useTurnsDraft(turns: readonly ChatTurn[], onCommit: (turns: readonly ChatTurn[]) => void) {
   const urlTurns = JSON.stringify(turns);
   const [draft, setDraft] = useState({ written: urlTurns, turns });
   if (draft.written !== urlTurns) setDraft({ written: urlTurns, turns });
@@ -100,6 +116,6 @@ export function useTurnsDraft(turns: readonly Turn[], onCommit: (turns: readonly
   const commit = () => {
     if (isEdited) onCommit(draft.turns);
   };
-  const type = (next: readonly Turn[]) => setDraft({ written: urlTurns, turns: next });
+  const type = (next: readonly ChatTurn[]) => setDraft({ written: urlTurns, turns: next });
   return { turns: draft.turns, isEdited, type, commit };
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { turnsParam } from "./turns-param";
+import { haveDiverged, originalTurns, steeredTurns, turnsParam } from "./turns-param";
 
 describe("chat turns in the URL", () => {
   it("round-trip", () => {
@@ -10,6 +10,17 @@ describe("chat turns in the URL", () => {
     ] as const;
     expect(turnsParam.read(turnsParam.write(turns))).toEqual(turns);
     expect(turnsParam.write([])).toBeNull();
+  });
+
+  it("keep the replies of both chats", () => {
+    const turns = [
+      { role: "user", text: "Hi" },
+      { role: "assistant", text: "We greet you.", original: "Hello!" },
+    ] as const;
+    expect(turnsParam.read(turnsParam.write(turns))).toEqual(turns);
+    expect(steeredTurns(turns)[1]).toEqual({ role: "assistant", text: "We greet you." });
+    expect(originalTurns(turns)[1]).toEqual({ role: "assistant", text: "Hello!" });
+    expect([haveDiverged(turns), haveDiverged(turns.slice(0, 1))]).toEqual([true, false]);
   });
 
   it("drop invalid turns", () => {

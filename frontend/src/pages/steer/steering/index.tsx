@@ -9,13 +9,14 @@ import "./inputs/settings.css";
 import "./texts/streams.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useEffect, useMemo, useRef } from "react";
+import { useCallback, useEffect, useMemo, useRef } from "react";
 
 import { isEmptyPrompt, routingQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary } from "@/api/types";
+import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useTurnsDraft } from "@/components/prompt/chat-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
@@ -32,7 +33,8 @@ import { CodeExport } from "./sharing/code-export";
 import { OpenedSession, Sessions } from "./sharing/sessions";
 import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
 import { Streams } from "./texts/streams";
-import { useGeneration } from "./texts/use-generation";
+import { withOriginal } from "./texts/generation";
+import { type Generator, useGeneration } from "./texts/use-generation";
 
 /** A chat as plain text, once it has been routed. */
 function joinPrompt(routing: RoutingResponse | undefined): string {
@@ -59,19 +61,39 @@ const replyStart = (turns: SteeringParams["turns"]): string => {
   return last?.role === "assistant" ? last.text : "";
 };
 
+function sideBySide(steered: Generator, original: Generator): Generator {
+  const stop = () => {
+    steered.stop();
+    original.stop();
+  };
+  return { ...steered, generation: withOriginal(steered.generation, original.generation), stop };
+}
+
 /** The page's state, and the generation that it starts. */
 function useSteering(run: RunSummary) {
   const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
   const params = useMemo(() => ({ ...urlParams, k: effectiveK(run, urlParams.k) }), [urlParams, run]);
   const { edits, replaceAll } = useSharedEdits();
-  const generator = useGeneration(run.name);
+  const steeredGenerator = useGeneration(run.name);
+  const originalGenerator = useGeneration(run.name);
   // Selected tokens, lock and session belong to the old prompt.
   const resetSelection = { lock: null, at: [], session: "" };
   const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...resetSelection }, "push"), null);
   const turns = useTurnsDraft(params.turns, (next) => setParams({ turns: next, ...resetSelection }, "push"));
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
-  const { start } = generator;
+  // Once the chats have diverged, the original model answers its own history, in a generation without edits.
+  const isDiverged = haveDiverged(params.turns);
+  const generator = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
+  const startSteered = steeredGenerator.start;
+  const startOriginal = originalGenerator.start;
+  const start = useCallback(
+    (steered: SteeringRequest) => {
+      startSteered(steered);
+      if (isDiverged) startOriginal({ ...steered, edits: [], turns: originalTurns(params.turns) });
+    },
+    [startSteered, startOriginal, isDiverged, params.turns],
+  );
   const isIdle = generator.generation.status === "idle";
   const isRequested = useRef(false);
   useEffect(() => {

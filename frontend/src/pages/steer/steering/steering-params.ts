@@ -2,7 +2,7 @@
 
 import type { Prompt } from "@/api/queries";
 import type { Variant, SteeringRequest } from "@/api/types";
-import { turnsParam } from "@/components/prompt/turns-param";
+import { steeredTurns, turnsParam } from "@/components/prompt/turns-param";
 import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
 import { readHttpCondition } from "@/lib/edits/conditions";
 import { type Edit, toHttpEdit } from "@/lib/edits/edits";
@@ -93,7 +93,7 @@ export type SteeringParams = Values<typeof STEERING_PARAMS>;
 /** The API request; contains exactly what determines the texts. */
 export function steeringRequest(params: SteeringParams, edits: readonly Edit[]): SteeringRequest {
   return {
-    ...(params.turns.length === 0 ? { prompt: params.prompt } : { turns: [...params.turns] }),
+    ...(params.turns.length === 0 ? { prompt: params.prompt } : { turns: steeredTurns(params.turns) }),
     edits: edits.map(toHttpEdit),
     mode: params.mode,
     ...(params.k !== null && { k: Math.round(params.k) }),
@@ -113,7 +113,7 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
 
 /** The prompt, for routing. */
 export function paramsToPrompt({ prompt, turns, k }: Pick<SteeringParams, "prompt" | "turns" | "k">): Prompt {
-  return { text: turns.length === 0 ? prompt : "", turns, k };
+  return { text: turns.length === 0 ? prompt : "", turns: steeredTurns(turns), k };
 }
 
 /** The edits of a request or a saved session. */

@@ -19,6 +19,7 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
+import { steeredTurns } from "@/components/prompt/turns-param";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -61,7 +62,7 @@ function useRequest(run: RunSummary, params: SteeringParams): FindRequest | null
     return {
       runs: [run.name, ...pickLayerRuns(run, others)],
       prompts: params.turns.length > 0 ? [] : [params.prompt],
-      turns: [...params.turns],
+      turns: steeredTurns(params.turns),
       wanted,
       unwanted,
     };

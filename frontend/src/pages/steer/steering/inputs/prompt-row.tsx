@@ -14,7 +14,7 @@ import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { isRunning, steeredReply } from "@/pages/steer/steering/texts/generation";
+import { bothReplies, isRunning } from "@/pages/steer/steering/texts/generation";
 import type { Generator } from "@/pages/steer/steering/texts/use-generation";
 
 interface PromptRowProps {
@@ -38,7 +38,7 @@ export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }
           turns={turns.turns}
           onChange={turns.type}
           onSubmit={onGenerate}
-          reply={turns.isEdited ? undefined : steeredReply(generator.generation)}
+          replies={turns.isEdited ? undefined : bothReplies(generator.generation)}
         />
       ) : (
         <PromptBox

@@ -214,10 +214,18 @@ export function GateSettings({ run, params, setParams }: SettingsProps & { reado
   );
 }
 
+/** A reply of the demo’s model ends by itself within this number of tokens, mostly. */
+const CHAT_TOKENS = 200;
+
 /** Prompt format: plain text or chat. */
 export function PromptSettings({ run, params, setParams }: SettingsProps & { readonly run: string }) {
   const isChat = params.turns.length > 0;
-  const toChat = () => setParams({ turns: INITIAL_TURNS.map((turn) => ({ ...turn, text: params.prompt })), at: [] });
+  const toChat = () =>
+    setParams({
+      turns: INITIAL_TURNS.map((turn) => ({ ...turn, text: params.prompt })),
+      at: [],
+      tokens: Math.max(params.tokens, CHAT_TOKENS),
+    });
   const toText = () =>
     setParams({ prompt: params.turns.findLast((turn) => turn.role === "user")?.text ?? "", turns: [], at: [] });
   return (

@@ -12,7 +12,7 @@ import {
   isRunning,
   meanKl,
   NO_GENERATION,
-  steeredReply,
+  bothReplies,
   stopped,
   continuationText,
   expectedCharacters,
@@ -155,13 +155,13 @@ describe("the room for a text", () => {
     expect(expectedCharacters(ended, prompt, 1)).toBe(Math.round(prompt.length + 4.5));
   });
 
-  it("gives the finished steered text as a reply, without its end-of-text token", () => {
+  it("gives the finished texts as replies, without its end-of-text token", () => {
     const tokens = [token("steered", 0, " Use"), token("steered", 1, " leaves."), token("baseline", 0, " Boil")];
     const end = token("steered", 2, "<|im_end|>", { reason: "end-of-text" });
     const running = reduceEvents(requested(NO_GENERATION), [START, ...tokens, end], 0);
-    expect(steeredReply(running)).toBeUndefined();
+    expect(bothReplies(running)).toBeUndefined();
     const finished = reduceEvents(running, [DONE], 1);
-    expect(steeredReply(finished)).toBe("Use leaves.");
-    expect(steeredReply(requested(finished))).toBeUndefined();
+    expect(bothReplies(finished)).toEqual({ steered: "Use leaves.", original: "Boil" });
+    expect(bothReplies(requested(finished))).toBeUndefined();
   });
 });

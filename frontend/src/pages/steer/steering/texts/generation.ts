@@ -179,9 +179,23 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
 }
 
-/** The first steered text without its end-of-text token, once it is complete. */
-export function steeredReply(generation: Generation): string | undefined {
-  const [first] = generation.steered.continuations;
-  if (first === undefined || generation.isOutdated || isRunning(generation)) return undefined;
-  return continuationText(first).trim() || undefined;
+/** The first text of each variant without its end-of-text token, once both are complete. */
+export function bothReplies(generation: Generation): { readonly steered: string; readonly original: string } | undefined {
+  const [steered, original] = [generation.steered.continuations[0], generation.baseline.continuations[0]];
+  if (steered === undefined || original === undefined || generation.isOutdated || isRunning(generation))
+    return undefined;
+  const texts = { steered: continuationText(steered).trim(), original: continuationText(original).trim() };
+  return texts.steered === "" ? undefined : texts;
+}
+
+/** The steered texts of one generation beside the original model's of another, which has a chat of its own. */
+export function withOriginal(steered: Generation, original: Generation): Generation {
+  const isWaiting = isRunning(original) && !isRunning(steered);
+  return {
+    ...steered,
+    baseline: original.baseline,
+    isOutdated: steered.isOutdated || original.isOutdated,
+    failure: steered.failure ?? original.failure,
+    status: isWaiting ? original.status : steered.status,
+  };
 }
