@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoModelForCausalLM, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import mxd
@@ -110,12 +110,18 @@ def tiny_config(kind: str) -> PreTrainedConfig:
     if getattr(text, "layer_types", None):
         distinct = list(dict.fromkeys(text.layer_types))
         values["layer_types"] = (distinct * BLOCKS)[:BLOCKS]
+    if "kv_lora_rank" in known:  # keys and values of all heads come from one low-rank latent
+        values |= {"num_key_value_heads": 4, "rotary_dim": 8}
     values |= _OTHERS.get(kind, {})
     return type(text)(**{name: value for name, value in values.items() if name != "layer_types" or value is not None})
 
 
-def tiny_module(kind: str) -> PreTrainedModel:
-    """Return a random model whose weights are large enough that differences show."""
+def tiny_module(kind: str) -> Any:
+    """Return a random model whose weights are large enough that differences show.
+
+    Raises:
+        Exception: transformers cannot build or run a tiny one.
+    """
     config = tiny_config(kind)
     with torch.device("meta"):
         size = sum(weight.numel() for weight in AutoModelForCausalLM.from_config(config).parameters())
@@ -123,11 +129,12 @@ def tiny_module(kind: str) -> PreTrainedModel:
         raise ValueError(f"its smallest config still has {size:,} parameters")
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        module: PreTrainedModel = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+        module: Any = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
         for weight in module.parameters():
             if weight.dim() > 1:
                 weight.data.normal_(0, 0.7 / weight.shape[-1] ** 0.5)
-    return module.eval()
+        module.eval()(input_ids=torch.zeros(1, 2, dtype=torch.int64), use_cache=False)
+    return module
 
 
 @dataclass(frozen=True)
@@ -323,7 +330,8 @@ class Checks:
         """Add 2 units (of 1) of an expert's contribution per coefficient."""
         layer: Any = self.run.layer
         flat = x.reshape(-1, x.shape[-1])
-        return output + 2.0 * (layer.table[self._expert] * layer.dense_output(flat)).reshape(output.shape)
+        added: Tensor = 2.0 * layer.table[self._expert] * layer.dense_output(flat)
+        return output + added.reshape(output.shape)
 
     @cached_property
     def _expert(self) -> int:
@@ -370,7 +378,7 @@ class Checks:
             (actual,) = mean_outputs(self.run, [self._expert], self.model, database)
             sequences = _sequences_of(self.run, self._expert, database)
         layer: Any = self.run.layer
-        block, total, tokens = Architecture(self.module, "").block(self.layer), 0, 0
+        block, total, tokens = Architecture(self.module, "").block(self.layer), torch.zeros(()), 0
         outputs: list[Tensor] = []
 
         def without(x: Tensor, output: Tensor) -> Tensor:
@@ -380,7 +388,8 @@ class Checks:
                 coefficient_T = (routing.coefficients_TK * (routing.indices_TK == self._expert)).sum(1)
                 added = coefficient_T[:, None] * layer.table[self._expert] * layer.dense_output(flat)
             active.append(coefficient_T > 0)
-            return output - added.reshape(output.shape)
+            changed: Tensor = output - added.reshape(output.shape)
+            return changed
 
         handle = block.register_forward_hook(
             lambda _module, _inputs, output: outputs.append(
@@ -398,7 +407,7 @@ class Checks:
                 tokens += int(active[0].sum())
         finally:
             handle.remove()
-        return _relative(actual.vector_W.double(), torch.as_tensor(total) / tokens)
+        return _relative(actual.vector_W.double(), total / tokens)
 
     def attach(self) -> float:
         """Logits of a model with the attached layer against those with the layer in a hook."""

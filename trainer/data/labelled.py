@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mxd.trainer.data.readers import is_supported, only_texts, read_documents
+from mxd.trainer.data.readers import is_supported, label_of, only_texts, read_documents
 from mxd.trainer.errors import NotFoundError, UserError
 
 
@@ -35,14 +35,12 @@ def labelled_file(name: str) -> Path:
 
 
 def read_labelled(path: Path, text_column: str, label_column: str) -> Iterator[LabelledText]:
-    """Yield the texts that have a label and are not blank, in the order of the file.
+    """Yield the texts that have a label and are not blank, in the order of the file. Labels may be numbers.
 
     Raises:
         UserError: during iteration, if the file is damaged or lacks a column.
     """
-    texts, labels = (
-        only_texts(read_documents(path, column), f"Column '{column}' of {path}")
-        for column in (text_column, label_column)
-    )
+    texts = only_texts(read_documents(path, text_column), f"Column '{text_column}' of {path}")
+    labels = map(str, read_documents(path, label_column, label_of))
     pairs = zip(labels, texts, strict=True)
     return (LabelledText(label, text) for label, text in pairs if label and text.strip())

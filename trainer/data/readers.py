@@ -39,6 +39,7 @@ MAX_TOKEN_ID = 2**31 - 1
 """Ids are stored as 32-bit integers."""
 Document = str | list[int]
 """Text of a document, or its token ids if the column holds them."""
+Convert = Callable[[object, str, str], Document]
 
 
 def is_supported(name: str) -> bool:
@@ -46,10 +47,13 @@ def is_supported(name: str) -> bool:
     return _format_and_compression(name) is not None
 
 
-def read_documents(path: Path, column: str) -> Iterator[Document]:
+def read_documents(path: Path, column: str, convert: Convert | None = None) -> Iterator[Document]:
     """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
 
     A column of a .jsonl or .parquet file may hold lists of token ids instead of text.
+
+    Args:
+        convert: makes a document of a value, its column and its place. Default: ``document_of``.
 
     Raises:
         UserError: during iteration, if the file is damaged or has no such column.
@@ -58,7 +62,7 @@ def read_documents(path: Path, column: str) -> Iterator[Document]:
     assert format_and_compression is not None
     suffix, compression = format_and_compression
     with file_errors(path):
-        yield from _READERS[suffix](path, compression, column)
+        yield from _READERS[suffix](path, compression, column, convert or document_of)
 
 
 def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
@@ -96,7 +100,7 @@ def column_index(column: str, names: Iterable[str], where: str) -> int:
     columns = list(names)
     if column not in columns:
         listed = ", ".join(f"'{name}'" for name in columns[:20]) or "none"
-        raise UserError(f"No column '{column}' in {where}. Choose one of these with --column: {listed}.")
+        raise UserError(f"No column '{column}' in {where}. Choose one of these: {listed}.")
     return columns.index(column)
 
 
@@ -111,9 +115,29 @@ def document_of(value: object, column: str, where: str) -> Document:
     if not isinstance(value, str | None):
         raise UserError(
             f"Column '{column}' of {where} holds {type(value).__name__}, not text or lists of token ids. "
-            "Choose another with --column."
+            "Choose another column."
         )
     return value or ""
+
+
+def label_of(value: object, column: str, where: str) -> str:
+    """Text of a label: text, a number or a Boolean, written as in JSON; null is an empty label.
+
+    A whole number is written without a decimal point, because files with missing labels hold it as 1.0.
+
+    Raises:
+        UserError: the value is none of these.
+    """
+    if isinstance(value, str | None):
+        return value or ""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    raise UserError(
+        f"Column '{column}' of {where} holds {type(value).__name__}, not labels (text, numbers or Booleans). Choose "
+        "another column."
+    )
 
 
 def _format_and_compression(name: str) -> tuple[str, str | None] | None:
@@ -154,21 +178,21 @@ def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
         line += chunk.count(b"\n")
 
 
-def _plain(path: Path, compression: str | None, _column: str) -> Iterator[str]:
+def _plain(path: Path, compression: str | None, _column: str, _convert: Convert) -> Iterator[str]:
     with _open(path, compression) as file:
         chunks = iter(lambda: file.read(PLAIN_BYTES) + file.readline(_LINE_BYTES), b"")
         for _, text in _decoded(chunks, path):
             yield text.replace("\r\n", "\n")
 
 
-def _jsonl(path: Path, compression: str | None, column: str) -> Iterator[Document]:
+def _jsonl(path: Path, compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
     with _open(path, compression) as file:
         for number, line in _decoded(_lines(file, path), path):
             if line.strip():
-                yield _jsonl_document(line, column, f"line {number} of {path}")
+                yield _jsonl_document(line, column, f"line {number} of {path}", convert)
 
 
-def _jsonl_document(line: str, column: str, where: str) -> Document:
+def _jsonl_document(line: str, column: str, where: str, convert: Convert) -> Document:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -176,14 +200,14 @@ def _jsonl_document(line: str, column: str, where: str) -> Document:
     if not isinstance(row, dict):
         raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
     column_index(column, row, where)
-    document = document_of(row[column], column, where)
+    document = convert(row[column], column, where)
     # JSON can escape a lone surrogate, which tokenizers reject.
     if isinstance(document, str) and "\\u" in line:
         return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document)
     return document
 
 
-def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
+def _csv(path: Path, compression: str | None, column: str, _convert: Convert) -> Iterator[str]:
     # Allow long documents, but stop at an unclosed quote. The limit is global to the csv module.
     csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     with _open(path, compression) as file:
@@ -201,18 +225,18 @@ def _csv(path: Path, compression: str | None, column: str) -> Iterator[str]:
             ) from error
 
 
-def _parquet(path: Path, _compression: str | None, column: str) -> Iterator[Document]:
+def _parquet(path: Path, _compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
     with pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES) as file:
         column_index(column, file.schema_arrow.names, str(path))
         try:
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
                 for value in batch.column(0).to_pylist():
-                    yield document_of(value, column, str(path))
+                    yield convert(value, column, str(path))
         except UnicodeDecodeError as error:
             raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
 
 
-_READERS: dict[str, Callable[[Path, str | None, str], Iterator[Document]]] = {
+_READERS: dict[str, Callable[[Path, str | None, str, Convert], Iterator[Document]]] = {
     ".txt": _plain,
     ".jsonl": _jsonl,
     ".csv": _csv,

@@ -15,6 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mxd.backend.database.engine import OWN_TABLES, opened
 from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.database.engine import harden_sqlite
 from mxd.trainer.storage.database.open import writing
 
 
@@ -36,6 +37,7 @@ def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
     if target.exists():
         raise UserError(f"{target} exists. Choose a new file.")
     source = sqlite3.connect(f"file:{quote(str(damaged.resolve()))}?mode=ro", uri=True)
+    harden_sqlite(source)
     source.row_factory = sqlite3.Row
     source.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(source), opened(f"sqlite:///{target.resolve()}") as database:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -156,6 +157,7 @@ def _from_json(stored: str) -> Any:
 
 
 def _set_sqlite_pragmas(lock_ms: int, connection: Any, _record: Any) -> None:
+    harden_sqlite(connection)
     cursor = connection.cursor()
     for pragma in (f"busy_timeout={lock_ms}", "journal_mode=WAL", "synchronous=NORMAL", "foreign_keys=ON"):
         try:
@@ -163,6 +165,14 @@ def _set_sqlite_pragmas(lock_ms: int, connection: Any, _record: Any) -> None:
         except UnicodeDecodeError as error:  # SQLite's message quotes the damaged bytes
             raise DamagedDatabaseError from error
     cursor.close()
+
+
+def harden_sqlite(connection: sqlite3.Connection) -> None:
+    """Keep a file that somebody else made from running functions or changing its own schema."""
+    connection.execute("PRAGMA trusted_schema=OFF")
+    connection.execute("PRAGMA cell_size_check=ON")
+    if sys.version_info >= (3, 12):
+        connection.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
 
 
 @contextmanager

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,34 @@ def test_several_processes_may_create_a_database(kind: str, tmp_path: Path, post
 def test_a_missing_database_is_reported(postgresql_server: Server) -> None:
     with pytest.raises(UserError, match="does not exist"):
         open_trainer_database(postgresql_server.url("none"))
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER evil AFTER INSERT ON notes BEGIN DELETE FROM notes; END",
+        "CREATE VIEW evil AS SELECT 1",
+    ],
+)
+def test_a_foreign_file_with_triggers_or_views_is_rejected(tmp_path: Path, statement: str) -> None:
+    file = tmp_path / "mxd.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE notes (text)")
+        connection.execute(statement)
+        connection.commit()
+    with pytest.raises(UserError, match=r"was not made by this program: it has the (trigger|view) evil"):
+        open_trainer_database(f"sqlite:///{file}")
+
+
+def test_schemas_are_not_trusted_and_damaged_pages_are_found(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'mxd.sqlite'}"
+    engine = open_trainer_database(url)
+    with engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
+        assert connection.exec_driver_sql("PRAGMA cell_size_check").scalar() == 1
+    engine.dispose()
+    with (tmp_path / "mxd.sqlite").open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(UserError, match="damaged"):
+        open_trainer_database(url)
