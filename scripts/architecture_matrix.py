@@ -10,6 +10,7 @@ import argparse
 import json
 import multiprocessing
 import tempfile
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -33,11 +34,11 @@ def versions() -> dict[str, str]:
     return {package: version(package) for package in ("torch", "transformers")}
 
 
-def checked_apart(kind: str) -> dict[str, Any]:
+def checked_apart(kind: str, names: Sequence[str]) -> dict[str, Any]:
     """Check one architecture in a process of its own, because a defect may end it or never end."""
     forking = multiprocessing.get_context("fork")  # everything is imported once
     received, sent = forking.Pipe(duplex=False)
-    process = forking.Process(target=lambda: sent.send(check_one(kind)))
+    process = forking.Process(target=lambda: sent.send(check_one(kind, names)))
     process.start()
     sent.close()
     try:
@@ -52,14 +53,14 @@ def checked_apart(kind: str) -> dict[str, Any]:
         process.join()
 
 
-def check_one(kind: str) -> dict[str, Any]:
+def check_one(kind: str, names: Sequence[str]) -> dict[str, Any]:
     """Return the cells of one architecture, or why transformers cannot build it this small."""
     try:
         tiny_module(kind)
     except Exception as error:  # noqa: BLE001  # whatever transformers raises for settings that do not fit
         return {"unbuildable": f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]}
     with tempfile.TemporaryDirectory() as folder:
-        cells = check(kind, Path(folder))
+        cells = check(kind, Path(folder), names)
     return {"cells": {name: {k: v for k, v in asdict(cell).items() if v is not None} for name, cell in cells.items()}}
 
 
@@ -100,10 +101,10 @@ def page(results: dict[str, Any]) -> str:
             f"Measured on {results['date']} with {packages}, on a CPU in float32:",
             f"`{results['command']}`, which also writes this page. Raw data: `results/raw/architecture-matrix.json`.",
             "",
-            f"A tiny random model of each of {len(cells)} causal language models of transformers was captured, trained on,",
-            "indexed, evaluated, steered and traced. Each result was compared with plain transformers and forward hooks.",
-            f"A number is the largest relative difference; up to {TOLERANCE:.0e} is rounding. A number in brackets is a",
-            f"refusal, whose sentence is below the table. Of {len(cells) * len(CELLS)} cells, {exact} are numbers.",
+            f"A tiny random model of each of {len(cells)} causal language models of transformers was captured, trained",
+            "on, indexed, evaluated, steered and traced. Each result was compared with plain transformers and hooks.",
+            f"A number is the largest relative difference; up to {TOLERANCE:.0e} is rounding. A number in brackets is",
+            f"a refusal, whose sentence is below the table. Of {len(cells) * len(CELLS)} cells, {exact} are numbers.",
             f"{full} architectures have no refusal.",
             "",
             "| check | compared with |",
@@ -113,7 +114,7 @@ def page(results: dict[str, Any]) -> str:
             "| index | active tokens of each expert, counted on hooked inputs |",
             "| evaluate | loss, and loss increase with the layer in a hook |",
             "| steer | probabilities of eight greedily steered tokens, hooked, without a cache |",
-            "| circuit | the logit that all contributions sum to |",
+            "| circuit | the target's value and predicted changes by autograd through a hook |",
             "| vectors | difference of the block's output with and without an expert |",
             "| attach | logits of a model with the layer in a hook |",
             "",
@@ -137,15 +138,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", action="store_true", help="only write the page")
     parser.add_argument("--again", nargs="*", default=[], help="architectures to check again")
+    parser.add_argument("--cells", nargs="*", choices=CELLS, help="only these checks, of architectures with cells")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # processes that are forked may not use the threads of this one
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     results = read()
     for kind in () if arguments.page else MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        if kind in results["architectures"] and kind not in arguments.again:
+        known = results["architectures"].get(kind)
+        if known is not None and kind not in arguments.again and not (arguments.cells and "cells" in known):
             continue
-        results["architectures"][kind] = checked_apart(kind)
+        found = checked_apart(kind, arguments.cells or CELLS)
+        if known is not None and "cells" in known and "cells" in found:
+            found["cells"] = known["cells"] | found["cells"]
+        results["architectures"][kind] = found
         results["date"] = datetime.now(UTC).date().isoformat()
         RESULTS.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n", "utf-8")
         print(kind, flush=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -363,12 +363,30 @@ class Checks:
         return largest
 
     def circuit(self) -> float:
-        """The sum of all direct contributions against the logit, minus the mean logit."""
+        """The target's value and predicted changes against autograd at a zero that a hook adds to the MLP's output."""
         found = trace(self.model, self.run, CircuitConfig(prompt=PROMPT))
         ids_1T = torch.tensor([[0, *byte_tokenizer()(PROMPT)["input_ids"]]])
-        logits_V = self._logits(ids_1T)[0, -1]
-        logit = (logits_V[found.target.id] - logits_V.mean()).item()
-        return abs(sum(found.direct.values()) - logit) / max(abs(logit), 1.0)
+        added: list[Tensor] = []
+
+        def add_zero(_x: Tensor, output: Tensor) -> Tensor:
+            added.append(torch.zeros_like(output, requires_grad=True))
+            return output + added[0]
+
+        self.module.requires_grad_(False)
+        with self._hooked(add_zero) as seen:
+            logits_V = self.module(input_ids=ids_1T, use_cache=False).logits[0, -1]
+        value = logits_V[found.candidates[0].id] - logits_V.mean()
+        (gradient,) = torch.autograd.grad(value, added)
+        layer: Any = self.run.layer
+        nodes = [node for node in found.nodes if node.kind == "expert" and node.method == "gradient"]
+        with torch.no_grad():
+            x_TI, gradient_TO = seen[0].reshape(ids_1T.numel(), -1), gradient.reshape(ids_1T.numel(), -1)
+            rows_TO = torch.stack(
+                [node.activation * layer.table[node.expert] * layer.dense_output(x_TI)[node.position] for node in nodes]
+            )
+            expected = -(gradient_TO[[node.position for node in nodes]] * rows_TO).sum(1)
+        actual = torch.tensor([found.value, *(node.predicted for node in nodes)])
+        return _relative(actual, torch.cat([value.detach().reshape(1), expected]))
 
     def vectors(self) -> float:
         """A steering vector against differences of the block's hooked output without the expert."""
@@ -421,8 +439,8 @@ class Checks:
         return _relative(actual, expected)
 
 
-def check(kind: str, folder: Path) -> dict[str, Cell]:
-    """Return the cells of one architecture.
+def check(kind: str, folder: Path, names: Sequence[str] = CELLS) -> dict[str, Cell]:
+    """Return some cells of one architecture.
 
     Raises:
         Exception: transformers cannot build a tiny model of it.
@@ -431,7 +449,7 @@ def check(kind: str, folder: Path) -> dict[str, Cell]:
         warnings.simplefilter("ignore")
         checks = Checks(kind, folder)
         cells: dict[str, Cell] = {}
-        for name in CELLS:
+        for name in names:
             try:
                 cells[name] = Cell(difference=float(getattr(checks, name)()))
             except UserError as error:

@@ -350,13 +350,23 @@ class LanguageModel:
     @cached_property
     @torch.no_grad()
     def _further_outputs(self) -> tuple[Any, ...] | None:
-        """Values that a block of this architecture returns after its hidden states; None if it returns no tuple."""
+        """Values that a block of this architecture returns after its hidden states; None if it returns no tuple.
+
+        Raises:
+            UserError: blocks return several residual streams.
+        """
         outputs: list[Any] = []
         handle = self.architecture.blocks[-1].register_forward_hook(lambda *call: outputs.append(call[-1]))
         try:
             self.module.base_model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=False)
         finally:
             handle.remove()
+        hidden = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
+        if hidden.shape[:-1] != (1, 1):
+            raise UserError(
+                f"{self.source} has {len(hidden)} residual streams. Predictions from one residual stream, which effects "
+                "and circuits need, are not supported for it."
+            )
         return outputs[0][1:] if isinstance(outputs[0], tuple) else None
 
     def unembed(self, residual_RW: Tensor) -> Tensor:

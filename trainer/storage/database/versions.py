@@ -6,7 +6,6 @@ database gets the newest tables at once. An older one changes only with ``mxd da
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,11 +13,8 @@ from pathlib import Path
 from sqlalchemy import Column, Connection, Engine, MetaData, PrimaryKeyConstraint, String, Table, inspect, select
 from sqlalchemy.exc import DatabaseError
 
-from mxd.trainer.errors import DamagedDatabaseError, UserError
+from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.engine import cannot_open, schema_transaction
-
-QUICKLY_CHECKED_BYTES = 1 << 24
-"""Largest SQLite file that is checked for damage whenever it is opened, which takes some 20 ms."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +68,11 @@ def _check_file(connection: Connection, file: str | None) -> None:
 
     Raises:
         UserError: it has triggers or views, of which we make none and which could run when tables are used.
-        DamagedDatabaseError: its pages are damaged. Large files are only checked by ``mxd database check``.
     """
     query = "SELECT type || ' ' || name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
     found = connection.exec_driver_sql(query).scalar()
     if found is not None:
         raise UserError(f"The database {file} was not made by this program: it has the {found}. Use another file.")
-    is_small = file and os.path.isfile(file) and os.path.getsize(file) <= QUICKLY_CHECKED_BYTES
-    if is_small and connection.exec_driver_sql("PRAGMA quick_check(1)").scalar() != "ok":
-        raise DamagedDatabaseError
 
 
 def _create(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
