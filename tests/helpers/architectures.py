@@ -411,7 +411,7 @@ class Checks:
 
         handle = block.register_forward_hook(
             lambda _module, _inputs, output: outputs.append(
-                (output[0] if isinstance(output, tuple) else output).clone()
+                (output[0] if isinstance(output, tuple | list) else output).clone()
             )
         )
         try:

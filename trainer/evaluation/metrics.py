@@ -215,9 +215,8 @@ def continuation_agreement(
 @torch.no_grad()
 def _greedy_continuation(language_model: LanguageModel, prompts_PL: Tensor, tokens: int) -> Tensor:
     """Greedy continuation of each prompt, [P, tokens], not stopped by special tokens."""
-    cache, ids_PL, continuation = None, prompts_PL, []
+    cache, ids_PL = None, prompts_PL
     for _ in range(tokens):
         logits_PV, cache = language_model.next_logits(ids_PL, cache)
-        ids_PL = logits_PV.argmax(-1, keepdim=True)
-        continuation.append(ids_PL)
-    return torch.cat(continuation, dim=1)
+        ids_PL = torch.cat([ids_PL, logits_PV.argmax(-1, keepdim=True)], dim=1)
+    return ids_PL[:, prompts_PL.shape[1] :]

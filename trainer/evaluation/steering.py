@@ -121,15 +121,14 @@ def generate_texts(
 ) -> Tensor:
     """Continue ``prompt`` in every row, [R, T]. Rows with the same seed share their sampling noise."""
     ids_RT = torch.tensor([prompt] * len(seeds))
-    new_RT, cache = ids_RT, None
+    cache = None
     for step in range(sampling.max_tokens):
         with language_model.replace_mlps({layer: mlp}):
-            logits_RV, cache = language_model.next_logits(new_RT, cache)
+            logits_RV, cache = language_model.next_logits(ids_RT, cache)
         noise = {seed: gumbel_noise(seed, step, logits_RV.shape[1]) for seed in set(seeds)}
         noise_RV = torch.stack([noise[seed] for seed in seeds])
         chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)
-        new_RT = torch.tensor(chosen).unsqueeze(1)
-        ids_RT = torch.cat([ids_RT, new_RT], dim=1)
+        ids_RT = torch.cat([ids_RT, torch.tensor(chosen).unsqueeze(1)], dim=1)
     return ids_RT
 
 

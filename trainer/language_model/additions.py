@@ -145,7 +145,7 @@ class Additions:
             return changed.to(output_BTO)
 
         def stop(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            seen.append(output[0] if isinstance(output, tuple) else output)
+            seen.append(output[0] if isinstance(output, tuple | list) else output)
             raise _Stop
 
         with torch.no_grad():
@@ -190,7 +190,7 @@ class Additions:
             return ((stream_BTW, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": stream_BTW})
 
         def leave(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            seen.append((output[0] if isinstance(output, tuple) else output).float())
+            seen.append((output[0] if isinstance(output, tuple | list) else output).float())
             raise _Stop
 
         with ExitStack() as stack:
@@ -250,7 +250,7 @@ def _silent(language_model: LanguageModel, layers: range) -> Iterator[None]:
     """Make linear modules and MLPs of some blocks return zeros."""
 
     def zeros(_module: nn.Module, _inputs: Any, output: Any) -> Any:
-        if isinstance(output, tuple):
+        if isinstance(output, tuple | list):
             return (torch.zeros_like(output[0]), *output[1:])
         return torch.zeros_like(output)
 

@@ -185,18 +185,38 @@ class LanguageModel:
         return logits_BTV.float()
 
     @torch.no_grad()
-    def next_logits(self, input_ids_BT: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache]:
+    def next_logits(self, ids_BT: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache | None]:
         """Logits [B, V] in float32 of the token after the last, and the cache of all tokens so far.
 
         Args:
-            cache: cache of the tokens before; None at the start of a text.
+            ids_BT: all tokens so far.
+            cache: cache of all but the newest token; None at the start of a text. An architecture that cannot continue
+                from a cache returns None, and computes all tokens again.
         """
+        if not self.can_continue_cache:
+            return self.logits_at(ids_BT, [ids_BT.shape[1] - 1] * len(ids_BT)), None
+        return self._continued(ids_BT if cache is None else ids_BT[:, -1:], cache)
+
+    def _continued(self, new_BT: Tensor, cache: Cache | None) -> tuple[Tensor, Cache]:
         given = {} if cache is None else {cache_argument(self.module): cache}
-        output = self.module(input_ids=self.on_device(input_ids_BT), use_cache=True, **given)
+        output = self.module(input_ids=self.on_device(new_BT), use_cache=True, **given)
         returned = next((value for value in output.values() if isinstance(value, Cache)), None)
         if returned is None:
             raise UserError(f"{type(self.module).__name__} returned no key-value cache. {TESTED_VERSIONS}")
         return output.logits[:, -1].float(), returned
+
+    @cached_property
+    @torch.no_grad()
+    def can_continue_cache(self) -> bool:
+        """True if the cache that a forward pass returns continues a text. Tested with two rows of a few tokens."""
+        ids_2T = torch.tensor([[1, 2, 3], [3, 1, 2]])
+        expected_2V = self.logits(ids_2T)[:, -1]
+        try:
+            _, cache = self._continued(ids_2T[:, :-1], None)
+            actual_2V, _ = self._continued(ids_2T[:, -1:], cache)
+        except PROBE_ERRORS:
+            return False
+        return agrees(actual_2V, expected_2V, self.dtype)
 
     def next_padded_logits(self, ids_BT: Tensor, cached: Sequence[int], cache: Cache) -> Tensor:
         """Logits [B, V] in float32 of the token after the last, of rows that are padded on the left in a cache.
@@ -263,6 +283,7 @@ class LanguageModel:
         captured: dict[int, MlpActivations] = {}
 
         def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            self._check_tokens(layer, x, input_ids_BT)
             output = mlp()
             captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
             if layer == max(layers):
@@ -278,6 +299,7 @@ class LanguageModel:
         inputs: dict[int, Tensor] = {}
 
         def watch(layer: int, x: Tensor, mlp: Mlp) -> Tensor:
+            self._check_tokens(layer, x, input_ids_BT)
             inputs[layer] = x.reshape(-1, x.shape[-1])
             if layer == max(layers):
                 raise _StopForward
@@ -285,6 +307,18 @@ class LanguageModel:
 
         self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
         return inputs
+
+    def _check_tokens(self, layer: int, x: Tensor, ids_BT: Tensor) -> None:
+        """Check that an MLP's input has one row per token, in the order of the tokens.
+
+        Raises:
+            UserError: it has other rows, or the sequences are not its first dimension.
+        """
+        if x.shape[:-1] not in (ids_BT.shape, (ids_BT.numel(),)):
+            raise UserError(
+                f"The MLP of layer {layer} of {self.source} cannot be replaced: its input has the shape "
+                f"{list(x.shape)} for {list(ids_BT.shape)} tokens. Supported are MLPs with one input per token."
+            )
 
     def _forward(self, functions: Mapping[int, MlpFunction], input_ids_BT: Tensor) -> None:
         with ExitStack() as stack:
@@ -338,7 +372,7 @@ class LanguageModel:
         captured: list[Tensor] = []
 
         def watch(_block: nn.Module, _inputs: Any, output: Any) -> None:
-            captured.append((output[0] if isinstance(output, tuple) else output).clone())
+            captured.append((output[0] if isinstance(output, tuple | list) else output).clone())
 
         handle = self.architecture.blocks[-1].register_forward_hook(watch)
         try:
@@ -361,13 +395,13 @@ class LanguageModel:
             self.module.base_model(input_ids=torch.zeros(1, 1, dtype=torch.int64, device=self.device), use_cache=False)
         finally:
             handle.remove()
-        hidden = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
+        hidden = outputs[0][0] if isinstance(outputs[0], tuple | list) else outputs[0]
         if hidden.shape[:-1] != (1, 1):
             raise UserError(
-                f"{self.source} has {len(hidden)} residual streams. Predictions from one residual stream, which effects "
-                "and circuits need, are not supported for it."
+                f"{self.source} has {len(hidden)} residual streams. Predictions from one residual stream, which "
+                "effects and circuits need, are not supported for it."
             )
-        return outputs[0][1:] if isinstance(outputs[0], tuple) else None
+        return tuple(outputs[0][1:]) if isinstance(outputs[0], tuple | list) else None
 
     def unembed(self, residual_RW: Tensor) -> Tensor:
         """Logits [R, V] of residual vectors after the last block; differentiable.

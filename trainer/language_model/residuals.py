@@ -53,7 +53,7 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
         raise _Stop
 
     def behind(_block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
-        captured.append(output[0] if isinstance(output, tuple) else output)
+        captured.append(output[0] if isinstance(output, tuple | list) else output)
         raise _Stop
 
     if layer < len(blocks):

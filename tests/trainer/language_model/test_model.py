@@ -87,9 +87,9 @@ def test_captures_equal_what_plain_hooks_see_before_a_block_changes_it(family: s
 def test_next_logits_with_a_cache_equal_those_of_the_whole_text(family: str) -> None:
     language_model = tiny_language_model(family)
     _, cache = language_model.next_logits(IDS_BT[:, :6])
-    logits_BV, cache = language_model.next_logits(IDS_BT[:, 6:], cache)
-    assert cache.get_seq_length() == 11
-    torch.testing.assert_close(logits_BV, language_model.logits(IDS_BT)[:, -1], atol=1e-4, rtol=1e-4)
+    logits_BV, cache = language_model.next_logits(IDS_BT[:, :7], cache)
+    assert cache is not None and cache.get_seq_length() == 7
+    torch.testing.assert_close(logits_BV, language_model.logits(IDS_BT[:, :7])[:, -1], atol=1e-4, rtol=1e-4)
 
 
 def test_a_model_without_a_known_cache_argument_is_an_error() -> None:
