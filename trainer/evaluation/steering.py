@@ -122,6 +122,7 @@ def generate_texts(
     """Continue ``prompt`` in every row, [R, T]. Rows with the same seed share their sampling noise."""
     ids_RT = torch.tensor([prompt] * len(seeds))
     cache = None
+    _ = language_model.can_continue_cache  # found out before the MLP is replaced
     for step in range(sampling.max_tokens):
         with language_model.replace_mlps({layer: mlp}):
             logits_RV, cache = language_model.next_logits(ids_RT, cache)

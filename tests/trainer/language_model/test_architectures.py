@@ -25,9 +25,12 @@ KINDS = {
     "gemma3n_text": EXACT - {"circuit", "vectors"},
     "bloom": set[str](),
 }
-"""Architecture -> exact checks: transposed weights, an MLP without a module, in-place sums, norms after the MLP,
-a residual multiplier, dense beside expert blocks, norms of the outputs, convolution states, shared keys and values and
-several residual streams, and an MLP with two arguments."""
+"""Architecture -> exact checks.
+
+They differ in transposed weights, an MLP without a module, sums in place, norms after the MLP, a residual multiplier,
+dense blocks beside expert blocks, norms of outputs and convolution states. Gemma 3n shares keys and values and has
+several residual streams. BLOOM's MLP has two arguments.
+"""
 
 
 @pytest.fixture(autouse=True)
