@@ -38,6 +38,8 @@ TIMEOUT = timedelta(minutes=30)
 
 BEAT_SECONDS = 0.5
 """Time between two signs of life of a process."""
+POLL_SECONDS = 0.1
+"""Time between two looks at the others."""
 SILENT_SECONDS = 5.0
 """Time without a sign of life after which a process counts as ended, once a collective has failed."""
 WAIT_SECONDS = 600.0
@@ -103,7 +105,7 @@ class Peers:
         while not self.store.check([done]):
             if self.store.check([FAILURE]):
                 raise self._failure()
-            time.sleep(0.1)
+            time.sleep(POLL_SECONDS)
             if (now := self.beats(0)) != beats:
                 beats, since = now, time.monotonic()
             elif time.monotonic() - since > WAIT_SECONDS:
@@ -116,9 +118,11 @@ class Peers:
         gloo raises a plain RuntimeError if a process has ended, so what the store tells of the others decides.
         """
         try:
-            before, end = [self.beats(rank) for rank in range(self.world_size)], time.monotonic() + SILENT_SECONDS
-            while not self.store.check([FAILURE]) and time.monotonic() < end:
-                time.sleep(0.1)
+            before = [self.beats(rank) for rank in range(self.world_size)]
+            for _ in range(int(SILENT_SECONDS / POLL_SECONDS)):  # not a clock: this process may itself be halted
+                if self.store.check([FAILURE]):
+                    break
+                time.sleep(POLL_SECONDS)
             if self.store.check([FAILURE]):
                 return self._failure()
             silent = [rank for rank, beats in enumerate(before) if rank != self.rank and self.beats(rank) == beats]
@@ -312,8 +316,10 @@ def init_process_group() -> Iterator[ProcessGroup]:
         backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"
     peers = Peers(store, rank, world_size)
     with peers.beating():
-        torch.distributed.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
-        try:
+        try:  # another process may end while this one still connects
+            torch.distributed.init_process_group(
+                backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT
+            )
             yield ProcessGroup(rank, world_size, peers)
         except (PeerLostError, SilentError):
             raise
@@ -328,7 +334,8 @@ def init_process_group() -> Iterator[ProcessGroup]:
             peers.report(f"{type(error).__name__}: {error}")
             raise
         finally:
-            torch.distributed.destroy_process_group()
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
 
 
 def _gpus() -> str | None:
