@@ -13,6 +13,7 @@ import mxd.trainer
 from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config import methods as registered
 from mxd.trainer.config.methods import MethodTraits, methods
+from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.experimental.train import ExperimentalLayerTrainer, check_experimental, train_experimental
@@ -20,6 +21,7 @@ from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers import registry
 from mxd.trainer.layers.transcoders import Transcoder
 from mxd.trainer.storage.run import Run
+from mxd.trainer.training.finetune import new_run_configs
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.runs import World
@@ -89,3 +91,11 @@ def test_unsupported_combinations(world: World) -> None:
         check_experimental(experimental_config(world, method="molt", diversity_weight=0.1), is_single_process=True)
     with pytest.raises(UserError, match="Run without torchrun"):
         check_experimental(experimental_config(world, diversity_weight=0.1), is_single_process=False)
+
+
+def test_fine_tuning_keeps_the_settings_of_the_core(world: World) -> None:
+    train(world, experimental_config(world, diversity_weight=0.01))
+    settings = FinetuneConfig(text=world.text, tokens=512)
+    (tuned,) = new_run_configs([Run.load("small", world.data)], settings)
+    assert type(tuned) is TrainConfig
+    assert (tuned.parents, tuned.method, tuned.k) == (("small",), "mxd", world.config().k)
