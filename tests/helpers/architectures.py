@@ -96,6 +96,7 @@ _OTHERS: dict[str, dict[str, Any]] = {
     "dots3_note_text": {"num_key_value_heads": 4},
     "dots3_note": {"num_key_value_heads": 4},
     "zaya": {"num_experts_per_tok": 1},
+    "kimi_linear": {"linear_head_dim": 8, "linear_num_heads": 4},
     "gemma4_assistant": {"hidden_size_per_layer_input": 0},
 }
 _TOO_LARGE = 5_000_000

@@ -61,20 +61,20 @@ def remove_note(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
         notes.remove_note(session, run, expert)
 
 
-@router.put("/tags/{tag}", status_code=204)
+@router.put("/tags/{tag:path}", status_code=204)
 def add_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
     """Add a tag to an expert (idempotent)."""
-    if not (stripped := tag.strip()):
+    if not (stripped := tag.strip()).strip("."):  # browsers resolve . and .. in addresses
         raise UserError("A tag needs at least one letter.")
     with _editing(writer, run, expert) as session:
         tags.add_tag(session, run, expert, stripped)
 
 
-@router.delete("/tags/{tag}", status_code=204)
+@router.delete("/tags/{tag:path}", status_code=204)
 def remove_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
     """Remove a tag from an expert (idempotent)."""
     with _editing(writer, run, expert) as session:
-        tags.remove_tag(session, run, expert, tag)
+        tags.remove_tag(session, run, expert, tag.strip())
 
 
 @of_run.get("/tags")

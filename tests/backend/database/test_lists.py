@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote, unquote
+
 import pytest
 from fastapi.testclient import TestClient
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.helpers.databases import NUM_EXPERTS
@@ -55,6 +57,39 @@ def test_notes_on_the_list_and_on_its_entries(own_client: TestClient) -> None:
     assert [entry["note"] for entry in shown["entries"]] == [None, "The clearest."]
     own_client.patch(address, json={"note": ""})
     assert own_client.get(address).json()["list"]["note"] is None
+
+
+TYPED = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, max_size=30).filter(
+    # The test client decodes addresses twice, unlike a server.
+    lambda typed: bool(typed.strip().strip(".")) and unquote(typed) == typed
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@given(TYPED)
+@example("a/b")
+@example("../x?y=1#z&")
+@example("100 % / 50 %")
+@example(" 北京 💙 ")
+@example("a\u2028b")
+def test_a_typed_tag_label_and_note_come_back_unharmed(own_client: TestClient, typed: str) -> None:
+    expert = "/api/runs/first/experts/4"
+    address = f"{expert}/tags/{quote(typed, safe='')}"
+    assert own_client.put(address).status_code == 204
+    assert typed.strip() in [each["tag"] for each in own_client.get("/api/runs/first/tags").json()["tags"]]
+    assert own_client.put(f"{expert}/label", json={"label": typed}).status_code == 204
+    assert own_client.put(f"{expert}/note", json={"note": typed}).status_code == 204
+    shown = own_client.get(expert).json()
+    assert shown["row"]["label"] == typed.strip()
+    assert own_client.delete(address).status_code == 204
+    assert typed.strip() not in [each["tag"] for each in own_client.get("/api/runs/first/tags").json()["tags"]]
+    found = own_client.get("/api/runs/first/experts", params={"search": typed.strip()[:200]}).json()
+    assert 4 in [row["expert"] for row in found["experts"]]
+
+
+@pytest.mark.parametrize("tag", [".", "..", "%20", "%20.%20"])
+def test_a_tag_that_addresses_cannot_hold_is_an_error(own_client: TestClient, tag: str) -> None:
+    assert own_client.put(f"/api/runs/first/experts/1/tags/{tag}").status_code in (400, 404, 405, 422)
 
 
 def test_an_expert_has_its_lists_and_tags(own_client: TestClient) -> None:
