@@ -299,6 +299,16 @@ class SimTensor(Tensor):
     def __array__(self, *_: Any, **__: Any) -> Any:
         return self.numpy()
 
+    @property
+    def data(self) -> Tensor:  # type: ignore[override]
+        """The values, without gradients; ``module.to`` replaces them."""
+        return self.detach()
+
+    @data.setter
+    def data(self, value: SimTensor) -> None:
+        Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
+        self.raw = value.raw
+
     def untyped_storage(self) -> torch.UntypedStorage:
         """Memory of the CPU tensor: safetensors looks for tensors that share it."""
         return self.raw.untyped_storage()

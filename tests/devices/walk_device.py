@@ -101,6 +101,11 @@ def test_a_module_trains_on_the_device() -> None:
     assert bool((copied.weight == layer.weight).all())
 
 
+def test_a_module_changes_its_dtype_on_the_device() -> None:
+    layer = torch.nn.Linear(4, 4).to(SIM, torch.bfloat16).float()
+    assert layer(on_sim(2, 4)).dtype == torch.float32
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")
 def test_forward_derivatives_are_those_of_the_cpu() -> None:
     x, tangent, weight = torch.randn(3, 4), torch.randn(3, 4), torch.randn(5, 4)

@@ -32,9 +32,7 @@ def test_every_function(subject: Subject) -> None:
     _, run = subject
     assert mxd.route(run, "old fox").tokens
     assert mxd.generate(run, "fox", {1: +2, 2: "ablate"}, max_tokens=3).text("steered")
-    circuit = mxd.trace(run, "old fox")
-    assert circuit.nodes
-    mxd.explain_edges(run, "old fox", circuit, circuit.edges[:1])
+    assert mxd.trace(run, "old fox").nodes
     mxd.contrast(run, TEXTS[:12], TEXTS[12:24], shuffles=2, progress=False)
     mxd.evaluate(run, TEXTS, tokens=128, seen_text=True, prompts=2, jacobian_tokens=4, resamples=100, progress=False)
 

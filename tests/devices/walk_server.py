@@ -23,7 +23,7 @@ ROUTES: dict[str, dict[str, Any] | None] = {
     "/api/routing": {**TEXT, "runs": ["one", "two"]},
     "/api/runs/one/search/passage": TEXT,
     "/api/circuits": CIRCUIT,
-    "/api/circuits/graph": {**CIRCUIT, "errors": "dropped"},
+    "/api/find": {"prompts": ["old"], "runs": ["one", "two"], "wanted": ["fox"]},
     "/api/runs/one/steering": {"prompt": "fox", "edits": EDITS, **SAMPLING},
     "/api/runs/one/steering/dose": {"prompt": "fox", "edits": EDITS, "strengths": [0, 3], "control": 5, **SAMPLING},
     "/api/runs/one/contrast": {
@@ -64,8 +64,9 @@ def test_effects_of_a_circuit(client: TestClient) -> None:
     graph = succeeds(client, "/api/circuits", CIRCUIT)["graph"]
     experts = [node for node in graph["nodes"] if node["kind"] == "expert"]
     groups = [[{name: node[name] for name in ("run", "expert", "position")}] for node in experts[:2]]
-    asked = {name: CIRCUIT[name] for name in ("text", "runs")} | {"groups": groups}
-    assert succeeds(client, "/api/circuits/effects", asked)["effects"]
+    asked = {**CIRCUIT, "groups": groups}
+    assert succeeds(client, "/api/circuits/check", {**CIRCUIT, "graph": graph})
+    assert succeeds(client, "/api/circuits/effects", asked)["measured"]
 
 
 def test_a_completion_is_streamed(client: TestClient) -> None:
