@@ -300,14 +300,14 @@ class SimTensor(Tensor):
         return self.numpy()
 
     @property
-    def data(self) -> Tensor:  # type: ignore[override]
+    def data(self) -> Tensor:
         """The values, without gradients; ``module.to`` replaces them."""
         return self.detach()
 
     @data.setter
-    def data(self, value: SimTensor) -> None:
+    def data(self, value: Tensor) -> None:
         Tensor.data.__set__(self, value)  # type: ignore[attr-defined]
-        self.raw = value.raw
+        self.raw = _raw(value)
 
     def untyped_storage(self) -> torch.UntypedStorage:
         """Memory of the CPU tensor: safetensors looks for tensors that share it."""
