@@ -86,7 +86,7 @@ class Peers:
                 return False
             self.store.set(FAILURE, f"{self.rank}:{message}")
         except torch.distributed.DistError:
-            pass  # the store has ended, and nobody can be told
+            pass  # the store has ended, and the others cannot be told
         return True
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
@@ -113,7 +113,7 @@ class Peers:
         return None
 
     def loss(self, error: RuntimeError) -> UserError | None:
-        """What to raise if another process caused the error; None if it is this process's own.
+        """Error to raise if another process caused the error; None if it is this process's own.
 
         gloo raises a plain RuntimeError if a process has ended, so what the store tells of the others decides.
         """
@@ -160,7 +160,7 @@ class ProcessGroup:
     rank: int = 0
     world_size: int = 1
     peers: Peers | None = None
-    """What is known of the other processes; None if there are none."""
+    """The other processes, as far as this one knows; None if there are none."""
 
     @property
     def is_main(self) -> bool:
