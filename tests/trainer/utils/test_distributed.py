@@ -215,7 +215,7 @@ def failing_in_one_process() -> None:
 
 @pytest.mark.parametrize("kind", ["user", "bug"])
 def test_only_the_process_that_failed_tells_why(kind: str) -> None:
-    """What an error is about does not depend on the words of its message."""
+    """The subject of an error does not depend on the words of its message."""
     waiting, failed = run_processes(failing_in_one_process, kind)
     assert waiting.returncode == 2
     assert "mxd:" not in waiting.stderr
