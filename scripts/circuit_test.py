@@ -1,10 +1,10 @@
 """Pre-registered test of circuits: predicted against measured effects on prompts that were written for it.
 
-    python scripts/circuit_test.py RUN… --output circuits-test.jsonl [--every-expert 10]
+    python scripts/circuit_test.py RUN… --output circuits-test.jsonl [--experts all]
 
-Traces and checks every prompt of results/raw/circuits/prompts.json, cut to 8, 24 or 64 tokens. ``--every-expert N``
-ablates every active expert of each of the first N short prompts instead. Writes one line per prompt, and continues a
-file that exists. ``results/circuit_tables.py`` summarises it.
+Traces and checks every prompt of results/raw/circuits/prompts.json, cut to 8, 24 or 64 tokens. ``--experts all``
+ablates every active expert of each of the first ten prompts instead. Writes one line per prompt, and continues a file
+that exists. ``results/circuit_tables.py`` summarises it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 
 PROMPTS = Path(__file__).resolve().parents[1] / "results" / "raw" / "circuits" / "prompts.json"
+FIRST = 10
+"""Number of prompts of which every active expert is ablated."""
 TOKENS = {"short": 8, "medium": 24, "long": 64}
 
 
@@ -34,21 +36,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--output", required=True, type=Path)
-    parser.add_argument("--every-expert", type=int, default=0)
+    parser.add_argument("--experts", choices=("shown", "all"), default="shown")
     parser.add_argument("--data", type=Path, default=Path("data/demo"))
     words = parser.parse_args()
     runs = [Run.load(name, words.data) for name in words.runs]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
     done = len(words.output.read_text("utf-8").splitlines()) if words.output.exists() else 0
     texts = list(prompts(language_model))
-    chosen = texts[: words.every_expert] if words.every_expert else texts
+    measure = {"shown": checked_circuit, "all": every_expert}[words.experts]
+    chosen = texts[:FIRST] if words.experts == "all" else texts
     for number, (length, text) in islice(enumerate(chosen), done, None):
         config = CircuitConfig(prompt=text)
-        measured = (
-            every_expert(language_model, runs, config)
-            if words.every_expert
-            else checked_circuit(language_model, runs, config)
-        )
+        measured = measure(language_model, runs, config)
         with words.output.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps({"length": length, "prompt": text, **measured}) + "\n")
         print(f"{number + 1} of {len(chosen)}", file=sys.stderr, flush=True)
