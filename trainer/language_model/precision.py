@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
+from torch import nn
 
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.utils.devices import device_memory
@@ -17,26 +18,30 @@ ROOM = 1.2
 
 @contextmanager
 def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
-    """Convert half-precision weights to float32 inside the context, and back exactly on exit.
+    """Put float32 copies in the place of half-precision weights inside the context.
 
-    Yields False, and converts nothing, if an accelerator has no room, or if some weights are kept outside its memory.
+    Yields False, and changes nothing, if an accelerator has no room, or if some weights are kept outside its memory.
     Other threads must not use the model meanwhile.
     """
-    halves = [parameter for parameter in language_model.module.parameters() if parameter.dtype in HALVES]
-    dtypes = [parameter.dtype for parameter in halves]
-    if not _fit(halves):
+    owners = [
+        (module, name, weight)
+        for module in language_model.module.modules()
+        for name, weight in module._parameters.items()
+        if weight is not None and weight.dtype in HALVES
+    ]
+    halves = {id(weight): weight for _, _, weight in owners}  # tied weights once
+    if not _fit(list(halves.values())):
         yield False
         return
-    try:
-        for parameter in halves:
-            parameter.data = parameter.data.float()
+    wide = {key: nn.Parameter(weight.detach().float(), requires_grad=False) for key, weight in halves.items()}
+    with ExitStack() as stack:
+        for module, name, weight in owners:
+            stack.callback(module._parameters.__setitem__, name, weight)
+            module._parameters[name] = wide[id(weight)]
         yield True
-    finally:
-        for parameter, dtype in zip(halves, dtypes, strict=True):
-            parameter.data = parameter.data.to(dtype)
 
 
-def _fit(halves: list[torch.nn.Parameter]) -> bool:
+def _fit(halves: list[nn.Parameter]) -> bool:
     needed: dict[torch.device, int] = {}
     for parameter in halves:
         needed[parameter.device] = needed.get(parameter.device, 0) + 2 * parameter.nbytes
