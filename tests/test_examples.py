@@ -46,7 +46,7 @@ def test_the_page_on_python() -> None:
     names = run_blocks(ROOT / "docs" / "python.md")
     assert names["run"].run.folder == Path("data/runs/first")
     assert names["indexed"].active_experts > 20
-    assert names["activations"].shape == (2, 6, 4096)
+    assert names["activations"].shape == (2, 7, 4096)  # with the start token
     assert names["steered"] != names["replaced"]
     assert len(names["table"]) == len(names["run"].examples(3))
     assert len(names["routing"].strongest()) == 8

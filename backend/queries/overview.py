@@ -24,6 +24,7 @@ from mxd.backend.database.sql import among
 from mxd.backend.queries.automatic_labels import FEATURES, clear_labels
 from mxd.backend.queries.runs import last_step, metrics_after
 from mxd.backend.schemas import Interpretability, MeanOverExperts
+from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.storage.database.tables import (
     AutomaticLabelRecord,
     EvaluationRecord,
@@ -31,7 +32,6 @@ from mxd.trainer.storage.database.tables import (
     IndexRecord,
     RunRecord,
 )
-from mxd.trainer.training.layer_trainer import DEAD_AFTER_TOKENS
 
 
 @dataclass(frozen=True)

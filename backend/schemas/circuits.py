@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.routing import PromptText, RoutedExpertInfo
@@ -68,6 +68,22 @@ class CircuitFileRequest(Schema):
     graph: Circuit
     check: CircuitCheck | None = None
     """Its check. Default: without measured effects."""
+
+    @model_validator(mode="after")
+    def _must_fit_together(self) -> Self:
+        """Graphs come from a client, which may have changed one."""
+        graph, (target, *experts) = self.graph, self.graph.nodes or (None,)
+        named = all(node.kind == "expert" and node.run in graph.runs for node in experts)
+        numbered = all((node.layer or 0) >= 0 and (node.expert or 0) >= 0 for node in experts)
+        complete = all(node.layer is not None and node.expert is not None for node in experts)
+        linked = all(0 <= end < len(graph.nodes) for edge in graph.edges for end in (edge.source, edge.target))
+        measured = self.check is None or (
+            len(self.check.measured) == len(graph.nodes) and len(self.check.edges) == len(graph.edges)
+        )
+        starts = target is not None and target.kind == "target" and bool(graph.candidates)
+        if not (starts and named and numbered and complete and linked and measured):
+            raise ValueError("The parts of the graph do not fit together. Send a graph as /api/circuits returns it.")
+        return self
 
 
 class AblatedExpert(Schema):

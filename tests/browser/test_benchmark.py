@@ -51,7 +51,7 @@ def test_a_benchmark_has_a_verdict_a_figure_and_tables(open_page: OpenPage, site
 def test_the_page_is_in_the_menu_of_a_phone(open_page: OpenPage) -> None:
     page = open_page(viewport=NARROW)
     page.goto("/faithfulness")
-    page.get_by_role("button", name="Evaluate").click()
+    page.get_by_role("navigation", name="Places").get_by_role("link", name="Evaluate").click()
     page.get_by_role("link", name="Benchmark").click()
     expect(page.get_by_role("heading", name="No benchmark yet")).to_be_visible()
     expect(page.get_by_text("mxd benchmark").first).to_be_visible()

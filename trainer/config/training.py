@@ -41,6 +41,10 @@ class TextConfig(Config):
     tokenizer adds itself, else <|endoftext|>, else its end-of-text token."""
 
 
+DEAD_AFTER_TOKENS = 262_144
+"""Tokens without an activation after which an expert counts as dead."""
+
+
 class OptimizerConfig(Config):
     """Optimiser, learning-rate schedule and batches."""
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, OptimizerConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -42,9 +43,6 @@ from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
 Experts = Literal["replicated", "sharded"]
 """Placement of the experts: all on each process, or sharded over the processes."""
-
-DEAD_AFTER_TOKENS = 262_144
-"""Tokens without an activation after which an expert counts as dead."""
 
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""

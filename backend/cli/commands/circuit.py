@@ -40,7 +40,6 @@ class CircuitCommand(ModelCommand):
     examples: ClassVar = (
         "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is'",
         "mxd circuit l6 l7 l8 --prompt 'The capital of France is' --target ' Paris' --against ' London'",
-        "mxd circuit gpt2-l8-k32 --prompt 'The capital of France is' --continuation ' Paris, the' --json",
         "mxd circuit l6 l8 --prompt 'The capital of France is' --target-expert l8/31",
     )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import get_args
 
 import pytest
 import torch
@@ -15,7 +14,7 @@ from mxd.trainer.analysis import effect_search
 from mxd.trainer.analysis.effect_search import combine, expert_effects, find, measure, unit_prices
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
-from mxd.trainer.config.methods import ExperimentalMethod, ImportedMethod, TrainableMethod
+from mxd.trainer.config.methods import methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
@@ -98,11 +97,9 @@ def wish_of(language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[
     return sum(terms) / len(config.prompts)
 
 
-@pytest.mark.parametrize(
-    "method", [*get_args(TrainableMethod), *get_args(ExperimentalMethod), *get_args(ImportedMethod)]
-)
+@pytest.mark.parametrize("method", methods("core", "experimental", "imported"))
 def test_effects_equal_each_experts_contribution(method: str) -> None:
-    layer = random_layer_of(method).requires_grad_(False)  # type: ignore[arg-type]
+    layer = random_layer_of(method).requires_grad_(False)
     generator = torch.Generator().manual_seed(1)
     x_PI = torch.randn(6, layer.config.input_width, generator=generator)
     gradient_PO = torch.randn(6, layer.config.output_width, generator=generator)

@@ -266,4 +266,4 @@ def test_passes_are_as_large_as_the_memory_allows(trained: World, monkeypatch: p
     assert all(torch.allclose(first[name], second[name], rtol=1e-3, atol=1e-5) for name in first)
     monkeypatch.setattr(joined, "free_bytes", lambda _device: 2 * bytes_each - 1)
     with pytest.raises(UserError, match=f"for sequences of {length} tokens.* Lower --context-length"):
-        tune(trained, "none")
+        tune(trained, "lacking")

@@ -104,8 +104,8 @@ export function PageBar({ crumbs, note, children, withSearch = true }: PageBarPr
   const hasViews = place !== null && place.views.length > 1 && crumbs.length <= 1;
   return (
     <>
+      {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
       <header className="bar">
-        {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
         {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
         <div className="grow" />
         {withSearch && <SearchBox />}

@@ -12,7 +12,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef } from "react";
 
 import { isEmptyPrompt, routingQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
+import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useTurnsDraft } from "@/components/prompt/chat-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -87,12 +87,14 @@ function useSteering(run: RunSummary) {
   const generator = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
   const startSteered = steeredGenerator.start;
   const startOriginal = originalGenerator.start;
+  // As text, because the turns are read anew whenever another parameter of the URL changes.
+  const original = isDiverged ? JSON.stringify(originalTurns(params.turns)) : null;
   const start = useCallback(
     (steered: SteeringRequest) => {
       startSteered(steered);
-      if (isDiverged) startOriginal({ ...steered, edits: [], turns: originalTurns(params.turns) });
+      if (original !== null) startOriginal({ ...steered, edits: [], turns: JSON.parse(original) as Turn[] });
     },
-    [startSteered, startOriginal, isDiverged, params.turns],
+    [startSteered, startOriginal, original],
   );
   const isIdle = generator.generation.status === "idle";
   const isRequested = useRef(false);
