@@ -49,6 +49,7 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
     with Session(fitted.database) as session:
         record = find_run(session, "small")
         other = random_expert(session, record, expert)
+        assert other is not None
         examples = [strongest_examples(session, record, one) for one in (expert, other)]
     assert len(examples[0]) == STRONGEST_EXAMPLES
     assert other != expert

@@ -61,7 +61,8 @@ def ablated_logits(language_model: LanguageModel, run: Run, at: ExpertAtToken | 
         return output_1TO
 
     with torch.no_grad(), language_model.replace_mlps({run.config.layer: without}):
-        return language_model.module(input_ids=torch.tensor([prompt_ids(language_model, TEXT)])).logits[0, -1]
+        logits_1TV: Tensor = language_model.module(input_ids=torch.tensor([prompt_ids(language_model, TEXT)])).logits
+        return logits_1TV[0, -1]
 
 
 @pytest.mark.parametrize("family", sorted(CONFIGS))
@@ -102,7 +103,7 @@ def test_the_shown_experts_are_those_with_the_largest_first_predictions(world: W
 def test_every_target_is_predicted_and_measured(
     target: TokenTarget, errors: str, world: World, runs: list[Run]
 ) -> None:
-    config = CircuitConfig(prompt=TEXT, target=target, errors=errors, nodes=12)  # type: ignore[arg-type]
+    config = CircuitConfig(prompt=TEXT, target=target, errors=errors, nodes=12)
     circuit = trace(world.language_model, runs, config)
     checked = check(world.language_model, runs, config, circuit)
     assert circuit.target == target
@@ -148,7 +149,7 @@ def test_edges_equal_the_change_of_the_score_under_ablation(world: World, runs: 
                 ablated_logits(world.language_model, runs[0], at)
             return seen[0]
 
-        row_I = runs[1].layer.gate.weight[end.expert].detach()  # type: ignore[index]
+        row_I = runs[1].layer.gate.weight[end.expert].detach()
         before_I, after_I = inputs(None), inputs(at)
         assert measured == pytest.approx(float((after_I - before_I) @ row_I), abs=2e-5)
         assert left == (end.expert not in runs[1].layer.route(after_I.unsqueeze(0)).indices_TK[0].tolist())

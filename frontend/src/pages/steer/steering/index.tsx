@@ -87,7 +87,7 @@ function useSteering(run: RunSummary) {
   const generator = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
   const startSteered = steeredGenerator.start;
   const startOriginal = originalGenerator.start;
-  // As text, because the turns are read anew whenever another parameter of the URL changes.
+  // As text, because the turns are read again whenever another parameter of the URL changes.
   const original = isDiverged ? JSON.stringify(originalTurns(params.turns)) : null;
   const start = useCallback(
     (steered: SteeringRequest) => {
