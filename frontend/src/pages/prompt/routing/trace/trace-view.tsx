@@ -43,18 +43,27 @@ function useLayerRoutings(routings: readonly RoutingResponse[]) {
   );
 }
 
+/** Whether several layers start their experts at the same example tokens: the same seed, and as many experts. */
+function startAlike(runs: readonly RunSummary[]): boolean {
+  const starts = runs.map(({ seed, num_experts: experts }) => `${seed} ${experts}`);
+  return new Set(starts).size < starts.length;
+}
+
 interface NotesProps {
+  readonly runs: readonly RunSummary[];
   readonly layers: number;
   readonly columns: readonly Column[];
   readonly predicted: Predicted;
 }
 
-function Notes({ layers, ...shared }: NotesProps) {
+function Notes({ runs, layers, ...shared }: NotesProps) {
   return (
     <>
       <p className="heat-order dim">
         Each row follows one token through {layers} layers, each of which reads the original model’s activations. A cell
         shows the expert with the largest <Term id="traced_order">share × rarity</Term>.
+        {startAlike(runs) &&
+          " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
       </p>
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
     </>
@@ -68,6 +77,8 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   const others = routings.slice(1).map((routing) => routing.run);
+  const { runs } = useCurrentRun();
+  const shown = runs.filter(({ name }) => routings.some((routing) => routing.run === name));
   const { data } = useQuery(predictionsQuery(run.name, prompt, others));
   const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
   const column = columns.find(({ position }) => position === params.lock?.position) ?? columns.at(-1);
@@ -86,7 +97,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
             onChoose={(names) => setParams({ layers: names })}
           />
         </div>
-        <Notes layers={layers.length} columns={columns} predicted={predicted} />
+        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
         <TraceTable
           columns={columns}
           layers={layers}
