@@ -30,7 +30,9 @@ export function circuitQuery(request: CircuitRequest | null) {
   return queryOptions({
     queryKey: ["run", request?.runs[0], "circuit", request],
     queryFn:
-      request === null ? skipToken : ({ signal }) => unwrap(client.POST("/api/circuits", { body: bodyOf(request), signal })),
+      request === null
+        ? skipToken
+        : ({ signal }) => unwrap(client.POST("/api/circuits", { body: bodyOf(request), signal })),
     staleTime: 5 * MINUTE,
   });
 }

@@ -16,10 +16,7 @@ export type CombinationResponse = components["schemas"]["CombinationResponse"];
 export function findQuery(request: FindRequest | null) {
   return queryOptions({
     queryKey: ["run", request?.runs[0], "find", request],
-    queryFn:
-      request === null
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/find", { body: request, signal })),
+    queryFn: request === null ? skipToken : ({ signal }) => unwrap(client.POST("/api/find", { body: request, signal })),
     staleTime: 5 * MINUTE,
   });
 }

@@ -83,7 +83,6 @@ export type Turn = Schemas["Turn"];
 export type TokenCount = Schemas["TokenCount"];
 export type TokenEffect = Schemas["TokenEffect"];
 
-
 export type ContrastHit = Schemas["ContrastHit"];
 export type ContrastProgressEvent = Schemas["ContrastProgressEvent"];
 export type ContrastDoneEvent = Schemas["ContrastDoneEvent"];

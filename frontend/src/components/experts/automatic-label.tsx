@@ -53,10 +53,7 @@ interface AutomaticLabelProps {
 
 export function AutomaticLabelText({ automatic }: AutomaticLabelProps) {
   return (
-    <span
-      className={automatic.is_clear ? "auto-label" : "auto-label weak"}
-      title={describeAutomaticLabel(automatic)}
-    >
+    <span className={automatic.is_clear ? "auto-label" : "auto-label weak"} title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">
         <Mark automatic={automatic} />
         <span className="sr">:</span>

@@ -17,7 +17,8 @@ export const originalTurns = (turns: readonly ChatTurn[]): Turn[] =>
   turns.map(({ role, text, original = text }) => ({ role, text: original }));
 
 /** Whether the two chats have different histories. */
-export const haveDiverged = (turns: readonly ChatTurn[]): boolean => turns.some(({ original }) => original !== undefined);
+export const haveDiverged = (turns: readonly ChatTurn[]): boolean =>
+  turns.some(({ original }) => original !== undefined);
 
 function parseTurn(value: unknown): readonly ChatTurn[] {
   if (!Array.isArray(value) || typeof value[1] !== "string") return NONE;

@@ -68,9 +68,12 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
   }, [isStored, request, text, start]);
   return useMemo(() => {
     if (stored !== undefined) {
-      const pieces = stored.tokens.map(
-        ({ id, text: characters, delta_log_probability: value }, index): Piece => ({ index, id, text: characters, value }),
-      );
+      const pieces = stored.tokens.map(({ id, text: characters, delta_log_probability: value }, index): Piece => ({
+        index,
+        id,
+        text: characters,
+        value,
+      }));
       return { pieces, isBusy: false, failure: null };
     }
     const { status, failure } = generation;
@@ -183,7 +186,8 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
   const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
   // While the slider is dragged only stored texts follow; a generation starts on release.
-  const stored = prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - shown) < STEP / 2) : undefined;
+  const stored =
+    prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - shown) < STEP / 2) : undefined;
   const strength = stored?.strength ?? params.strength ?? initial;
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run, changed, shownEdits, stored);

@@ -48,7 +48,9 @@ interface DoorProps {
 function Doors({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
-  const ofModel = runs.filter(({ language_model: model, status }) => model === run.language_model && status === "finished");
+  const ofModel = runs.filter(
+    ({ language_model: model, status }) => model === run.language_model && status === "finished",
+  );
   const others = pickLayerRuns(
     run,
     ofModel.filter(({ layer }) => layer !== run.layer),

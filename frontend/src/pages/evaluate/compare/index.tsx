@@ -59,8 +59,7 @@ function Pair({ run, other, params, setParams }: PairProps) {
   const failed = queries.find(({ error, data }) => error !== null && data === undefined);
   if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
   const [one, two] = queries;
-  if (one.data === undefined || two.data === undefined)
-    return <LoadingState label="Loading runs" rows={10} />;
+  if (one.data === undefined || two.data === undefined) return <LoadingState label="Loading runs" rows={10} />;
   return <SideBySide one={one.data} other={two.data} params={params} setParams={setParams} />;
 }
 

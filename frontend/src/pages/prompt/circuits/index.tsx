@@ -113,13 +113,18 @@ interface ViewProps {
   readonly setParams: Set;
 }
 
-function GraphToolbar({ response, check, params, setParams }: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
+function GraphToolbar({
+  response,
+  check,
+  params,
+  setParams,
+}: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
   const { graph } = response;
   return (
     <div className="circuit-toolbar">
       <span className="dim">
-        {graph.nodes.length - 1} of {formatCount(graph.active)} active experts, with {formatPercent(graph.retained, 2)} % of
-        the predicted effects. Solid boxes support the target, dashed ones oppose it. In each box: the{" "}
+        {graph.nodes.length - 1} of {formatCount(graph.active)} active experts, with {formatPercent(graph.retained, 2)}{" "}
+        % of the predicted effects. Solid boxes support the target, dashed ones oppose it. In each box: the{" "}
         <Term id="circuit_effect">predicted and measured change</Term> without the expert.
       </span>
       <label>

@@ -75,7 +75,9 @@ export function shownPositions(graph: CircuitGraph): readonly (number | null)[] 
 
 export function layoutCircuit(graph: CircuitGraph): Layout {
   const byCell = cells(graph);
-  const layers = [...new Set(graph.nodes.flatMap(({ layer }) => (layer === null ? [] : [layer])))].sort((a, b) => b - a);
+  const layers = [...new Set(graph.nodes.flatMap(({ layer }) => (layer === null ? [] : [layer])))].sort(
+    (a, b) => b - a,
+  );
   let x = 0;
   const columns = shownPositions(graph).map((position): Column => {
     const counts = layers.map((layer) => byCell.get(cellKey(layer, position ?? -1))?.length ?? 0);
@@ -119,7 +121,13 @@ export function layoutCircuit(graph: CircuitGraph): Layout {
     y += height + ROW_GAP;
   }
   rows.push({ title: "Tokens", y: y - ROW_GAP / 2, height: TOKEN_HEIGHT });
-  return { width, height: y - ROW_GAP / 2 + TOKEN_HEIGHT, nodes: placed.sort((a, b) => a.index - b.index), columns, rows };
+  return {
+    width,
+    height: y - ROW_GAP / 2 + TOKEN_HEIGHT,
+    nodes: placed.sort((a, b) => a.index - b.index),
+    columns,
+    rows,
+  };
 }
 
 const DIRECTIONS = {

@@ -58,7 +58,9 @@ function Effects({ node, measured }: { readonly node: CircuitNode; readonly meas
         </tbody>
       </table>
       {node.method === "path" && (
-        <p className="dim">A large step: predicted from the mean of three gradients on the way to the ablated expert.</p>
+        <p className="dim">
+          A large step: predicted from the mean of three gradients on the way to the ablated expert.
+        </p>
       )}
     </>
   );
@@ -97,10 +99,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
             <span className="num">
               {share(edge, edge.predicted)}
               {check !== null && (
-                <b>
-                  {" "}
-                  {check.left_top_k[number] === true ? "inactive" : share(edge, check.edges[number] ?? 0)}
-                </b>
+                <b> {check.left_top_k[number] === true ? "inactive" : share(edge, check.edges[number] ?? 0)}</b>
               )}
             </span>
           </li>
@@ -137,8 +136,8 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
       <section className="node-pane" aria-label="Selected node">
         <h2>{nodeName(response, node)}</h2>
         <p>
-          Value {formatFixed(node.predicted, 3)}. Every number in the graph is the change of this value when an expert is
-          ablated on its token: predicted, then measured in bold.
+          Value {formatFixed(node.predicted, 3)}. Every number in the graph is the change of this value when an expert
+          is ablated on its token: predicted, then measured in bold.
         </p>
       </section>
     );

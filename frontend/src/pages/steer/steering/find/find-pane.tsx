@@ -134,7 +134,9 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
   if (found.data === undefined)
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
   const { probability, experts } = found.data.found;
-  const what = request.wanted?.length ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ") : "no unwanted text";
+  const what = request.wanted?.length
+    ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
+    : "no unwanted text";
   return (
     <>
       <p role="status">

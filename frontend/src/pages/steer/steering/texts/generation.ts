@@ -180,7 +180,9 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
 }
 
 /** The first text of each variant without its end-of-text token, once both are complete. */
-export function bothReplies(generation: Generation): { readonly steered: string; readonly original: string } | undefined {
+export function bothReplies(
+  generation: Generation,
+): { readonly steered: string; readonly original: string } | undefined {
   const [steered, original] = [generation.steered.continuations[0], generation.baseline.continuations[0]];
   if (steered === undefined || original === undefined || generation.isOutdated || isRunning(generation))
     return undefined;
