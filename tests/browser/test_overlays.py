@@ -86,6 +86,8 @@ OVERLAYS = {
 def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
     overlay = OVERLAYS[name]
     page.goto(overlay.address)
+    # The page has no shortcuts before it is drawn.
+    expect(page.get_by_role("banner")).to_be_visible()
     overlay.open(page)
     for scheme in THEMES:
         page.emulate_media(color_scheme=scheme)

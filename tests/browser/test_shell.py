@@ -97,6 +97,7 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
 
 def test_a_number_finds_the_expert_with_this_number(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("banner")).to_be_visible()
     page.keyboard.press("/")
     box, option = page.get_by_role("combobox"), page.get_by_role("option")
     box.fill("46")
@@ -126,6 +127,7 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
 
 def test_the_search_list_follows_a_changed_query(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("banner")).to_be_visible()
     page.keyboard.press("/")
     box, option = page.get_by_role("combobox"), page.get_by_role("option")
     for query in ("decimal", "html", "the", "decimal"):
