@@ -128,20 +128,6 @@ class BodyTooLargeError(Exception):
     code: ClassVar[str] = "request-too-large"
 
 
-class TooManyRequestsError(Exception):
-    """The client exceeded its rate limit.
-
-    Args:
-        seconds: seconds until the next request is accepted.
-    """
-
-    code: ClassVar[str] = "too-many-requests"
-
-    def __init__(self, message: str, seconds: float) -> None:
-        super().__init__(message)
-        self.seconds = seconds
-
-
 class DatabaseUnavailableError(Exception):
     """The database is temporarily unusable; the message states the reason."""
 
@@ -164,7 +150,6 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (ForbiddenError, 403, ForbiddenError.code),
     (BodyTooLargeError, 413, BodyTooLargeError.code),
     (MisdirectedError, 421, MisdirectedError.code),
-    (TooManyRequestsError, 429, TooManyRequestsError.code),
     (ClientGoneError, 499, ClientGoneError.code),
     (BusyError, 503, "busy"),
     (DatabaseUnavailableError, 503, DatabaseUnavailableError.code),

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
-from mxd.backend.errors import BusyError, DatabaseUnavailableError, TooManyRequestsError, error_body, status_and_code
+from mxd.backend.errors import BusyError, DatabaseUnavailableError, error_body, status_and_code
 from mxd.backend.schemas import ErrorBody, ErrorResponse
 
 RETRY_AFTER_S = 5
@@ -76,6 +76,6 @@ def response_to(error: BaseException) -> JSONResponse:
 def _retry_headers(error: BaseException) -> dict[str, str] | None:
     if isinstance(error, DatabaseUnavailableError):
         return {"Retry-After": str(RETRY_AFTER_S)}
-    if isinstance(error, BusyError | TooManyRequestsError):
+    if isinstance(error, BusyError):
         return {"Retry-After": str(max(1, math.ceil(error.seconds)))}
     return None

@@ -39,7 +39,7 @@ def is_loopback(host: str) -> bool:
 
 
 Positive = Annotated[int, Field(gt=0)]
-Rate = Annotated[float, Field(gt=0)]
+Seconds = Annotated[float, Field(gt=0)]
 LogFormat = Literal["quiet", "text", "json"]
 Access = Literal["auto", "tokens", "open"]
 Role = Literal["read", "write"]
@@ -105,34 +105,22 @@ class Settings(BaseSettings):
     """Comma-separated host names under which browsers may reach the server, besides localhost and IP addresses."""
     body_bytes: Positive = 2 * 1024 * 1024
     """Maximum size of a request body, in bytes."""
-    max_pending_requests: Positive = 200
-    """Maximum number of requests in progress. Further ones are rejected with status 503."""
     head_bytes: Positive = 32 * 1024
     """Maximum size of the URL and the headers of a request, in bytes. Larger ones are rejected with status 431."""
-    head_seconds: Rate = 10.0
-    """Time in which the URL and the headers of a request must arrive, in seconds."""
-    body_seconds: Rate = 30.0
-    """Time in which the body of a request must arrive, in seconds."""
-    send_seconds: Rate = 30.0
+    request_seconds: Seconds = 15.0
+    """Time in which a request must arrive, in seconds."""
+    send_seconds: Seconds = 30.0
     """Time in which a client must read a response, in seconds. After that its connection is closed."""
     max_connections: Positive = 1000
-    """Maximum number of open connections. Further ones are rejected with status 503."""
-    max_connections_per_address: Positive = 64
-    """Maximum number of open connections from one address. It does not apply to loopback and trusted proxies."""
-    write_seconds: Rate = 10.0
+    """Maximum number of open connections. Requests on further ones are rejected with status 503."""
+    write_seconds: Seconds = 10.0
     """Maximum wait for a turn to write to the database, and for its lock, in seconds; then status 503."""
-    statement_seconds: Rate = 30.0
+    statement_seconds: Seconds = 30.0
     """Maximum time for one statement of PostgreSQL, in seconds; then status 503."""
     trusted_proxies: NameList = ()
     """Comma-separated addresses of reverse proxies, whose X-Forwarded-For and X-Forwarded-Proto headers are used."""
     log: LogFormat = "quiet"
     """quiet: log problems only. text, json: also log one line per request, to stderr."""
-    browse_rate: Rate = 50.0
-    """Rate limit per token for browsing, in requests per second. Bursts of four seconds' worth are allowed."""
-    compute_rate: Rate = 5.0
-    """Rate limit per token for routing, steering and writing, in requests per second."""
-    sign_in_rate: Rate = 1.0
-    """Rate limit per address for sign-in attempts, per second."""
 
     @property
     def requires_tokens(self) -> bool:

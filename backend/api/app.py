@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from importlib.metadata import version
+from threading import BoundedSemaphore
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,13 +21,16 @@ from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, R
 from starlette.routing import Match
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
+from mxd.backend.api.access import Authenticator, AuthMiddleware
 from mxd.backend.api.dependencies import Services
 from mxd.backend.api.docs_page import docs_page
-from mxd.backend.api.middleware.authentication import Authenticator, AuthMiddleware
-from mxd.backend.api.middleware.limits import BodyLimitMiddleware, LoadSheddingMiddleware
-from mxd.backend.api.middleware.metrics import Metrics, MetricsMiddleware
-from mxd.backend.api.middleware.response_cache import ResponseCacheMiddleware
-from mxd.backend.api.middleware.security_headers import SECURITY_HEADERS, SecurityHeadersMiddleware
+from mxd.backend.api.middleware import (
+    SECURITY_HEADERS,
+    BodyLimitMiddleware,
+    Metrics,
+    MetricsMiddleware,
+    SecurityHeadersMiddleware,
+)
 from mxd.backend.api.routes import annotations as notes
 from mxd.backend.api.routes import auth as access
 from mxd.backend.api.routes import (
@@ -55,11 +59,9 @@ from mxd.backend.errors import (
     BusyError,
     ClientGoneError,
     NotSignedInError,
-    TooManyRequestsError,
     error_body,
     to_client_error,
 )
-from mxd.backend.export.bundle_downloads import BundleDownloads
 from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
@@ -77,7 +79,6 @@ MINIMUM_TO_COMPRESS = 1024
 COMPRESSION_LEVEL = 1
 PROBLEMS_NAMED = 3
 DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
-DEFAULT_MOST_WAITING: int = Settings.model_fields["max_pending_requests"].default
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -89,7 +90,7 @@ def create_app(settings: Settings) -> FastAPI:
     library = RunLoader(settings.data, settings.runs_in_memory)
     database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
     metrics = Metrics()
-    app = build_api(metrics, settings.body_bytes, settings.max_pending_requests)
+    app = build_api(metrics, settings.body_bytes)
     app.state.services = Services(
         settings=settings,
         database=database,
@@ -101,7 +102,7 @@ def create_app(settings: Settings) -> FastAPI:
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
         figures=cached_figures(library),
-        bundles=BundleDownloads(),
+        downloads=BoundedSemaphore(bundles.MAX_DOWNLOADS),
         chance=random.Random(),
         authenticator=Authenticator(settings, database),
         metrics=metrics,
@@ -110,11 +111,7 @@ def create_app(settings: Settings) -> FastAPI:
     return app
 
 
-def build_api(
-    metrics: Metrics | None = None,
-    body_bytes: int = DEFAULT_BODY_BYTES,
-    most_waiting: int = DEFAULT_MOST_WAITING,
-) -> FastAPI:
+def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYTES) -> FastAPI:
     """Create the application without services, which is enough for its OpenAPI schema."""
     app = FastAPI(
         title="MxD Explorer",
@@ -138,7 +135,7 @@ def build_api(
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
-    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, TooManyRequestsError, DataError):
+    for known in (UserError, BusyError, ClientGoneError, NotSignedInError, DataError):
         app.add_exception_handler(known, _known_error)
     for broken in (DBAPIError, PoolTimeoutError):
         app.add_exception_handler(broken, _database_error)
@@ -146,9 +143,7 @@ def build_api(
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _unknown_error)
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
-    app.add_middleware(ResponseCacheMiddleware)
-    # From the inside out: requests count as waiting only after the token was checked and the body has arrived.
-    app.add_middleware(LoadSheddingMiddleware, most_waiting=most_waiting)
+    # From the inside out: the token is checked before the body is read.
     app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)
     app.add_middleware(AuthMiddleware)
     app.add_middleware(SecurityHeadersMiddleware)
@@ -163,7 +158,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.live.close()
     services.chats.close()
     services.run_cache.close()
-    services.bundles.clear()
     services.writes.close()
     services.database.dispose()
 

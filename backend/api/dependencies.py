@@ -5,15 +5,15 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING, Annotated, cast
 
 from fastapi import Depends, Path, Request
 from sqlalchemy import Engine
 
-from mxd.backend.api.middleware.authentication import Authenticator
-from mxd.backend.api.middleware.metrics import Metrics
+from mxd.backend.api.access import Authenticator
+from mxd.backend.api.middleware import Metrics
 from mxd.backend.database.write_access import WriteAccess
-from mxd.backend.export.bundle_downloads import BundleDownloads
 from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
@@ -44,7 +44,8 @@ class Services:
     matches: PairCache[MatchedExperts]
     figures: dict[str, IndexCache[CachedResponse]]
     """Figures that read every expert; cached, because they are expensive and requested often."""
-    bundles: BundleDownloads
+    downloads: BoundedSemaphore
+    """Bundles that may be downloaded at the same time."""
     chance: random.Random
     authenticator: Authenticator
     metrics: Metrics

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from mxd.backend.api.middleware.metrics import REQUEST_LOG
+from mxd.backend.api.middleware import REQUEST_LOG
 from mxd.backend.settings import LogFormat
 
 REPEATS_LOGGED = 5

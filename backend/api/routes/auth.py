@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
+from mxd.backend.api.access import COOKIE, token_from
 from mxd.backend.api.dependencies import ServicesDep
-from mxd.backend.api.middleware.authentication import COOKIE, client_address, token_from
 from mxd.backend.errors import NotSignedInError
 from mxd.backend.schemas import AccessInfo, SignInRequest
 
@@ -24,7 +24,6 @@ async def access(request: Request, services: ServicesDep) -> AccessInfo:
 @router.post("")
 async def sign_in(sent: SignInRequest, request: Request, response: Response, services: ServicesDep) -> AccessInfo:
     """Store a token in a cookie that scripts cannot read and other sites cannot send."""
-    services.authenticator.count_sign_in(client_address(request.scope))
     role = await services.authenticator.role(sent.token)
     if role is None:
         raise NotSignedInError("Unknown token. Check it for typing errors, or create another with: mxd token create")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 
 from fastapi import APIRouter
 from starlette.background import BackgroundTask
@@ -11,11 +13,16 @@ from starlette.types import Receive, Scope, Send
 
 from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.database.engine import reading
+from mxd.backend.errors import BusyError
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 
 router = APIRouter(tags=["bundles"])
+
+MAX_DOWNLOADS = 4
+"""Downloads, each of a file of its own, at the same time."""
+BUSY_SECONDS = 30.0
 
 
 class BundleResponse(FileResponse):
@@ -36,12 +43,20 @@ def bundle(run: RunName, services: ServicesDep) -> FileResponse:
     """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     with reading(services.database) as session:
         find_run(session, run)
-    state = (services.library.fingerprint(run), services.run_cache.version())
+    # Downloads that nobody reads would fill the disk.
+    if not services.downloads.acquire(blocking=False):
+        raise BusyError(f"{MAX_DOWNLOADS} downloads are in progress. Try again in a moment.", BUSY_SECONDS)
+    folder = Path(mkdtemp(prefix="mxd-bundle-"))
 
-    def pack_to(path: Path) -> None:
+    def end() -> None:
+        rmtree(folder, ignore_errors=True)
+        services.downloads.release()
+
+    path = folder / f"{run}.mxd"
+    try:
         with reading(services.database) as session:
             pack(session, services.library.run(run).run, path, NO_CALLBACKS)
-
-    packed = services.bundles.open(run, state, pack_to)
-    away = BackgroundTask(services.bundles.close, packed)
-    return BundleResponse(packed.path, media_type="application/zip", filename=f"{run}.mxd", background=away)
+    except BaseException:
+        end()
+        raise
+    return BundleResponse(path, media_type="application/zip", filename=path.name, background=BackgroundTask(end))

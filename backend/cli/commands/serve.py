@@ -103,7 +103,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         import uvicorn
 
         from mxd.backend.api.app import create_app
-        from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, ConnectionLimits, Server, limited_protocol
+        from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server, limited_protocol
         from mxd.backend.api.logs import log_to_stderr
         from mxd.backend.cli.commands.token import create_first_tokens
         from mxd.backend.inference.lazy_imports import preload_compute_modules
@@ -127,7 +127,8 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
             application,
             # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.
             loop="asyncio",
-            http=limited_protocol(ConnectionLimits.of(settings)),  # type: ignore[arg-type]
+            http=limited_protocol(settings),  # type: ignore[arg-type]
+            limit_concurrency=settings.max_connections,
             ws="none",
             proxy_headers=bool(settings.trusted_proxies),
             forwarded_allow_ips=list(settings.trusted_proxies),

@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 20.0
 @pytest.fixture
 def waiting_client(own_settings: Settings) -> Iterator[TestClient]:
     """A client of a server that waits for at most a second."""
-    limits = {"write_seconds": LIMIT_SECONDS, "statement_seconds": LIMIT_SECONDS, "max_pending_requests": 2 * WRITERS}
+    limits = {"write_seconds": LIMIT_SECONDS, "statement_seconds": LIMIT_SECONDS}
     with TestClient(create_app(own_settings.model_copy(update=limits))) as client:
         yield client
 

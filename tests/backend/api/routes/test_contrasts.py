@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.api.middleware.authentication import needed_role
+from mxd.backend.api.access import needed_role
 from mxd.backend.api.routes import contrasts
 from mxd.backend.inference.contrasts import contrast_steps
 from mxd.backend.inference.run_loader import RunLoader

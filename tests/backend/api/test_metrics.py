@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.logs import JsonFormatter
-from mxd.backend.api.middleware.metrics import REQUEST_LOG
+from mxd.backend.api.middleware import REQUEST_LOG
 
 
 def test_requests_are_counted_by_route(client: TestClient) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mxd.backend.api.access import allows, needed_role
 from mxd.backend.api.app import build_api
-from mxd.backend.api.middleware.authentication import allows, needed_role
 
 READ_WITH_A_BODY = {
     "/api/runs/{run}/routing",

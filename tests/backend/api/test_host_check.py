@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from mxd.backend.api.middleware.authentication import is_cross_site, is_own_host
+from mxd.backend.api.access import is_cross_site, is_own_host
 from mxd.backend.settings import host_name, is_loopback
 
 

@@ -1,13 +1,8 @@
-"""Access: the hosts, tokens and roles of requests.
+"""Access: the host and the origin of a request, its token and the role that it needs.
 
-Check that a request is meant for this server: its Host, and the page that sent it.
-
-A web page can make a browser on this machine send requests to loopback. It cannot choose the Host for an address that
-it does not own, nor the headers in which browsers state the origin of a request.
-
-The two roles, and the role that a request needs.
-
-Check every request's host and origin, its token and its rate.
+A server on loopback requires no token. A server on any other address requires one for every API request. A web page can
+make a browser on this machine send requests to loopback. It cannot choose the Host for an address that it does not own,
+nor the headers in which browsers state the origin of a request.
 """
 
 from __future__ import annotations
@@ -28,9 +23,9 @@ from starlette.datastructures import Headers
 from starlette.requests import cookie_parser
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mxd.backend.api.middleware.limits import OPEN_PATHS, RateLimiter
+from mxd.backend.api.middleware import OPEN_PATHS
 from mxd.backend.database.access_tokens import digest, role_of
-from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, TooManyRequestsError, to_client_error
+from mxd.backend.errors import ForbiddenError, MisdirectedError, NotSignedInError, to_client_error
 from mxd.backend.responses import response_to
 from mxd.backend.settings import Role, Settings, host_name, is_ip_address
 
@@ -92,16 +87,13 @@ class _CachedRole:
 
 
 class Authenticator:
-    """Looks up tokens in a database and counts the requests of each client."""
+    """Looks up tokens in a database."""
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings = settings
         self._database = database
         self._known: dict[str, _CachedRole] = {}
         self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
-        self._browsing = RateLimiter(settings.browse_rate)
-        self._computing = RateLimiter(settings.compute_rate)
-        self._signing_in = RateLimiter(settings.sign_in_rate)
 
     def check_address(self, method: str, path: str, headers: Headers) -> None:
         """Check that a request is meant for this server.
@@ -118,34 +110,21 @@ class Authenticator:
         if path.startswith(("/api/", "/v1/")) and is_cross_site(method, headers):
             raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
 
-    async def check_access(self, method: str, path: str, headers: Headers, client: str) -> None:
-        """Check token, role and rate. Without tokens, every request passes.
+    async def check_access(self, method: str, path: str, headers: Headers) -> None:
+        """Check token and role. Without tokens, every request passes.
 
         Raises:
             NotSignedInError: the token is missing or not valid.
             ForbiddenError: its role is not sufficient.
-            TooManyRequestsError: the client exceeded its rate.
         """
         needed = needed_role(method, path)
         if not self.settings.requires_tokens or needed is None:
             return
-        token = token_from(headers)
-        role = await self.role(token)
+        role = await self.role(token_from(headers))
         if role is None:
-            if token:  # a request without a token is no sign-in attempt
-                self._count(self._signing_in, client)
             raise NotSignedInError("A token is required. Sign in with a token from: mxd token create")
-        self._count(self._browsing if method in READING_METHODS else self._computing, digest(token))
         if not allows(role, needed):
             raise ForbiddenError("This token has the role read. Sign in with a token of the role write.")
-
-    def count_sign_in(self, client: str) -> None:
-        """Count a sign-in attempt.
-
-        Raises:
-            TooManyRequestsError: too many attempts from this address.
-        """
-        self._count(self._signing_in, client)
 
     async def role(self, token: str) -> Role | None:
         """Return the role of a token, cached for a few seconds."""
@@ -168,15 +147,9 @@ class Authenticator:
         with Session(self._database) as session:
             return role_of(session, token)
 
-    @staticmethod
-    def _count(rates: RateLimiter, client: str) -> None:
-        seconds = rates.wait(client)
-        if seconds:
-            raise TooManyRequestsError("Too many requests. Try again in a moment.", seconds)
-
 
 class AuthMiddleware:
-    """Rejects requests with a foreign Host or Origin, without a valid token, or over the rate limit."""
+    """Rejects requests with a foreign Host or Origin, or without a valid token."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -190,8 +163,8 @@ class AuthMiddleware:
         method, path, headers = scope["method"], scope["path"], Headers(scope=scope)
         try:
             authenticator.check_address(method, path, headers)
-            await authenticator.check_access(method, path, headers, client_address(scope))
-        except (MisdirectedError, ForbiddenError, NotSignedInError, TooManyRequestsError) as error:
+            await authenticator.check_access(method, path, headers)
+        except (MisdirectedError, ForbiddenError, NotSignedInError) as error:
             await response_to(error)(scope, receive, send)
             return
         except (DBAPIError, PoolTimeoutError) as error:  # the database of the tokens
@@ -201,12 +174,6 @@ class AuthMiddleware:
             await response_to(response)(scope, receive, send)
             return
         await self.app(scope, receive, send)
-
-
-def client_address(scope: Scope) -> str:
-    """Return the client's address; empty if the connection has none."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
 
 
 def token_from(headers: Headers) -> str:

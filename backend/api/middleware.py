@@ -1,0 +1,217 @@
+"""What every request passes: a limit on its body, security headers, metrics and the request log.
+
+Neither metrics nor log contain user input: paths are route templates, and queries, bodies and tokens are left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from http import HTTPStatus
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mxd.backend.errors import BodyTooLargeError
+from mxd.backend.responses import response_to
+
+OPEN_PATHS = frozenset({"/api/access"})
+OPEN_BODY_BYTES = 4096
+"""Largest body of a request that needs no token: a sign-in."""
+
+
+class BodyLimitMiddleware:
+    """Rejects a body by its announced length, or when more bytes arrive than allowed.
+
+    The application starts when the body is complete, so a slow client occupies nothing but its connection.
+    """
+
+    def __init__(self, app: ASGIApp, most_bytes: int) -> None:
+        self.app = app
+        self.most_bytes = most_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request, or respond with status 413. A client that disconnects gets no response."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        most = min(OPEN_BODY_BYTES, self.most_bytes) if scope["path"] in OPEN_PATHS else self.most_bytes
+        headers = dict(scope["headers"])
+        announced = headers.get(b"content-length", b"0")
+        if not announced.isdigit() or int(announced[:20]) > most:
+            await _refuse(most, scope, receive, send)
+        elif announced.strip(b"0") or b"transfer-encoding" in headers:
+            await self._with_body(most, scope, receive, send)
+        else:
+            await self.app(scope, receive, send)
+
+    async def _with_body(self, most: int, scope: Scope, receive: Receive, send: Send) -> None:
+        body, more = bytearray(), True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                return
+            body += message.get("body", b"")
+            more = message.get("more_body", False)
+            if len(body) > most:
+                await _refuse(most, scope, receive, send)
+                return
+        await self.app(scope, _replay(bytes(body), receive), send)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a ``receive`` that delivers ``body`` first."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replaying() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replaying
+
+
+async def _refuse(most: int, scope: Scope, receive: Receive, send: Send) -> None:
+    response = response_to(BodyTooLargeError(f"The request is larger than {most:,} bytes. Send a shorter text."))
+    response.headers["Connection"] = "close"  # the rest of the body is not read
+    await response(scope, receive, send)
+
+
+# Plotly and the component library set inline styles; there are no inline scripts.
+CONTENT_SECURITY_POLICY = "; ".join(
+    (
+        "default-src 'self'",
+        "script-src 'self'",
+        "style-src 'self' 'unsafe-inline'",
+        "img-src 'self' data: blob:",
+        "font-src 'self'",
+        "connect-src 'self'",
+        "object-src 'none'",
+        "base-uri 'none'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+    )
+)
+
+SECURITY_HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class SecurityHeadersMiddleware:
+    """Adds ``SECURITY_HEADERS`` to every response without buffering, so streams stay streams."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request and add the headers."""
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in SECURITY_HEADERS.items():
+                    headers.setdefault(name, value)
+                if message["status"] == HTTPStatus.NO_CONTENT:
+                    del headers["Content-Type"]  # FastAPI names one although there is no content
+            await send(message)
+
+        await self.app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+REQUEST_LOG = "mxd.requests"
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+CLIENT_GONE = 499
+"""Status in metrics and log of a request whose client left before the response; it is not sent."""
+OTHER = "other"
+"""Label for addresses that match no route, so that clients cannot create label values."""
+
+
+class Metrics:
+    """Metrics of one application, in its own registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.seconds = Histogram(
+            "mxd_request_seconds",
+            "From a request to the end of its answer.",
+            ("method", "route", "status"),
+            buckets=SECONDS,
+            registry=self.registry,
+        )
+        self.under_way = Gauge("mxd_requests_under_way", "Requests being answered.", registry=self.registry)
+        self.refused = Counter(
+            "mxd_requests_refused_total", "Answers with status 503.", ("status",), registry=self.registry
+        )
+        self.live = Gauge("mxd_live_requests", "Routing and steering at work or waiting.", registry=self.registry)
+        self.database = Gauge("mxd_database_bytes", "Bytes of the database on disk.", registry=self.registry)
+
+    def page(self) -> bytes:
+        """Return all metrics in the Prometheus text format."""
+        return generate_latest(self.registry)
+
+
+class MetricsMiddleware:
+    """Counts and logs every request and assigns it an id."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self.app = app
+        self.metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle the request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, request_id, status = time.perf_counter(), uuid4().hex[:12], CLIENT_GONE
+
+        async def noting(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        with self.metrics.under_way.track_inprogress():
+            try:
+                await self.app(scope, receive, noting)
+            except Exception:
+                status = 500
+                raise
+            finally:
+                self._note(scope, status, time.perf_counter() - started, request_id)
+
+    def _note(self, scope: Scope, status: int, seconds: float, request_id: str) -> None:
+        route = route_template(scope)
+        self.metrics.seconds.labels(scope["method"], route, str(status)).observe(seconds)
+        if status == 503:
+            self.metrics.refused.labels(str(status)).inc()
+        logging.getLogger(REQUEST_LOG).info(
+            "%s %s %s in %.1f ms",
+            scope["method"],
+            route,
+            status,
+            seconds * 1000,
+            extra={
+                "fields": {
+                    "request_id": request_id,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "took_ms": round(seconds * 1000, 2),
+                }
+            },
+        )
+
+
+def route_template(scope: Scope) -> str:
+    """Return the template of the matched route; a router below /api knows only its part of the path."""
+    route = getattr(scope.get("route"), "path", None)
+    if not isinstance(route, str) or not route:
+        return OTHER
+    return f"/api{route}" if scope["path"].startswith("/api/") and not route.startswith("/api/") else route
