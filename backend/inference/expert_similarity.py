@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 
 from mxd.backend.inference.closest import Closest, closest
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.gate import ExpertSelection
+from mxd.trainer.layers.base import ExpertSelection
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
 

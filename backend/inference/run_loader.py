@@ -15,8 +15,8 @@ from mxd.backend.errors import RunNotFoundError, UnusableRunError
 from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.locks import KeyedLocks
+from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 from mxd.trainer.utils.files import is_locked
 

@@ -19,7 +19,7 @@ from pydantic import StringConstraints
 from mxd.backend.schemas.base import Schema
 from mxd.backend.settings import Role
 from mxd.trainer.config import Method
-from mxd.trainer.config.methods import Mixing
+from mxd.trainer.config.layer import Mixing
 
 RunStatus = Literal["training", "stopped", "finished", "failed"]
 

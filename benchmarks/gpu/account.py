@@ -26,7 +26,7 @@ from benchmarks.gpu.sections import Point, Setting
 from benchmarks.gpu.shapes import PaperShape, shapes
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.layers import ops
-from mxd.trainer.layers.ops.torch_ops import PairsByExpert, pairs_by_expert
+from mxd.trainer.layers.ops import PairsByExpert, pairs_by_expert
 
 FLOPS_PER_SECOND = {torch.float32: 60e12, torch.bfloat16: 600e12}
 """Matrix products of an H100: float32 without tensor cores, and 600 achieved of 989 TFLOP/s in bfloat16."""
@@ -129,7 +129,7 @@ class _Kernels:
     """The interface of ``triton_ops`` on fake tensors: counts what its kernels read and write."""
 
     def __init__(self, account: Account) -> None:
-        from mxd.trainer.layers.ops import triton_ops
+        from mxd.trainer.layers import triton_ops
 
         self._account, self._real = account, triton_ops
         self.tokens_at_a_time = triton_ops.tokens_at_a_time

@@ -16,7 +16,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from mxd.trainer.layers.ops.triton_ops import KernelForm, kernel_forms
+from mxd.trainer.layers.triton_ops import KernelForm, kernel_forms
 
 TARGETS = {
     **{f"sm_{capability}": GPUTarget("cuda", capability, 32) for capability in (80, 86, 89, 90, 100)},

@@ -15,7 +15,7 @@ from torch import Tensor
 from benchmarks.gpu.clock import median_seconds
 from benchmarks.gpu.sections import Point, Setting
 from benchmarks.gpu.shapes import PaperShape, shapes
-from mxd.trainer.layers.ops import torch_ops
+from mxd.trainer.layers import ops
 
 MOST_ERROR = 1e-5
 """Largest relative error of float32 sums that counts as correct."""
@@ -57,7 +57,7 @@ Result = Tensor | tuple[Tensor, ...]
 
 def kernel_points(setting: Setting) -> Iterator[Point]:
     """Error, time and bandwidth of each kernel at each shape."""
-    from mxd.trainer.layers.ops import triton_ops
+    from mxd.trainer.layers import triton_ops
 
     for shape in shapes(setting.tiny):
         inputs = _Inputs.random(shape, setting.device)
@@ -76,7 +76,7 @@ def kernel_points(setting: Setting) -> Iterator[Point]:
         yield _selection(triton_ops, inputs, shape, setting.device)
 
 
-def _operations(ops: object, it: _Inputs) -> Iterator[tuple[str, Callable[[], Tensor], Callable[[], Tensor], int]]:
+def _operations(kernels: object, it: _Inputs) -> Iterator[tuple[str, Callable[[], Tensor], Callable[[], Tensor], int]]:
     """Name, kernel, float64 reference, and fewest bytes that the kernel must move, of each operation."""
     experts, (tokens, k), width = len(it.weight_NI), it.indices_TK.shape, it.x_TI.shape[1]
     rows, pairs_bytes = 4 * tokens * width, 4 * tokens * k
@@ -84,30 +84,30 @@ def _operations(ops: object, it: _Inputs) -> Iterator[tuple[str, Callable[[], Te
     table = it.weight_NI
     yield (
         "mix_rows",
-        lambda: ops.mix_rows(it.coefficients_TK, it.indices_TK, table),  # type: ignore[attr-defined]
-        lambda: torch_ops.mix_rows(it.coefficients_TK.double(), it.indices_TK, table.double()),
+        lambda: kernels.mix_rows(it.coefficients_TK, it.indices_TK, table),  # type: ignore[attr-defined]
+        lambda: ops.mix_rows(it.coefficients_TK.double(), it.indices_TK, table.double()),
         gathered + rows + 3 * pairs_bytes,
     )
     yield (
         "row_dots",
-        lambda: ops.row_dots(it.x_TI, table, it.indices_TK),  # type: ignore[attr-defined]
-        lambda: torch_ops.row_dots(it.x_TI.double(), table.double(), it.indices_TK),
+        lambda: kernels.row_dots(it.x_TI, table, it.indices_TK),  # type: ignore[attr-defined]
+        lambda: ops.row_dots(it.x_TI.double(), table.double(), it.indices_TK),
         gathered + rows + 3 * pairs_bytes,
     )
-    pairs = torch_ops.pairs_by_expert(it.indices_TK, experts)
+    pairs = ops.pairs_by_expert(it.indices_TK, experts)
     yield (
         "sum_by_expert",
-        lambda: ops.sum_by_expert(it.x_TI, it.coefficients_TK, pairs)[0],  # type: ignore[attr-defined]
-        lambda: torch_ops.sum_by_expert(it.x_TI.double(), it.coefficients_TK.double(), pairs)[0],
+        lambda: kernels.sum_by_expert(it.x_TI, it.coefficients_TK, pairs)[0],  # type: ignore[attr-defined]
+        lambda: ops.sum_by_expert(it.x_TI.double(), it.coefficients_TK.double(), pairs)[0],
         gathered + 4 * experts * width + 3 * pairs_bytes,
     )
 
 
-def _selection(ops: object, it: _Inputs, shape: PaperShape, device: str) -> Point:
+def _selection(kernels: object, it: _Inputs, shape: PaperShape, device: str) -> Point:
     """Scores and experts of the top-k against float64; with bfloat16 products, only near ties may differ."""
 
     def choose(x_TI: Tensor) -> tuple[Tensor, Tensor]:
-        found: tuple[Tensor, Tensor] = ops.largest_scores(  # type: ignore[attr-defined]
+        found: tuple[Tensor, Tensor] = kernels.largest_scores(  # type: ignore[attr-defined]
             x_TI, it.weight_NI, it.bias_N, shape.k
         )
         return found

@@ -21,7 +21,7 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.planning.dtypes import fastest_dtype
+from mxd.trainer.training.precision import fastest_dtype
 
 HEADS_OF = 64
 """Width of an attention head."""

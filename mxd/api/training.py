@@ -29,8 +29,7 @@ from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.importers import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.training.finetune import finetune as finetune_runs
-from mxd.trainer.training.train import train_layer
-from mxd.trainer.training.training_run import Resume
+from mxd.trainer.training.train import Resume, train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 
 Callback = Callable[[Mapping[str, float]], object]

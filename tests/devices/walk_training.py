@@ -13,7 +13,7 @@ from torch import Tensor
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import initialization
-from mxd.trainer.training.training_run import TrainingRun
+from mxd.trainer.training.train import TrainingRun
 from tests.devices.plugin import SIZES, TEXT, mxd, train
 from tests.devices.pretend_device import DeviceMismatchError, recording
 

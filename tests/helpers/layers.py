@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig, Method
-from mxd.trainer.config.methods import Mixing, method_traits
+from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 

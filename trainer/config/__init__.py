@@ -21,8 +21,7 @@ from mxd.trainer.config.generation import (
     SteeringMode,
     Strength,
 )
-from mxd.trainer.config.layer import LayerConfig
-from mxd.trainer.config.methods import Activation, Encoder, Method
+from mxd.trainer.config.layer import Activation, Encoder, LayerConfig, Method
 from mxd.trainer.config.training import (
     Dtype,
     DtypeChoice,

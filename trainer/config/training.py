@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from mxd.trainer.config.base import FLAT_GATE, Config, Count, RunName, Size, parse_count, without_retired
-from mxd.trainer.config.methods import Method, method_traits
+from mxd.trainer.config.layer import Method, method_traits
 
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
 Init = Literal["auto", "random", "examples"]

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.metrics import SMALLEST_NORM
+from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer
 from mxd.trainer.utils.devices import in_float64
 
 SMALLEST_VARIANCE = 1e-12

@@ -17,8 +17,7 @@ from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.evaluation.constant_mixing import ConstantMixing, constant_mixing_fit
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
-from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.metrics import SMALLEST_NORM, active_counts
+from mxd.trainer.layers.base import SMALLEST_NORM, Routing, SparseLayer, active_counts
 from mxd.trainer.layers.mxd import spatial_median
 from mxd.trainer.utils.bootstrap import Floats
 from mxd.trainer.utils.callbacks import Callbacks

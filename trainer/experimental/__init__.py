@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from mxd.trainer.config import Config, Count, TrainConfig
-from mxd.trainer.config.methods import MethodTraits, RankTraits, register_method
+from mxd.trainer.config.layer import MethodTraits, RankTraits, register_method
 from mxd.trainer.config.training import register_settings
 
 METHODS = {

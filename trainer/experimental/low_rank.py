@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
 from mxd.trainer.layers.registry import register_layers

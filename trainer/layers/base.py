@@ -20,13 +20,40 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE
-from mxd.trainer.layers.gate import Gate
-from mxd.trainer.layers.ops import mix
-from mxd.trainer.layers.ops.quantization import dequantized
+from mxd.trainer.layers.ops import gate, mix
+from mxd.trainer.layers.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
+
+ExpertSelection = Tensor | slice
+"""Ids of some experts on the CPU, or a range of ids."""
+
+
+class Gate(nn.Linear):
+    """a = TopK(relu(x G + b)); ``weight`` is [N, I]."""
+
+    def __init__(self, input_width: int, num_experts: int) -> None:
+        super().__init__(input_width, num_experts)
+        nn.init.zeros_(self.bias)
+
+    def choose(self, x_TI: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Gate activations and ids of the K experts with the largest scores: two tensors [T, K], largest first.
+
+        A gate activation of 0 marks an inactive expert.
+        """
+        return gate(x_TI, self.weight, self.bias, k)
+
+    def rows(self, experts: ExpertSelection) -> Tensor:
+        """Directions of some experts, [E, I]."""
+        return self.weight.detach()[experts]
+
+    @torch.no_grad()
+    def initialize(self, directions_NI: Tensor, mean_I: Tensor) -> None:
+        """Use the directions as the experts' rows, with all scores 0 at the mean input."""
+        self.weight.copy_(directions_NI)
+        self.bias.copy_(-(self.weight @ mean_I.to(self.weight)))
+
 
 _SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
@@ -204,6 +231,29 @@ class SparseLayer(nn.Module, ABC):
         (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
         tensors = {name: value.detach().contiguous() for name, value in self.state_dict().items()}
         save_tensors(tensors, folder / WEIGHTS_FILE)
+
+
+SMALLEST_NORM = 1e-12
+"""Lower bound of the squared target norm, which avoids division by zero."""
+
+
+def normalized_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
+    """Mean over tokens of ‖ŷ − y‖² / ‖y‖², a scalar: the training loss. 1 is the error of predicting zero."""
+    errors_T = (output_TO - target_TO).square().sum(dim=1)
+    return (errors_T / target_TO.square().sum(dim=1).clamp_min(SMALLEST_NORM)).mean()
+
+
+def active_counts(routing: Routing, num_experts: int) -> Tensor:
+    """Number of tokens on which each expert is active, [N]."""
+    # bincount and boolean indexing would synchronise with the GPU to determine the size of the result.
+    counts_N = routing.indices_TK.new_zeros(num_experts)
+    active_P = (routing.coefficients_TK > 0).reshape(-1)
+    return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
+
+
+def l0(routing: Routing) -> Tensor:
+    """Mean number of active experts per token, a scalar."""
+    return (routing.coefficients_TK > 0).sum(dim=1).float().mean()
 
 
 def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:

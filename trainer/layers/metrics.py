@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
 
 
@@ -62,16 +62,6 @@ def _rank(singular: Tensor, width: int) -> int:
     return int((singular > tolerance).sum())
 
 
-SMALLEST_NORM = 1e-12
-"""Lower bound of the squared target norm, which avoids division by zero."""
-
-
-def normalized_mse(output_TO: Tensor, target_TO: Tensor) -> Tensor:
-    """Mean over tokens of ‖ŷ − y‖² / ‖y‖², a scalar: the training loss. 1 is the error of predicting zero."""
-    errors_T = (output_TO - target_TO).square().sum(dim=1)
-    return (errors_T / target_TO.square().sum(dim=1).clamp_min(SMALLEST_NORM)).mean()
-
-
 MEDIAN_STEPS = 20
 """Iterations for the typical mixing of a batch."""
 
@@ -87,19 +77,6 @@ def output_routing_share(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) ->
     frozen_TO = layer.decode_mixed(layer.dense_output(x_TI), typical_M.expand_as(mixing_TM))
     mean_TO = target_TO.mean(dim=0).expand_as(target_TO)
     return float(normalized_mse(frozen_TO, target_TO) / normalized_mse(mean_TO, target_TO))
-
-
-def active_counts(routing: Routing, num_experts: int) -> Tensor:
-    """Number of tokens on which each expert is active, [N]."""
-    # bincount and boolean indexing would synchronise with the GPU to determine the size of the result.
-    counts_N = routing.indices_TK.new_zeros(num_experts)
-    active_P = (routing.coefficients_TK > 0).reshape(-1)
-    return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
-
-
-def l0(routing: Routing) -> Tensor:
-    """Mean number of active experts per token, a scalar."""
-    return (routing.coefficients_TK > 0).sum(dim=1).float().mean()
 
 
 def effective_number(counts_N: Tensor) -> float:

@@ -28,7 +28,7 @@ from torch.nn import functional as F
 
 from mxd.trainer.config import Activation, LayerConfig, Method
 from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.ops.torch_ops import PAIRS_AT_A_TIME
+from mxd.trainer.layers.ops import PAIRS_AT_A_TIME
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,

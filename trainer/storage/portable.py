@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from mxd.trainer.config import LayerConfig, Origin, TrainConfig
-from mxd.trainer.config.methods import Mixing, method_traits
+from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.files import disk_errors
 

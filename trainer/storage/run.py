@@ -24,10 +24,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from mxd.trainer.config import SAMPLE, LayerConfig, TrainConfig
+from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
 from mxd.trainer.config.training import parse_train_config
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer, with_start_token
-from mxd.trainer.layers.files import CONFIG_FILE, WEIGHTS_FILE, read_layer_config
 from mxd.trainer.storage.portable import (
     TOKENIZER_FILES,
     check_empty_folder,

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from mxd.trainer.config import RunName
+from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.config.training import PLACE
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids
-from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights, save_tensors
-from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.storage.run import CHECKPOINT_PREFIX, checkpoints, step_of
 from mxd.trainer.utils.files import atomic_directory, read_json

@@ -23,24 +23,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.trainer.config import RegularizationConfig, TrainConfig
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import BatchPlan
 from mxd.trainer.data.sequences import check_text_length, sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import Routing, normalized_mse
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.run import LOCK_FILE, Run, checkpoints, runs_folder, step_of
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.loggers import no_log
-from mxd.trainer.training.matmul_precision import matmul_precision
-from mxd.trainer.training.planning.device_benchmark import free_bytes
-from mxd.trainer.training.planning.dtypes import with_dtype
-from mxd.trainer.training.training_run import Resume, TrainingRun, TrainResult, check_resumable
+from mxd.trainer.training.plan import free_bytes
+from mxd.trainer.training.precision import matmul_precision, with_dtype
+from mxd.trainer.training.train import Resume, TrainingRun, TrainResult, check_resumable
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.files import exclusive_lock
 

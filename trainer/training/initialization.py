@@ -19,11 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config import Init, TrainConfig
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.metrics import SMALLEST_NORM
+from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer
 from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)

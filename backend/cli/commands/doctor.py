@@ -128,22 +128,22 @@ def _computation(device: torch.device) -> Finding:
     import torch
 
     from mxd.trainer.language_model.loading import choose_dtype
-    from mxd.trainer.layers.ops import ops_on, torch_ops
+    from mxd.trainer.layers import ops
 
     dtype = choose_dtype(device)
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            ops = ops_on(device)
+            kernels = ops.ops_on(device)
         matrix = torch.ones(8, 8, device=device, dtype=dtype)
         result = float((matrix @ matrix).float().sum())
     except RuntimeError as error:  # a driver that is too old, a full device, a build for other GPUs
         return Finding("computation", "bad", str(error), "Update the driver or PyTorch, or use --device cpu.")
     if result != 8**3:
         return Finding("computation", "bad", f"8 * 8 * 8 is {result:g} on {device}", "Use --device cpu.")
-    kernels = "PyTorch's operations" if ops is torch_ops else "Triton kernels"
+    used = "PyTorch's operations" if kernels is ops else "Triton kernels"
     name = str(dtype).removeprefix("torch.")
-    state = f"language models in {name} and layers in float32 on {device.type}, with {kernels}; sampling on the CPU"
+    state = f"language models in {name} and layers in float32 on {device.type}, with {used}; sampling on the CPU"
     if device.type not in ("cpu", "cuda"):
         state += ", and float64 and matrix decompositions, too"
     if caught:

@@ -9,7 +9,7 @@ from pydantic import Field
 from mxd.backend.cli.base import FlagsOf
 from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.config.methods import methods
+from mxd.trainer.config.layer import methods
 from mxd.trainer.experimental import ExperimentalTrainConfig
 
 if TYPE_CHECKING:

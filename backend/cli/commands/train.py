@@ -19,7 +19,7 @@ from mxd.backend.cli.parser import validate
 from mxd.backend.cli.plan_text import format_plan
 from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
 from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
-from mxd.trainer.config.methods import method_traits, methods
+from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.suggestions import suggest
@@ -27,7 +27,7 @@ from mxd.trainer.utils.suggestions import suggest
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache
     from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.training.training_run import TrainResult
+    from mxd.trainer.training.train import TrainResult
     from mxd.trainer.utils.distributed import ProcessGroup
 
 NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight"})
@@ -132,9 +132,9 @@ class TrainCommand(ModelCommand):
         from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.database.open import IN_MEMORY
         from mxd.trainer.training.loggers import log_to, no_log
-        from mxd.trainer.training.planning.dtypes import dtype_of, resolve_dtypes, slow_dtype_warning
-        from mxd.trainer.training.planning.plan import TrainSetup, check_fits_memory
-        from mxd.trainer.training.training_run import resolve_batch
+        from mxd.trainer.training.plan import TrainSetup, check_fits_memory
+        from mxd.trainer.training.precision import dtype_of, resolve_dtypes, slow_dtype_warning
+        from mxd.trainer.training.train import resolve_batch
         from mxd.trainer.utils.distributed import init_process_group
         from mxd.trainer.utils.memory import keep_freed_memory
 
@@ -216,9 +216,9 @@ class TrainCommand(ModelCommand):
         Raises:
             UserError: the device has too little memory. The plan has been printed.
         """
-        from mxd.trainer.training.planning.dtypes import resolve_dtypes
-        from mxd.trainer.training.planning.plan import TrainSetup, plan_training
-        from mxd.trainer.training.training_run import resolve_batch
+        from mxd.trainer.training.plan import TrainSetup, plan_training
+        from mxd.trainer.training.precision import resolve_dtypes
+        from mxd.trainer.training.train import resolve_batch
         from mxd.trainer.utils.memory import keep_freed_memory
 
         keep_freed_memory()  # as in training, because it changes what is free

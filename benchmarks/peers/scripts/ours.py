@@ -21,7 +21,7 @@ from benchmarks.trainer.generate import steer_together, steering_config
 from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.analysis.labelling import label_experts
 from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.methods import Method
+from mxd.trainer.config.layer import Method
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import Steering, generate, steer
 from mxd.trainer.language_model.loading import load_width
@@ -30,7 +30,7 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import ExpertRecord
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.planning.dtypes import fastest_dtype
+from mxd.trainer.training.precision import fastest_dtype
 from mxd.trainer.training.train import train_layer
 
 NAMES = {"gate.weight": "W_enc", "gate.bias": "b_enc", "direction_NO": "W_dec", "output_bias": "b_dec"}

@@ -19,17 +19,19 @@ from benchmarks.trainer.timing import Machine
 from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.training.layer_trainer import build_layer_config
-from mxd.trainer.training.planning.cost_model import ADAMW_BYTES
-from mxd.trainer.training.planning.device_benchmark import DeviceRates, free_bytes, measure
-from mxd.trainer.training.planning.dtypes import dtype_name, fastest_dtype
-from mxd.trainer.training.planning.plan import (
+from mxd.trainer.training.plan import (
+    ADAMW_BYTES,
     BUSY_SHARE,
+    DeviceRates,
     ExpectedSeconds,
     PlannedTraining,
     TrainSetup,
     expected_seconds,
+    free_bytes,
+    measure,
     products_of,
 )
+from mxd.trainer.training.precision import dtype_name, fastest_dtype
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Part = Literal["forward", "step", "whole"]

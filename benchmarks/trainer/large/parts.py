@@ -24,12 +24,12 @@ from benchmarks.trainer.train import random_ids
 from mxd.trainer.config import LayerConfig, TrainConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD, BatchPlan, StreamSpec, activation_buffers
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.planning.device_benchmark import resident_bytes
-from mxd.trainer.training.planning.dtypes import dtype_of
+from mxd.trainer.training.plan import resident_bytes
+from mxd.trainer.training.precision import dtype_of
 from mxd.trainer.utils.memory import keep_freed_memory, trim_freed_memory
 
 Weights = Literal["memory", "disk"]

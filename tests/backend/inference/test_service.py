@@ -26,13 +26,13 @@ from mxd.backend.responses import to_json_bytes
 from mxd.backend.schemas import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Sampling, SteeringConfig
+from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.kv_cache import GrowableLayer
 from mxd.trainer.language_model.model import LanguageModel, needed_bytes
-from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
 

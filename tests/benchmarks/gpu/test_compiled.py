@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu.compiled import DTYPES, TARGETS
-from mxd.trainer.layers.ops.triton_ops import kernel_forms
+from mxd.trainer.layers.triton_ops import kernel_forms
 from tests.helpers.processes import ROOT
 
 SMALLEST_SHARED_MEMORY = 48 << 10

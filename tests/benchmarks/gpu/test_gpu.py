@@ -15,8 +15,7 @@ from benchmarks.gpu.account import step_account
 from benchmarks.gpu.layer_step import random_batch, shape_trainer
 from benchmarks.gpu.sections import REPORT_FILE, Outcome, Point, Section, Setting, here, in_a_fork, run_sections
 from benchmarks.gpu.shapes import PAPER_SHAPES, TINY_SHAPES
-from mxd.trainer.layers import ops
-from mxd.trainer.layers.ops import triton_ops
+from mxd.trainer.layers import ops, triton_ops
 
 
 def run(where: Setting, *names: str, seconds: float = 600) -> dict[str, Outcome]:

@@ -16,7 +16,7 @@ from benchmarks.peers.participants import Participant
 from benchmarks.peers.scripts.protocol import Work
 from benchmarks.trainer import generate
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import normalized_mse
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.layers import random_layer, random_layer_of

@@ -18,8 +18,7 @@ from benchmarks.trainer.memory import in_a_process
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.config.presets import shape_of
 from mxd.trainer.errors import UserError
-from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, LayerSizes
-from mxd.trainer.training.planning.device_benchmark import DeviceRates
+from mxd.trainer.training.plan import ADAMW_BYTES, DeviceRates, LayerSizes
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import CONFIGS, byte_tokenizer
 

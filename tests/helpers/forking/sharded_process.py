@@ -6,8 +6,7 @@ import os
 
 import torch
 
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.utils.distributed import ProcessGroup, init_process_group

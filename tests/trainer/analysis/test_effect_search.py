@@ -14,7 +14,7 @@ from mxd.trainer.analysis import effect_search
 from mxd.trainer.analysis.effect_search import combine, expert_effects, find, measure, unit_prices
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
-from mxd.trainer.config.methods import methods
+from mxd.trainer.config.layer import methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.prompts import prompt_ids

@@ -25,8 +25,7 @@ from mxd.trainer.config import LayerConfig, OptimizerConfig, TrainConfig
 from mxd.trainer.config.presets import FOLDER, preset_file, presets, shape_of
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.layers.sizing import matched_num_experts
+from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from tests.helpers.language_models import byte_tokenizer
 
 

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation import constant_mixing as module
 from mxd.trainer.evaluation.constant_mixing import ConstantMixing, constant_mixing_fit
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 
 OF_OUTPUTS: tuple[Method, ...] = ("mxd", "transcoder", "skip-transcoder")

@@ -14,7 +14,7 @@ from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config import EvaluateConfig, Method
-from mxd.trainer.config.methods import methods
+from mxd.trainer.config.layer import methods
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import interventions

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.config.methods import methods
+from mxd.trainer.config.layer import methods
 from mxd.trainer.evaluation.jacobians import (
     DIRECTIONS,
     JacobianAgreement,

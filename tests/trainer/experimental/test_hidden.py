@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.trainer.config.methods import Mixing
+from mxd.trainer.config.layer import Mixing
 from mxd.trainer.experimental.hidden import HiddenMxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run

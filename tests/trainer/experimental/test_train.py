@@ -11,8 +11,8 @@ import torch
 
 import mxd.trainer
 from mxd.trainer.config import RegularizationConfig, TrainConfig
-from mxd.trainer.config import methods as registered
-from mxd.trainer.config.methods import MethodTraits, methods
+from mxd.trainer.config import layer as registered
+from mxd.trainer.config.layer import MethodTraits, methods
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig

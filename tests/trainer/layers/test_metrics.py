@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mxd.trainer.layers.metrics import measure_ranks, normalized_mse, output_routing_share
+from mxd.trainer.layers.base import normalized_mse
+from mxd.trainer.layers.metrics import measure_ranks, output_routing_share
 from mxd.trainer.layers.mxd import MxD
 from tests.helpers.layers import random_layer
 

@@ -10,8 +10,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig
-from mxd.trainer.layers.base import Routing
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import Routing, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median, token_mean
 from mxd.trainer.layers.registry import build_layer
 from tests.helpers.layers import random_layer

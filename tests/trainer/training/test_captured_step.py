@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from mxd.trainer.config import LayerConfig, Method, OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import LayerOutput

@@ -11,8 +11,7 @@ from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.data.activations import StreamSpec, activation_buffers
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
-from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.training.initialization import copy_encoder, resolve_init
 from mxd.trainer.training.layer_trainer import LayerTrainer

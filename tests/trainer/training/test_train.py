@@ -22,10 +22,9 @@ from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord
 from mxd.trainer.storage.run import Run, checkpoints
-from mxd.trainer.training import matmul_precision
+from mxd.trainer.training import precision
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.train import TrainResult, train_layer
-from mxd.trainer.training.training_run import DivergedError, resolve_batch
+from mxd.trainer.training.train import DivergedError, TrainResult, resolve_batch, train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.forking.forked import Forked
 from tests.helpers.language_models import saved_language_model
@@ -90,15 +89,15 @@ def test_resuming_is_bit_identical(world: World, steps: int) -> None:
 
 def test_the_precision_is_recorded_and_kept_on_another_machine(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run starts where bfloat16 products are fast, and resumes where they are not, and vice versa."""
-    monkeypatch.setattr(matmul_precision, "MIN_BFLOAT16_PRODUCT_WIDTH", 1)
-    for first, precision in ((True, "medium"), (False, "highest")):
-        monkeypatch.setattr(matmul_precision, "has_bfloat16_units", lambda _device, has=first: has)
-        train(world, world.config(f"whole-{precision}"))
-        train(world, world.config(precision), callbacks=Callbacks(is_cancelled=StopAfter(5)))
-        assert Run.load(precision, world.data).config.optimizer.matmul_precision == precision
-        monkeypatch.setattr(matmul_precision, "has_bfloat16_units", lambda _device, has=first: not has)
-        assert train(world, world.config(precision), resume="if-any").status == "finished"
-        whole, parts = weights(world, f"whole-{precision}"), weights(world, precision)
+    monkeypatch.setattr(precision, "MIN_BFLOAT16_PRODUCT_WIDTH", 1)
+    for first, kept in ((True, "medium"), (False, "highest")):
+        monkeypatch.setattr(precision, "has_bfloat16_units", lambda _device, has=first: has)
+        train(world, world.config(f"whole-{kept}"))
+        train(world, world.config(kept), callbacks=Callbacks(is_cancelled=StopAfter(5)))
+        assert Run.load(kept, world.data).config.optimizer.matmul_precision == kept
+        monkeypatch.setattr(precision, "has_bfloat16_units", lambda _device, has=first: not has)
+        assert train(world, world.config(kept), resume="if-any").status == "finished"
+        whole, parts = weights(world, f"whole-{kept}"), weights(world, kept)
         assert all(torch.equal(whole[name], parts[name]) for name in whole)
     assert not torch.equal(*(weights(world, name)["gate.weight"] for name in ("medium", "highest")))
 
@@ -251,7 +250,7 @@ def test_slow_work_takes_a_small_share_of_the_time(world: World, monkeypatch: py
         return take_step(trainer, batch)
 
     take_step = LayerTrainer.train_step
-    monkeypatch.setattr("mxd.trainer.training.training_run.time.monotonic", lambda: seconds)
+    monkeypatch.setattr("mxd.trainer.training.train.time.monotonic", lambda: seconds)
     monkeypatch.setattr(LayerTrainer, "train_step", step)
     monkeypatch.setattr(LayerTrainer, "save", save)
     train(world, world.config(checkpoint_every=64))

@@ -12,8 +12,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.train import TrainResult, train_layer, train_layers
-from mxd.trainer.training.training_run import DivergedError
+from mxd.trainer.training.train import DivergedError, TrainResult, train_layer, train_layers
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World
 from tests.trainer.training.test_train import StopAfter, metrics, weights

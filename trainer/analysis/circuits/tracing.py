@@ -31,7 +31,7 @@ from mxd.trainer.analysis.effects import (
     read_target,
 )
 from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, Errors
-from mxd.trainer.config.methods import method_traits
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.targets import (
     ContinuationTarget,
     DifferenceTarget,

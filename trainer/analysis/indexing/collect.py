@@ -29,8 +29,7 @@ from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import Routing, SparseLayer
-from mxd.trainer.layers.metrics import normalized_mse
+from mxd.trainer.layers.base import Routing, SparseLayer, normalized_mse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup

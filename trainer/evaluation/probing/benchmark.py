@@ -44,12 +44,12 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
+from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.probing.examples import random_gate_weights, recorded_inputs, to_dense
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.layers.base import SparseLayer
-from mxd.trainer.layers.files import WEIGHTS_FILE
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval

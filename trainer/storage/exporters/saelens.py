@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mxd.trainer.layers.base import SparseLayer, save_tensors
 from mxd.trainer.layers.transcoders import Autoencoder
-from mxd.trainer.layers.variants.dense_gate import FixedThresholds
+from mxd.trainer.layers.variants import FixedThresholds
 from mxd.trainer.storage.exporters.tensors import transcoder_tensors
 from mxd.trainer.storage.importers.saelens import CONFIG, WEIGHTS
 from mxd.trainer.storage.portable import portable

@@ -13,7 +13,7 @@ from torch import Tensor
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
-from mxd.trainer.layers.variants.dense_gate import FixedThresholds
+from mxd.trainer.layers.variants import FixedThresholds
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from mxd.backend.cli.main import run
-from mxd.trainer.layers import ops
-from mxd.trainer.layers.ops import compiled_ops, triton_ops
+from mxd.trainer.layers import ops, triton_ops
+from mxd.trainer.layers.ops import compiled_ops
 from mxd.trainer.utils import devices
 from mxd.trainer.utils.devices import DeviceMemory
 from tests.helpers.runs import World

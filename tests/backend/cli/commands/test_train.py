@@ -13,8 +13,8 @@ from mxd.backend.cli.main import run
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.run import Run, run_names
 from mxd.trainer.training import layer_trainer
-from mxd.trainer.training.planning.dtypes import has_bfloat16_units
-from mxd.trainer.training.training_run import TrainResult
+from mxd.trainer.training.precision import has_bfloat16_units
+from mxd.trainer.training.train import TrainResult
 from tests.backend.cli.words import Capture, document, train_words
 
 

@@ -17,7 +17,7 @@ from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import run_names
-from mxd.trainer.training.training_run import check_resumable
+from mxd.trainer.training.train import check_resumable
 from tests.helpers.formats.outside import (
     save_checkpoint,
     save_circuit_tracer,

@@ -1,4 +1,4 @@
-"""The sparse operations as Triton kernels for NVIDIA and AMD GPUs, with the interface of ``torch_ops``.
+"""The sparse operations as Triton kernels for NVIDIA and AMD GPUs, with the interface of ``ops``.
 
 One program writes each output row and adds in a fixed order, so results are deterministic and need no zeroing. Tiles
 have few rows and many columns: each thread owns its columns, so threads exchange nothing, and an expert with one token
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isqrt
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import triton
@@ -21,7 +21,8 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
-from mxd.trainer.layers.ops.torch_ops import PairsByExpert
+if TYPE_CHECKING:
+    from mxd.trainer.layers.ops import PairsByExpert
 
 SCORES_AT_A_TIME = 1 << 29
 """Number of scores in memory: 1 GB in bfloat16. Each block of tokens reads the weights of all experts."""
@@ -260,7 +261,7 @@ def _check_pairs(values: Tensor, ids: Tensor, rows: Tensor) -> None:
         raise ValueError(f"Ids must be int32 or int64, but are {ids.dtype}.")
     for tensor in (values, rows):
         if tensor.dtype not in (torch.float32, torch.bfloat16, torch.float16):
-            raise ValueError(f"The kernels sum in float32, so they do not take {tensor.dtype}. Use torch_ops.")
+            raise ValueError(f"The kernels sum in float32, so they do not take {tensor.dtype}. Use ops.")
     if rows.dim() != 2 or values.dim() != 2 or (ids.dim() == 2 and len(values) != len(ids)):
         shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (values, ids, rows))
         raise ValueError(f"Expected [T, …], [T, K] and [N, W], but the shapes are {shapes}.")

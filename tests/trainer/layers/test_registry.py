@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mxd.trainer.config import Encoder, LayerConfig, Method
-from mxd.trainer.config.methods import method_traits, methods
-from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.layers.sizing import matched_num_experts
+from mxd.trainer.config.layer import method_traits, methods
+from mxd.trainer.layers.registry import build_layer, matched_num_experts
 
 
 def matched_config(method: Method, encoder: Encoder, widths: tuple[int, int, int] = (24, 40, 24)) -> LayerConfig:

@@ -8,10 +8,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from mxd.trainer.config.layer import stored_bits
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import read_weights
-from mxd.trainer.layers.files import stored_bits
-from mxd.trainer.layers.ops.quantization import GROUP, PACKED, SCALE, dequantize, dequantized, quantize, quantize_file
+from mxd.trainer.layers.quantization import GROUP, PACKED, SCALE, dequantize, dequantized, quantize, quantize_file
 from tests.helpers.layers import random_layer
 
 
@@ -55,11 +55,6 @@ def test_a_quantised_layer_loads(tmp_path: Path) -> None:
         torch.testing.assert_close(loaded[name], value, atol=value.abs().max().item() / 29, rtol=0)
 
 
-def test_layers_in_8_bits_still_load() -> None:
-    tensors = {"a": torch.tensor([[-127, 5], [0, 127]], dtype=torch.int8), "a.scale": torch.tensor([0.5, 2.0])}
-    assert dequantized(tensors)["a"].tolist() == [[-63.5, 2.5], [0, 254]]
-
-
 def test_other_tensors_are_unchanged() -> None:
     tensors = {"a": torch.randn(2, 3), "b": torch.zeros(2, dtype=torch.int8), "c.packed": torch.zeros(2)}
     assert dequantized(tensors) == tensors
@@ -72,6 +67,4 @@ def test_a_file_shows_the_bits_of_its_weights(tmp_path: Path) -> None:
     assert stored_bits(path) is None
     quantize_file(path, path)
     assert stored_bits(path) == 5
-    save_file({"a": torch.ones(2, 2, dtype=torch.int8), "a.scale": torch.ones(2)}, path)
-    assert stored_bits(path) == 8
     assert stored_bits(tmp_path / "missing") is None

@@ -15,10 +15,10 @@ from torch import Tensor
 from triton.errors import TritonError
 
 from mxd.trainer.layers import ops as kernels
-from mxd.trainer.layers.ops import torch_ops, triton_ops
-from mxd.trainer.layers.ops.torch_ops import pairs_by_expert
+from mxd.trainer.layers import triton_ops
+from mxd.trainer.layers.ops import pairs_by_expert
 
-OPS = pytest.mark.parametrize("ops", [torch_ops, triton_ops], ids=["torch", "triton"])
+OPS = pytest.mark.parametrize("ops", [kernels, triton_ops], ids=["torch", "triton"])
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def using(ops: ModuleType, **sizes: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "ops_for", lambda _tensor: ops)
         for name, size in sizes.items():
-            patch.setattr(torch_ops, name, size)
+            patch.setattr(kernels, name, size)
         yield
 
 
@@ -84,7 +84,7 @@ def test_gate_and_mix_equal_the_dense_form(
     tokens: int, num_experts: int, k: int, shift: float, seed: int, block: int, rows: int
 ) -> None:
     inputs = random_inputs(tokens, num_experts, (7, 9), shift, seed, torch.float64)
-    with using(torch_ops, SCORES_AT_A_TIME=block, MIN_TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
+    with using(kernels, SCORES_AT_A_TIME=block, MIN_TOKENS_AT_A_TIME=rows, PAIRS_AT_A_TIME=rows):
         assert_equal_to_dense(inputs, min(k, num_experts))
 
 
@@ -107,7 +107,7 @@ def test_triton_equals_the_dense_form(
 
 def test_the_papers_number_of_experts() -> None:
     """21,490 is divisible by neither 4 nor 8 nor any block."""
-    with using(torch_ops, SCORES_AT_A_TIME=1 << 12):
+    with using(kernels, SCORES_AT_A_TIME=1 << 12):
         assert_equal_to_dense(random_inputs(33, 21_490, (8, 8), -1.0, 0, torch.float64), 32)
 
 
@@ -115,7 +115,7 @@ def test_blocks_of_scores_are_rounded_under_autocast_like_all_scores_at_once() -
     x_TI, weight_NI, bias_N, _ = random_inputs(40, 300, (64, 8), 0.0, 0, torch.float32)
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         whole, _ = kernels.gate(x_TI, weight_NI, bias_N, 5)
-        with using(torch_ops, SCORES_AT_A_TIME=1, MIN_TOKENS_AT_A_TIME=8):
+        with using(kernels, SCORES_AT_A_TIME=1, MIN_TOKENS_AT_A_TIME=8):
             blocks, _ = kernels.gate(x_TI, weight_NI, bias_N, 5)
     assert torch.equal(blocks, whole)
     assert torch.equal(blocks, blocks.bfloat16().float())
@@ -230,7 +230,7 @@ def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -
     inputs = random_inputs(6, 20, (7, 9), 0.0, 0, torch.float32)
     sorts: list[int] = []
 
-    def counted(indices_TK: Tensor, num_experts: int) -> torch_ops.PairsByExpert:
+    def counted(indices_TK: Tensor, num_experts: int) -> kernels.PairsByExpert:
         sorts.append(num_experts)
         return pairs_by_expert(indices_TK, num_experts)
 
@@ -249,14 +249,14 @@ def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -
 def test_float64_is_not_left_to_kernels_that_sum_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "ops_on", lambda _device: triton_ops)
     assert kernels.ops_for(torch.zeros(1)) is triton_ops
-    assert kernels.ops_for(torch.zeros(1, dtype=torch.float64)) is torch_ops
+    assert kernels.ops_for(torch.zeros(1, dtype=torch.float64)) is kernels
 
 
 def test_implementation_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "compiled_ops", lambda _device: triton_ops)
     assert kernels.ops_on(torch.device("cuda:1")) is triton_ops
-    assert kernels.ops_on(torch.device("cpu")) is torch_ops
-    assert kernels.ops_on(torch.device("mps")) is torch_ops
+    assert kernels.ops_on(torch.device("cpu")) is kernels
+    assert kernels.ops_on(torch.device("mps")) is kernels
 
 
 def test_kernels_launch_on_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +297,7 @@ def test_kernels_check_what_they_require(values: Tensor, ids: Tensor, table: Ten
 def test_tables_that_are_not_contiguous() -> None:
     table = torch.arange(40.0).view(8, 5).T  # [5, 8]
     weights, ids = torch.ones(3, 2).T, torch.tensor([[0, 1, 2], [4, 4, 3]])
-    assert torch.equal(triton_ops.mix_rows(weights, ids, table), torch_ops.mix_rows(weights, ids, table.contiguous()))
+    assert torch.equal(triton_ops.mix_rows(weights, ids, table), kernels.mix_rows(weights, ids, table.contiguous()))
 
 
 @pytest.mark.parametrize("width", [1, 130, 576, 768, 3072])
@@ -324,8 +324,8 @@ def test_kernels_that_cannot_be_compiled_are_replaced(error: Exception, monkeypa
     kernels.compiled_ops.cache_clear()
     monkeypatch.setattr(triton_ops, "mix_rows", fail)
     with pytest.warns(UserWarning, match="GPU kernels cannot be compiled.*Install a C compiler"):
-        assert kernels.compiled_ops(CPU) is torch_ops
-    assert kernels.compiled_ops(CPU) is torch_ops  # without another warning
+        assert kernels.compiled_ops(CPU) is kernels
+    assert kernels.compiled_ops(CPU) is kernels  # without another warning
     kernels.compiled_ops.cache_clear()
 
 

@@ -52,30 +52,13 @@ def dequantized(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for packed_name in tensors:
         name = packed_name.removesuffix(PACKED)
         packed_RP, scale_RG = tensors[packed_name], tensors.get(name + SCALE)
-        if name == packed_name or scale_RG is None or not _belong_together(packed_RP, scale_RG):
+        if name == packed_name or scale_RG is None:
             continue
-        values[name] = dequantize(values.pop(packed_name), values.pop(name + SCALE))
-    return _dequantized_8_bits(values)
-
-
-def _belong_together(packed_RP: Tensor, scale_RG: Tensor) -> bool:
-    """True if these can be a packed matrix and its scales. A file may hold anything."""
-    return (
-        packed_RP.dtype == torch.uint8
-        and scale_RG.is_floating_point()
-        and packed_RP.ndim == scale_RG.ndim == 2
-        and packed_RP.shape == (scale_RG.shape[0], 5 * GROUP * scale_RG.shape[1] // 8)
-    )
-
-
-def _dequantized_8_bits(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Replace every int8 matrix that has one float32 scale per row, as earlier demos stored them."""
-    values = dict(tensors)
-    for name, tensor in tensors.items():
-        scale_R = tensors.get(name + SCALE)
-        if tensor.dtype == torch.int8 and scale_R is not None and scale_R.shape == tensor.shape[:1]:
-            values[name] = tensor.float() * scale_R.float().view(-1, *[1] * (tensor.ndim - 1))
-            del values[name + SCALE]
+        # A file may hold anything.
+        if (packed_RP.dtype, packed_RP.ndim, scale_RG.ndim, scale_RG.is_floating_point()) == (torch.uint8, 2, 2, True):
+            rows, groups = scale_RG.shape
+            if packed_RP.shape == (rows, 5 * GROUP * groups // 8):
+                values[name] = dequantize(values.pop(packed_name), values.pop(name + SCALE))
     return values
 
 

@@ -1,24 +1,110 @@
-"""Training plans: counts of every architecture, memory, and suggestions if a run does not fit."""
+"""Plans: sizes against real layers, measured rates, memory and expected time."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config import Encoder, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers import ops
-from mxd.trainer.layers.ops import triton_ops
+from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training import plan as planning
 from mxd.trainer.training.layer_trainer import build_layer_config
-from mxd.trainer.training.planning import plan as planning
-from mxd.trainer.training.planning.cost_model import LayerSizes
-from mxd.trainer.training.planning.device_benchmark import DeviceRates, Product
-from mxd.trainer.training.planning.plan import PlannedTraining, TrainSetup, check_fits_memory, plan_training
+from mxd.trainer.training.plan import (
+    DeviceRates,
+    LayerSizes,
+    PlannedTraining,
+    Product,
+    TrainSetup,
+    check_fits_memory,
+    free_bytes,
+    measure,
+    plan_training,
+    resident_bytes,
+)
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
+from tests.helpers.layers import random_layer
+
+
+@pytest.mark.parametrize(("encoder", "readers"), [("mlp", 1), ("glu", 2)])
+def test_parameter_count_of_a_layer(encoder: str, readers: int) -> None:
+    layer = random_layer(encoder)  # type: ignore[arg-type]
+    sizes = LayerSizes(12, 20, 10, 33, 5, readers)  # type: ignore[arg-type]
+    assert sizes.parameters == layer.num_parameters
+    tables = sum(layer.get_parameter(name).numel() for name in layer.expert_tables)
+    assert sizes.table_parameters == tables
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", methods("core", "experimental"))
+def test_parameter_count_of_every_method(method: Method, encoder: Encoder) -> None:
+    autoencoder = method == "autoencoder"
+    config = LayerConfig(
+        method=method,
+        input_width=10 if autoencoder else 12,
+        hidden_width=20,
+        output_width=10,
+        num_experts=33,
+        k=5,
+        activation="silu",
+        encoder=encoder,
+        rank=3 if method_traits(method).rank else None,
+        mixing=method_traits(method).mixing,
+    )
+    assert LayerSizes.from_config(config).parameters == build_layer(config).num_parameters
+
+
+def test_larger_batches_amortise_the_optimizer() -> None:
+    sizes = LayerSizes(8192, 28_672, 8192, 219_136, 32, 2)
+    assert sizes.step_bytes_per_token(4096) < sizes.step_bytes_per_token(1024)
+
+
+def test_flops_of_a_gpt2_step() -> None:
+    """232.6 GFLOPs for 4,096 tokens, N = 21,490, K = 32: 96.6 for encoder and decoder, 135.2 for the gate."""
+    step = 4096 * LayerSizes(768, 3072, 768, 21_490, 32, 1).step_flops_per_token
+    assert step == pytest.approx(232.6e9, rel=5e-3)
+
+
+DEVICE = torch.device("cpu")
+
+
+def test_products_and_bandwidth_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "SECONDS_EACH", 0.0)
+    monkeypatch.setattr(planning, "STREAM_SIZE", 1 << 10)
+    products = [Product(32, 16, 20, torch.float32), Product(32, 16, 10**9, torch.bfloat16)]
+    result = measure(products, DEVICE)
+    assert result.products.keys() == set(products)
+    assert min(*result.products.values(), result.bytes_per_second) > 0
+
+
+def test_the_rate_is_flops_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter(float(second) for second in range(1000))  # each call advances the clock by a second
+    monkeypatch.setattr(time, "perf_counter", lambda: next(ticks))
+    product = Product(8, 4, 6, torch.float32)
+    assert measure([product], DEVICE).products[product] == product.flops == 2 * 8 * 4 * 6
+
+
+def test_free_and_resident_memory() -> None:
+    resident, free = resident_bytes(), free_bytes(DEVICE)
+    assert resident > 10**7
+    assert free > 10**7
+
+
+def test_a_cgroup_limit_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limits = [tmp_path / name for name in ("most", "used")]
+    for path, size in zip(limits, (1000, 400), strict=True):
+        path.write_text(f"{size}\n")
+    monkeypatch.setattr(planning, "_CGROUP_FILES", tuple(limits))
+    assert free_bytes(DEVICE) == 600
+    limits[0].write_text("max\n")
+    assert free_bytes(DEVICE) != 600
+
 
 CPU = TrainSetup(torch.device("cpu"))
 

@@ -5,20 +5,21 @@ block. The backward passes sort the (token, expert) pairs by expert, once for al
 expert. So they need no atomics and no gradient of size T x N, and the result is deterministic. A score that ReLU set to
 zero gets zero gradient.
 
-The implementation depends on the device: ``triton_ops`` on a CUDA or ROCm GPU on which they can be compiled,
-``torch_ops`` elsewhere.
+The plain operations of this module run on any device. On a CUDA or ROCm GPU on which they can be compiled, the kernels
+of ``triton_ops`` with the same interface replace them.
 
-Shapes: T tokens, I input width, O output width, N experts, K active experts.
+Shapes: T tokens, I input width, O output width, W row width, N experts, K active experts, P = T * K pairs.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from functools import cache
 from importlib.util import find_spec
 from subprocess import CalledProcessError
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,32 +28,113 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mxd.trainer.errors import is_out_of_memory
-from mxd.trainer.layers.ops import torch_ops
-from mxd.trainer.layers.ops.torch_ops import PairsByExpert, pairs_by_expert
 from mxd.trainer.utils.hub import first_line
+
+SCORES_AT_A_TIME = 1 << 22
+"""Number of scores in a block: 16 MB in float32."""
+MIN_TOKENS_AT_A_TIME = 64
+"""Smallest number of tokens in a block of scores. Each block reads the weights of all experts."""
+PAIRS_AT_A_TIME = 1 << 11
+"""Number of table rows that are gathered at once: 6 MB for 768 float32 values each."""
+
+
+def tokens_at_a_time(num_experts: int) -> int:
+    """Number of tokens whose scores are in memory at once."""
+    return max(MIN_TOKENS_AT_A_TIME, SCORES_AT_A_TIME // num_experts)
+
+
+def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Values and expert ids of the K largest of x G^T + b for each token: two tensors [T, K], largest first.
+
+    Under autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those.
+    """
+    tokens = tokens_at_a_time(len(weight_NI))
+    blocks = [torch.addmm(bias_N, x_BI, weight_NI.T).topk(k, dim=1) for x_BI in x_TI.split(tokens)]
+    values, ids = zip(*blocks, strict=True)
+    return torch.cat(values), torch.cat(ids)
+
+
+def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor:
+    """Weighted sum of the rows of each token's experts, [T, W]."""
+    return F.embedding_bag(indices_TK, table_NW, mode="sum", per_sample_weights=weights_TK)
+
+
+def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
+    """Dot product of each token's row with the table row of each of its experts, [T, K]."""
+    k = indices_TK.shape[1]
+    tokens = max(1, PAIRS_AT_A_TIME // max(k, 1))
+    width = table_NW.shape[1]
+    buffer = table_NW.new_empty(min(tokens, len(left_TW)) * k, width)
+    dots_TK = left_TW.new_empty(indices_TK.shape)
+    for first in range(0, len(left_TW), tokens):
+        rows_BW, ids_BK = left_TW[first : first + tokens], indices_TK[first : first + tokens]
+        gathered = torch.index_select(table_NW, 0, ids_BK.reshape(-1), out=buffer[: ids_BK.numel()])
+        products = torch.bmm(gathered.view(len(rows_BW), k, width), rows_BW.unsqueeze(2))
+        dots_TK[first : first + tokens] = products.squeeze(2)
+    return dots_TK
+
+
+class PairsByExpert(NamedTuple):
+    """The pairs (token, expert) of a batch, sorted by expert and then by token."""
+
+    order_P: Tensor
+    """Place t * K + k of each pair."""
+    tokens_P: Tensor
+    """Token of each pair."""
+    offsets_N1: Tensor
+    """First pair of each expert, and the number of pairs, [N + 1]."""
+
+
+def pairs_by_expert(indices_TK: Tensor, num_experts: int) -> PairsByExpert:
+    """Sort the pairs of a batch by expert. Keys are int32, which halves the passes of a radix sort."""
+    sorted_P, order_P = indices_TK.reshape(-1).int().sort(stable=True)
+    dtype = torch.int32 if len(order_P) < 1 << 31 else torch.int64
+    # bincount would synchronise with the GPU to determine its size.
+    bounds_N1 = torch.arange(num_experts + 1, device=sorted_P.device, dtype=torch.int32)
+    offsets_N1 = torch.searchsorted(sorted_P, bounds_N1, out_int32=dtype == torch.int32)
+    return PairsByExpert(order_P, (order_P // indices_TK.shape[1]).to(dtype), offsets_N1)
+
+
+def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> tuple[Tensor, Tensor]:
+    """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N].
+
+    Each bag of ``embedding_bag`` is one expert: no atomics, deterministic.
+    """
+    weights_P = weights_TK.reshape(-1)[pairs.order_P]
+    sums_NW, totals_N1 = (
+        F.embedding_bag(
+            pairs.tokens_P, values, pairs.offsets_N1, mode="sum", per_sample_weights=weights_P, include_last_offset=True
+        )
+        for values in (rows_TW, rows_TW.new_ones(len(rows_TW), 1))
+    )
+    return sums_NW, totals_N1.squeeze(1)
+
+
+PLAIN = sys.modules[__name__]
+"""The plain operations: this module."""
 
 
 def ops_for(tensor: Tensor) -> ModuleType:
     """The fastest implementation for a tensor. The kernels sum in float32, so float64 is left to PyTorch."""
-    return torch_ops if tensor.dtype == torch.float64 else ops_on(tensor.device)
+    return PLAIN if tensor.dtype == torch.float64 else ops_on(tensor.device)
 
 
 def ops_on(device: torch.device) -> ModuleType:
     """The fastest implementation on a device."""
-    return compiled_ops(device) if device.type == "cuda" else torch_ops
+    return compiled_ops(device) if device.type == "cuda" else PLAIN
 
 
 @cache
 def compiled_ops(device: torch.device) -> ModuleType:
-    """The Triton kernels if one of them runs on a device, else PyTorch's operations, with a warning.
+    """The Triton kernels if one of them runs on a device, else the plain operations, with a warning.
 
     Triton builds the launcher of its kernels with the machine's C compiler and Python's headers.
     """
     if find_spec("triton") is None:  # on Windows and macOS
-        return torch_ops
+        return PLAIN
     from triton.errors import TritonError
 
-    from mxd.trainer.layers.ops import triton_ops
+    from mxd.trainer.layers import triton_ops
 
     one_11 = torch.ones(1, 1, device=device)
     try:
@@ -65,7 +147,7 @@ def compiled_ops(device: torch.device) -> ModuleType:
             "Install a C compiler (gcc or clang) and Python's headers, and check with 'mxd doctor'.",
             stacklevel=2,
         )
-        return torch_ops
+        return PLAIN
     return triton_ops
 
 

@@ -1,38 +1,309 @@
-"""Training plan: memory, FLOPs and expected time on this machine, before anything is loaded.
+"""Plans of training (``mxd train --plan``): memory, disk, FLOPs and time before anything is trained.
 
-A model on the meta device gives the exact shapes of any architecture, ``cost_model`` the formulas, and
-``device_benchmark`` the measured speed. Runs trained on one pass are planned together.
+Parameters, memory, FLOPs and traffic follow from widths alone. A multiply-add counts as two FLOPs. A benchmark of about
+a second measures the rate of a few representative matrix products and the memory bandwidth of the device.
+
+Shapes: I input width, H hidden width, O output width, N experts, K active, R rank or rows, C columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
+import psutil
 import torch
 
-from mxd.trainer.config import TrainConfig
-from mxd.trainer.config.methods import max_active
+from mxd.trainer.config import LayerConfig, Method, TrainConfig
+from mxd.trainer.config.layer import max_active, method_traits
 from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import choose_device, load_outline
 from mxd.trainer.layers.ops import ops_on
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config, check_processes
-from mxd.trainer.training.matmul_precision import product_dtype
-from mxd.trainer.training.planning.cost_model import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
-from mxd.trainer.training.planning.device_benchmark import (
-    DeviceRates,
-    Product,
-    free_bytes,
-    measure,
-    resident_bytes,
-)
-from mxd.trainer.training.planning.dtypes import dtype_name, dtype_of, fastest_dtype
-from mxd.trainer.training.planning.results import LayerPlan, TrainPlan
-from mxd.trainer.utils.devices import device_name
+from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
+from mxd.trainer.utils.devices import device_memory, device_name, synchronize
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
+
+
+@dataclass(frozen=True)
+class LayerPlan:
+    """Sizes of one run's layer."""
+
+    run: str
+    method: str
+    layer: int
+    num_experts: int
+    k: int
+    parameters: int
+    step_flops_per_token: int
+
+
+@dataclass(frozen=True)
+class TrainPlan:
+    """Report of ``mxd train --plan``."""
+
+    device: str
+    processes: int
+    language_model_dtype: str
+    language_model_parameters: int
+    language_model_used_parameters: int
+    """Weights in the blocks that are run, without norms and biases."""
+    layers: list[LayerPlan]
+    memory: dict[str, int]
+    """Bytes of one process by kind."""
+    memory_total: int
+    memory_free: int
+    """Free bytes on the device."""
+    disk: int
+    """Bytes of two checkpoints, which exist while a new one is written."""
+    tokens: int
+    flops_per_token: int
+    """FLOPs per token of the model and all runs."""
+    tokens_per_second: float
+    """Expected throughput of all processes, each with a device like this one."""
+    hours: float
+    share_of_products: float
+    """Expected share of the measured FLOP/s of matrix products."""
+    refusal: str | None
+    """Error message with a configuration that would fit; None if this one does."""
+
+
+FLOAT32, BFLOAT16 = 4, 2
+"""Bytes per number."""
+ADAMW_BYTES = 16
+"""Bytes per trained parameter: float32 weight, gradient and two moments."""
+
+BLOCK_PASSES, ACTIVATION_PASSES = 24, 6
+"""Vectors of hidden width, and of MLP width, that a block reads or writes per token outside matrix products: norms,
+residuals, rotary embeddings, activation functions. Counted in Llama's and GPT-2's code."""
+SCORE_BYTES = 16
+"""Memory traffic per gate score: write, add the bias, read for top-k."""
+OPTIMIZER_BYTES = 36
+"""Memory traffic per parameter and step: write and read the gradient, read and write the weight and two moments."""
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Forward pass through the model's blocks, up to the last trained layer."""
+
+    blocks: int
+    matrix_parameters: int
+    """Parameters of all these blocks, without norms and biases."""
+    width: int
+    hidden_width: int
+    context: int
+
+    @property
+    def flops(self) -> int:
+        """FLOPs per token. Attention reads half of the context on average."""
+        return 2 * self.matrix_parameters + self.blocks * 4 * self.width * self.context // 2
+
+    def elementwise_bytes(self, itemsize: int) -> int:
+        """Memory traffic per token of element-wise operations, which outweighs that of matrix products."""
+        return self.blocks * itemsize * (BLOCK_PASSES * self.width + ACTIVATION_PASSES * self.hidden_width)
+
+
+@dataclass(frozen=True)
+class LayerSizes:
+    """Sizes of a layer that replaces a gated MLP (``readers`` 2) or a plain one (1)."""
+
+    input_width: int
+    hidden_width: int
+    output_width: int
+    num_experts: int
+    k: int
+    readers: Literal[1, 2]
+    method: Method = "mxd"
+    rank: int | None = None
+    """Bottleneck width R of the experts; for a MOLT, the sum over its transforms. None without a bottleneck."""
+
+    @classmethod
+    def from_config(cls, config: LayerConfig) -> LayerSizes:
+        """Sizes of a layer."""
+        readers: Literal[1, 2] = 2 if config.encoder == "glu" and not method_traits(config.method).mixes_hidden else 1
+        widths = config.input_width, config.hidden_width, config.output_width
+        traits = method_traits(config.method).rank
+        inner = None if traits is None or config.rank is None else traits.bottleneck(config.num_experts, config.rank)
+        return cls(*widths, config.num_experts, config.k, readers, config.method, inner)
+
+    @property
+    def encodes(self) -> bool:
+        """True if the layer has an encoder, as every kind of MxD."""
+        return self.method.endswith("mxd")
+
+    @property
+    def table_width(self) -> int:
+        """Width of an expert's row in the table: O, R with a bottleneck, H if hidden units are mixed, 0 for a MOLT."""
+        if self.method == "molt":
+            return 0
+        return self.hidden_width if self._mixes_hidden else self.rank or self.output_width
+
+    @property
+    def _mixes_hidden(self) -> bool:
+        return method_traits(self.method).mixes_hidden
+
+    @property
+    def _input_weights(self) -> int:
+        """Weights that multiply the layer's input, whose gradient is not needed."""
+        if self.encodes:
+            return self.readers * self.input_width * self.hidden_width
+        columns = {"skip-transcoder": self.output_width, "molt": self.rank or 0}
+        return self.input_width * columns.get(self.method, 0)
+
+    @property
+    def _later_weights(self) -> int:
+        """Dense weights that multiply hidden vectors."""
+        if self._mixes_hidden:
+            return self.hidden_width * self.output_width
+        up = self.rank * self.output_width if self.rank else 0
+        return up + (self.hidden_width * self.table_width if self.encodes else 0)
+
+    @property
+    def dense_parameters(self) -> int:
+        """Parameters of encoder, decoder and output bias, which every process holds."""
+        biases = self.readers * self.hidden_width if self.encodes else 0
+        return self._input_weights + self._later_weights + biases + self.output_width
+
+    @property
+    def table_parameters(self) -> int:
+        """Parameters of gate and expert table, which have one row per expert and can be sharded."""
+        return self.num_experts * (self.input_width + 1 + self.table_width)
+
+    @property
+    def parameters(self) -> int:
+        """Number of parameters."""
+        return self.dense_parameters + self.table_parameters
+
+    @property
+    def dense_flops(self) -> int:
+        """FLOPs per token, forward and backward, of all products except the gate's."""
+        return 2 * (2 * self._input_weights + 3 * self._later_weights)
+
+    @property
+    def gate_flops(self) -> int:
+        """FLOPs per token of the gate's scores."""
+        return 2 * self.input_width * self.num_experts
+
+    @property
+    def row_flops(self) -> int:
+        """FLOPs per token of the K active rows of each table, forward and backward."""
+        return 2 * max_active(self.method, self.k) * (self.input_width + 3 * self.table_width)
+
+    @property
+    def step_flops_per_token(self) -> int:
+        """FLOPs per token, forward and backward: gate scores, dense products and K rows of each table."""
+        return self.dense_flops + self.gate_flops + self.row_flops
+
+    def step_bytes_per_token(self, batch: int) -> int:
+        """Memory traffic per token outside the products: rows, scores, hidden vectors and optimizer."""
+        rows = FLOAT32 * max_active(self.method, self.k) * (self.input_width + 5 * self.table_width)
+        hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
+        return rows + hidden + SCORE_BYTES * self.num_experts + OPTIMIZER_BYTES * self.parameters // batch
+
+
+SECONDS_EACH = 0.2
+MAX_COLUMNS = 4096
+"""Number of columns that suffices to measure the rate of a wider product."""
+STREAM_SIZE = 1 << 24
+"""Float32 elements per array in the bandwidth test. 64 MB exceed the caches."""
+_CGROUP_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
+
+
+@dataclass(frozen=True)
+class Product:
+    """Shape and dtype of a matrix product."""
+
+    rows: int
+    inner: int
+    columns: int
+    dtype: torch.dtype
+
+    @property
+    def flops(self) -> int:
+        """FLOPs, counting a multiply-add as two."""
+        return 2 * self.rows * self.inner * self.columns
+
+
+@dataclass(frozen=True)
+class DeviceRates:
+    """Measured speed of a device."""
+
+    products: dict[Product, float]
+    """FLOP/s by product."""
+    bytes_per_second: float
+    """Memory bandwidth, reads plus writes, for arrays larger than the caches."""
+
+
+def measure(products: Iterable[Product], device: torch.device, clock: Callable[[], float] | None = None) -> DeviceRates:
+    """Measure the rate of each product (with at most ``MAX_COLUMNS`` columns) and the memory bandwidth.
+
+    Args:
+        products: the products to measure.
+        device: the device to measure.
+        clock: clock in seconds; ``time.perf_counter`` by default.
+    """
+    clock = clock or time.perf_counter
+    return DeviceRates(
+        {product: _product_rate(product, device, clock) for product in products}, _stream_rate(device, clock)
+    )
+
+
+@torch.inference_mode()
+def _product_rate(product: Product, device: torch.device, clock: Callable[[], float]) -> float:
+    columns = min(product.columns, MAX_COLUMNS)
+    x_RI = torch.randn(product.rows, product.inner, device=device).to(product.dtype)
+    weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
+    output_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
+    seconds = _median_seconds(lambda: torch.mm(x_RI, weight_CI.T, out=output_RC), device, clock)
+    return replace(product, columns=columns).flops / seconds
+
+
+@torch.inference_mode()
+def _stream_rate(device: torch.device, clock: Callable[[], float]) -> float:
+    left, right, total = (torch.ones(STREAM_SIZE, device=device) for _ in range(3))
+    return 3 * 4 * STREAM_SIZE / _median_seconds(lambda: torch.add(left, right, out=total), device, clock)
+
+
+def _median_seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
+    """Median seconds per call over about ``SECONDS_EACH``, without the first call, which warms up."""
+    seconds: list[float] = []
+    began = clock()
+    while len(seconds) < 3 or clock() - began < SECONDS_EACH:
+        started = clock()
+        work()
+        synchronize(device)
+        seconds.append(clock() - started)
+    return statistics.median(seconds[1:])
+
+
+def free_bytes(device: torch.device) -> int:
+    """Free memory of an accelerator, or free main memory."""
+    if (memory := device_memory(device)) is not None:
+        return memory.free
+    free = int(psutil.virtual_memory().available)
+    free_in_cgroup = _free_in_cgroup()
+    return free if free_in_cgroup is None else min(free, free_in_cgroup)
+
+
+def _free_in_cgroup() -> int | None:
+    """Memory left within a container's limit; None without a limit."""
+    if not all(path.is_file() for path in _CGROUP_FILES):
+        return None
+    limit, used = (path.read_text().strip() for path in _CGROUP_FILES)
+    return int(limit) - int(used) if limit.isdigit() else None
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    return int(psutil.Process().memory_info().rss)
+
 
 UTILIZATION = 0.85
 """Share of the measured rates that forward passes and steps reach. Calibrated on CPUs, not on GPUs."""

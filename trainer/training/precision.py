@@ -1,24 +1,69 @@
-"""Dtype of the model during training.
+"""Precision of training: the dtype of the model, and that of the layer's matrix products.
 
-The default is bfloat16 on GPUs and on CPUs with native bf16 support, and float32 elsewhere. It is saved in the run
-config, and resumed runs keep it on any machine.
-
-Indexing, evaluation and the server use ``loading.choose_dtype``, which is float32 on every CPU. So the live view agrees
-with the index.
+The default dtype is bfloat16 on GPUs and on CPUs with native bf16 support, and float32 elsewhere. It is saved in the
+run config, and resumed runs keep it on any machine. Indexing, evaluation and the server use ``loading.choose_dtype``,
+which is float32 on every CPU. So the live view agrees with the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
 import torch
 
 from mxd.trainer.config import Dtype, TrainConfig
+from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import choose_dtype, load_width
 from mxd.trainer.storage.run import RUN_FILE, Run, runs_folder
+
+MIN_BFLOAT16_PRODUCT_WIDTH = 512
+"""Input width from which ``auto`` uses bfloat16 products. In narrower layers other work takes most of a step."""
+
+
+@contextmanager
+def matmul_precision(precision: MatmulPrecision) -> Iterator[None]:
+    """Set ``torch.set_float32_matmul_precision`` inside the context, and restore it afterwards."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest" if precision == "auto" else precision)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def is_in_tf32(config: TrainConfig) -> bool:
+    """True if a run's float32 products are in TF32 on GPUs."""
+    return config.optimizer.matmul_precision == "high"
+
+
+def resolved_precision(precision: MatmulPrecision, device: torch.device, width: int) -> MatmulPrecision:
+    """``auto`` as it is on a device, for a layer of this input width. The run stores it, so that every resumption of
+    the run has the precision of its first step, on any machine."""
+    if precision != "auto":
+        return precision
+    return "medium" if width >= MIN_BFLOAT16_PRODUCT_WIDTH and has_bfloat16_units(device) else "highest"
+
+
+def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) -> torch.dtype:
+    """Dtype to which a layer's matrix products round their inputs: bfloat16 or float32. Sums are in float32.
+
+    Args:
+        precision: setting of the run.
+        device: device of the layer.
+        width: input width of the layer.
+    """
+    return torch.bfloat16 if resolved_precision(precision, device, width) == "medium" else torch.float32
+
+
+def products_in(dtype: torch.dtype, device: torch.device) -> AbstractContextManager[object]:
+    """Context in which matrix products on a device round their inputs to a dtype."""
+    # Without the cache of rounded weights: each is used once per step.
+    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype, cache_enabled=False)
+
 
 MIN_BFLOAT16_WIDTH = 64
 """Hidden width of the smallest models for which bfloat16 was measured to be faster on a CPU."""

@@ -1,0 +1,206 @@
+"""BatchTopK (arXiv 2412.06410) on an MxD: K active experts per token on average, more for tokens that need them.
+
+    training:   keep the T K largest of all scores of T tokens
+    inference:  a = relu(s) [s > θ],  with θ the running mean of the smallest score kept in training
+
+At inference, the experts of a token do not depend on the other tokens of the batch. θ is one number for all experts,
+saved with the weights. A token has at most 4 K experts, which bounds the width of a routing.
+
+Shapes: T tokens, I input width, N experts, K active experts on average, C candidates per token.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from mxd.trainer.config import LayerConfig, Method
+from mxd.trainer.config.layer import max_active, transform_ranks
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
+from mxd.trainer.layers.transcoders import SkipTranscoder, Transcoder
+
+THRESHOLD_UPDATE = 0.02
+"""Weight of each step in the running mean, which covers about 50 steps."""
+UNSET = -1.0
+"""Threshold before training."""
+
+
+class BatchTopK(MxD):
+    """MxD whose gate selects over a batch in training, and by a threshold at inference."""
+
+    method: ClassVar[Method] = "batch-topk-mxd"
+    expert_tables: ClassVar[tuple[str, ...]] = ()
+    threshold: Tensor
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("threshold", torch.full((1,), UNSET))
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """Select the experts of each token, largest gate activation first; unused columns are 0."""
+        candidates = min(max_active(self.method, self.config.k), self.config.num_experts)
+        coefficients_TC, indices_TC = self.gate.choose(x_TI, candidates)
+        threshold = self._batch_threshold(coefficients_TC.detach()) if self.training else self.threshold
+        return Routing(coefficients_TC * (coefficients_TC >= threshold), indices_TC)
+
+    def _batch_threshold(self, coefficients_TC: Tensor) -> Tensor:
+        """The T K-th largest gate activation of a batch, [1]. Updates the running mean in a training step."""
+        count = len(coefficients_TC) * min(self.config.k, coefficients_TC.shape[1])
+        smallest = coefficients_TC.flatten().topk(count, sorted=True).values[-1:]
+        if torch.is_grad_enabled():
+            mean = self.threshold + THRESHOLD_UPDATE * (smallest - self.threshold)
+            self.threshold.copy_(torch.where(self.threshold < 0, smallest, mean))
+        return smallest
+
+
+class MlpBatchTopK(BatchTopK, MlpMxD):
+    """BatchTopK-MxD for a plain MLP."""
+
+
+class GluBatchTopK(BatchTopK, GluMxD):
+    """BatchTopK-MxD for a gated linear unit."""
+
+
+class DenseGate(SparseLayer):
+    """Mixin: a gate that activates every expert with a positive score. The subclass provides the decoder."""
+
+    expert_tables: ClassVar[tuple[str, ...]] = ()
+
+    def coefficients(self, x_TI: Tensor) -> Tensor:
+        """Gate activations of all experts, [T, N]; 0 if inactive."""
+        return F.relu(self.gate(x_TI))
+
+    def route(self, x_TI: Tensor) -> Routing:
+        """All experts, ordered by id; the gate activation of inactive experts is 0."""
+        coefficients_TN = self.coefficients(x_TI)
+        ids_N = torch.arange(self.config.num_experts, device=x_TI.device)
+        return Routing(coefficients_TN, ids_N.expand_as(coefficients_TN))
+
+    def mixing(self, routing: Routing) -> Tensor:
+        """Gate activations times the table with one row per expert."""
+        # Gathering all rows per token would need far more memory than one matrix product.
+        if routing.indices_TK.shape[1] != self.config.num_experts:
+            return self.mix(routing, self.table)
+        return self.dense_coefficients(routing) @ self.table
+
+    def dense_coefficients(self, routing: Routing) -> Tensor:
+        """Gate activations as a dense matrix [T, N], for any column order."""
+        shape = routing.coefficients_TK.shape[0], self.config.num_experts
+        return routing.coefficients_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.coefficients_TK)
+
+
+class ReluMxD(DenseGate, MxD):
+    """MxD whose gate activates every expert with a positive score, as in the paper's ablation of the top-k."""
+
+    method: ClassVar[Method] = "relu-mxd"
+
+
+class MlpReluMxD(ReluMxD, MlpMxD):
+    """ReLU-MxD for a plain MLP."""
+
+
+class GluReluMxD(ReluMxD, GluMxD):
+    """ReLU-MxD for a gated linear unit."""
+
+
+class FixedThresholds(DenseGate):
+    """Mixin: a gate with a fixed threshold per expert, as in imported transcoders."""
+
+    threshold_N: Tensor
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("threshold_N", torch.zeros(config.num_experts))
+
+    def coefficients(self, x_TI: Tensor) -> Tensor:
+        scores_TN: Tensor = self.gate(x_TI)
+        return F.relu(scores_TN) * (scores_TN > self.threshold_N)
+
+
+class JumpReluTranscoder(FixedThresholds, Transcoder):
+    """Transcoder with a threshold per feature."""
+
+    method: ClassVar[Method] = "jumprelu-transcoder"
+
+
+class JumpReluSkipTranscoder(FixedThresholds, SkipTranscoder):
+    """Skip transcoder with a threshold per feature."""
+
+    method: ClassVar[Method] = "jumprelu-skip-transcoder"
+
+
+class Molt(SparseLayer):
+    """Mixture of low-rank transforms. As in an MxD, the last matrix is initialised to zero."""
+
+    method: ClassVar[Method] = "molt"
+    mixes_outputs: ClassVar[bool] = False
+    expert_tables: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: LayerConfig) -> None:
+        super().__init__(config)
+        self.ranks = transform_ranks(config.num_experts, self.required_rank())
+        total = sum(self.ranks)
+        self.reader = nn.Linear(config.input_width, total, bias=False)
+        self.writer = nn.Linear(total, config.output_width, bias=False)
+        self.output_bias = nn.Parameter(torch.zeros(config.output_width))
+        nn.init.zeros_(self.writer.weight)
+
+    def dense_output(self, x_TI: Tensor) -> Tensor:
+        """x V of all transforms, [T, S]."""
+        read_TS: Tensor = self.reader(x_TI)
+        return read_TS
+
+    def mixing(self, routing: Routing) -> Tensor:
+        """Gate activation of each column's transform, [T, S]."""
+        coefficients_TK, indices_TK = routing
+        dense_TN = coefficients_TK.new_zeros(len(coefficients_TK), self.config.num_experts)
+        dense_TN = dense_TN.scatter_add(1, indices_TK, coefficients_TK)
+        # One part for each run of equal ranks. A gather would copy its index to the device in every step.
+        runs = [(rank, len(list(run))) for rank, run in groupby(self.ranks)]
+        parts = dense_TN.split([count for _, count in runs], dim=1)
+        return torch.cat([part.repeat_interleave(rank, 1) for part, (rank, _) in zip(parts, runs, strict=True)], dim=1)
+
+    def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        added_TO: Tensor = self.writer(self.mixing(routing) * dense_TM)
+        return added_TO
+
+    def decode_mixed(self, dense_TM: Tensor, mixing_TM: Tensor) -> Tensor:
+        output_TO: Tensor = self.writer(mixing_TM * dense_TM) + self.output_bias
+        return output_TO
+
+    @property
+    def output_projection(self) -> Tensor:
+        """The U_t of all transforms."""
+        return self.writer.weight
+
+    def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
+        """‖a_t x V_t U_t‖, [T, K]."""
+        columns = zip(dense_TM.split(self.ranks, dim=1), self.writer.weight.split(self.ranks, dim=1), strict=True)
+        norms_TN = torch.stack([(z_TR @ weight_OR.T).norm(dim=1) for z_TR, weight_OR in columns], dim=1)
+        return norms_TN.gather(1, routing.indices_TK) * routing.coefficients_TK.abs()
+
+    @property
+    def table(self) -> Tensor:
+        """Output direction with the largest gain of each transform, times the gain, [N, O]; computed on every
+        access."""
+        reads, writes = self.reader.weight.split(self.ranks), self.writer.weight.split(self.ranks, dim=1)
+        return torch.stack([_top_direction(v_RI, u_OR) for v_RI, u_OR in zip(reads, writes, strict=True)])
+
+    def expert_matrix(self, expert: int) -> Tensor:
+        """V_t U_t, [I, O]; the transform's output is x V_t U_t."""
+        first = sum(self.ranks[:expert])
+        end = first + self.ranks[expert]
+        return self.reader.weight[first:end].T @ self.writer.weight[:, first:end].T
+
+
+def _top_direction(v_RI: Tensor, u_OR: Tensor) -> Tensor:
+    """Left singular vector of U V with the largest singular value, times that value, [O]."""
+    triangle_RR = torch.linalg.qr(v_RI.T, mode="r").R
+    left, values, _ = torch.linalg.svd(u_OR @ triangle_RR.T, full_matrices=False)
+    top: Tensor = left[:, 0] * values[0]
+    return top

@@ -1,1 +1,0 @@
-"""Layers beyond the paper's MxD and the transcoder baselines."""

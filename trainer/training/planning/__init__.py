@@ -1,1 +1,0 @@
-"""Training plans: memory, FLOPs, time and dtypes."""
