@@ -7,7 +7,7 @@ from typing import ClassVar
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
-from mxd.backend.schemas import ErrorBody
+from mxd.backend.schemas.base import ErrorBody
 from mxd.trainer.errors import (
     CancelledError,
     DamagedDatabaseError,

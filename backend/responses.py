@@ -14,7 +14,7 @@ from starlette.datastructures import Headers
 from starlette.responses import JSONResponse, Response
 
 from mxd.backend.errors import BusyError, DatabaseUnavailableError, error_body, status_and_code
-from mxd.backend.schemas import ErrorBody, ErrorResponse
+from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 
 RETRY_AFTER_S = 5
 JSON_TYPE = "application/json"

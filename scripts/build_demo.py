@@ -31,7 +31,7 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.engine import opened
-from mxd.backend.schemas import SteeringRequest
+from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.layers.quantization import quantize_file
 from mxd.trainer.storage.database.open import writing

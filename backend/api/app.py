@@ -31,9 +31,8 @@ from mxd.backend.api.middleware import (
     MetricsMiddleware,
     SecurityHeadersMiddleware,
 )
-from mxd.backend.api.routes import annotations as notes
-from mxd.backend.api.routes import auth as access
 from mxd.backend.api.routes import (
+    annotations,
     bundles,
     circuits,
     comparison,
@@ -43,12 +42,12 @@ from mxd.backend.api.routes import (
     figures,
     find,
     health,
-    lists,
     routing,
     runs,
     sessions,
     steering,
 )
+from mxd.backend.api.routes import auth as access
 from mxd.backend.api.routes import multi_layer_routing as live
 from mxd.backend.api.routes.openai import completions as openai
 from mxd.backend.api.routes.openai.errors import unserved
@@ -71,7 +70,7 @@ from mxd.backend.queries.coactivation import load_coactivation
 from mxd.backend.queries.comparison import match_cache
 from mxd.backend.queries.run_cache import RunCache
 from mxd.backend.responses import error_response, response_to
-from mxd.backend.schemas import ErrorBody, ErrorResponse
+from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 
@@ -127,10 +126,10 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    of_runs = (runs, comparison, contrasts, evaluations, experts, notes, lists)
+    of_runs = (runs, comparison, contrasts, evaluations, experts, annotations)
     modules = (health, access, *of_runs, routing, live, circuits, steering, find, sessions, figures, bundles)
-    for router in (*(module.router for module in modules), notes.of_run):
-        app.include_router(router, prefix="/api")
+    for module in modules:
+        app.include_router(module.router, prefix="/api")
     app.include_router(openai.router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)

@@ -68,8 +68,11 @@ def note_of(session: Session, run: str, expert: int) -> str | None:
     return record.note if record else None
 
 
-def set_label(session: Session, run: str, expert: int, label: str) -> None:
-    """Set the label of an expert."""
+def set_label(session: Session, run: str, expert: int, label: str | None) -> None:
+    """Set the label of an expert, or delete it if it is None."""
+    if label is None:
+        session.execute(delete(LabelRecord).where(LabelRecord.run == run, LabelRecord.expert == expert))
+        return
     # Later than all labels of the run even if the clock was set back: labels_stamp relies on it.
     _, newest = labels_stamp(session, run)
     now = utc_now()
@@ -78,19 +81,12 @@ def set_label(session: Session, run: str, expert: int, label: str) -> None:
     session.merge(LabelRecord(run=run, expert=expert, label=label, updated_at=now))
 
 
-def set_note(session: Session, run: str, expert: int, note: str) -> None:
-    """Set the note on an expert."""
-    session.merge(NoteRecord(run=run, expert=expert, note=note, updated_at=utc_now()))
-
-
-def remove_label(session: Session, run: str, expert: int) -> None:
-    """Delete the label of an expert, if any."""
-    session.execute(delete(LabelRecord).where(LabelRecord.run == run, LabelRecord.expert == expert))
-
-
-def remove_note(session: Session, run: str, expert: int) -> None:
-    """Delete the note on an expert, if any."""
-    session.execute(delete(NoteRecord).where(NoteRecord.run == run, NoteRecord.expert == expert))
+def set_note(session: Session, run: str, expert: int, note: str | None) -> None:
+    """Set the note on an expert, or delete it if it is None."""
+    if note is None:
+        session.execute(delete(NoteRecord).where(NoteRecord.run == run, NoteRecord.expert == expert))
+    else:
+        session.merge(NoteRecord(run=run, expert=expert, note=note, updated_at=utc_now()))
 
 
 def count_of(session: Session, run: str) -> int:

@@ -125,9 +125,9 @@ def note_entry(session: Session, record: ListRecord, expert: int, note: str) -> 
     record.updated_at = utc_now()
 
 
-def remove_entry(session: Session, record: ListRecord, expert: int) -> None:
-    """Remove an expert from a list, if present."""
-    session.execute(delete(EntryRecord).where(EntryRecord.list_id == record.id, EntryRecord.expert == expert))
+def remove_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
+    """Remove experts from a list, if present."""
+    session.execute(delete(EntryRecord).where(EntryRecord.list_id == record.id, EntryRecord.expert.in_(experts)))
     record.updated_at = utc_now()
 
 

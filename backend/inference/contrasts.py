@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mxd.backend.errors import BusyError
 from mxd.backend.inference.jobs import JobContext
 from mxd.backend.inference.service import InferenceService
-from mxd.backend.schemas import ContrastProgressEvent
+from mxd.backend.schemas.comparison import ContrastProgressEvent
 from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.config import ContrastConfig
 

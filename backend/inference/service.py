@@ -15,7 +15,7 @@ from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.waiting_time import ReturnTimes
 from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
-from mxd.backend.schemas import LoadedLanguageModel
+from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError

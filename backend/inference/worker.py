@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 from mxd.backend.errors import BusyError, OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.lazy_imports import import_compute_modules
 from mxd.backend.inference.waiting_time import MovingAverage
-from mxd.backend.schemas import ProgressEvent
+from mxd.backend.schemas.steering import ProgressEvent
 from mxd.trainer.errors import UserError, is_out_of_memory
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringStep
 from mxd.trainer.utils.memory import trim_freed_memory

@@ -11,7 +11,7 @@ from mxd.backend.database.annotations import labels_stamp
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.caches import IndexCache
 from mxd.backend.responses import CachedResponse
-from mxd.backend.schemas import Figure
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.storage.database.tables import RunRecord
 
 Draw = Callable[[Session, RunRecord], Figure]

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure
 from mxd.backend.queries.evaluations import added, evaluated, is_at_its_own_k, newest
-from mxd.backend.schemas import Figure, FigureName
+from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
 
 Result = Mapping[str, Any]

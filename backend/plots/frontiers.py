@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.plots.evaluations import DASHES, SMALLEST_LOSS, SYMBOLS, error_bars, points_of
 from mxd.backend.plots.runs import as_figure
 from mxd.backend.queries.frontier import Line, k_of, lines_of, names_of
-from mxd.backend.schemas import Figure
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.evaluation.seeds import SeedGroup
 from mxd.trainer.utils.bootstrap import Interval
 

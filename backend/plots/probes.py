@@ -16,7 +16,7 @@ from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.evaluations import SYMBOLS, error_bars, points_of
 from mxd.backend.plots.runs import as_figure
 from mxd.backend.queries.probes import probes, probes_of
-from mxd.backend.schemas import Figure
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 
 Result = Mapping[str, Any]

@@ -13,7 +13,7 @@ from mxd.backend.plots import runs as figures
 from mxd.backend.plots.evaluations import figure_or_hint
 from mxd.backend.plots.steering import steering
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import Figure, FigureName
+from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
 
 MEASURED_OF_A_RUN = {

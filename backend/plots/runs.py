@@ -16,7 +16,7 @@ from mxd.backend.inference.run_loader import LoadedRun
 from mxd.backend.queries.experts import find_expert
 from mxd.backend.queries.overview import Indexed, Point, densities, indexed_runs, sample
 from mxd.backend.queries.runs import find_index, metrics_after
-from mxd.backend.schemas import Figure, FigureName
+from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
 
 MAX_POINTS = 5_000

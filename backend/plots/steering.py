@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure
-from mxd.backend.schemas import Figure
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.evaluation.steering import StrengthResult, median_results
 from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecord
 

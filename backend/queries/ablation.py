@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.experts import find_expert
-from mxd.backend.schemas import Ablation, ExpertAblation
+from mxd.backend.schemas.experts import Ablation, ExpertAblation
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
 from mxd.trainer.storage.database.tables import (
     AblationRecord,

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
-from mxd.backend.schemas import AutomaticLabel
+from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
 

@@ -18,7 +18,7 @@ from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.caches import PairCache
-from mxd.backend.schemas import ComparedExpert, MatchedPair, RunComparison
+from mxd.backend.schemas.comparison import ComparedExpert, MatchedPair, RunComparison
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 
 if TYPE_CHECKING:

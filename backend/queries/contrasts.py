@@ -14,7 +14,15 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas import ContrastHit, ContrastRequest, ContrastResult, ContrastText, Example, TextKind, TextKinds
+from mxd.backend.schemas.comparison import (
+    ContrastHit,
+    ContrastRequest,
+    ContrastResult,
+    ContrastText,
+    TextKind,
+    TextKinds,
+)
+from mxd.backend.schemas.experts import Example
 from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord

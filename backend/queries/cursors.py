@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mxd.backend.errors import CursorError
-from mxd.backend.schemas import Order, PageSort
+from mxd.backend.schemas.experts import Order, PageSort
 
 Id = Annotated[int, Field(ge=0, lt=2**31)]
 

@@ -12,13 +12,8 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.faithfulness import Result, Unit, faithfulness_metrics
 from mxd.backend.queries.runs import aware
-from mxd.backend.schemas import (
-    EvaluationList,
-    EvaluationMetric,
-    EvaluationSummary,
-    EvaluationWarning,
-    LossDifference,
-)
+from mxd.backend.schemas.comparison import LossDifference
+from mxd.backend.schemas.evaluations import EvaluationList, EvaluationMetric, EvaluationSummary, EvaluationWarning
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap

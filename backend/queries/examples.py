@@ -23,7 +23,7 @@ from mxd.backend.database.stored_examples import WITH_TOKENS, StoredExample
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
 from mxd.backend.queries.expert_table import PackedLists
-from mxd.backend.schemas import Example, RandomExamples
+from mxd.backend.schemas.experts import Example, RandomExamples
 from mxd.trainer.storage.database.column_types import unpack_active
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, RunRecord
 

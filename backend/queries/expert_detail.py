@@ -14,7 +14,7 @@ from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_la
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence
 from mxd.backend.queries.run_cache import BrowsedRun
-from mxd.backend.schemas import ActivationBin, ExpertDetail, ExpertRow, ListRef
+from mxd.backend.schemas.experts import ActivationBin, ExpertDetail, ExpertRow, ListRef
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord
 
 

@@ -19,7 +19,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.recurrence import FoundAgain, found_again
-from mxd.backend.schemas import ExpertSort
+from mxd.backend.schemas.experts import ExpertSort
 from mxd.trainer.storage.database.column_types import count_packed, unpack_all
 
 Mask = NDArray[np.bool_]

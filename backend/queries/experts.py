@@ -33,7 +33,7 @@ from mxd.backend.queries.expert_table import (
 from mxd.backend.queries.recurrence import FoundAgain, found_again
 from mxd.backend.queries.runs import find_index
 from mxd.backend.queries.search_index import SearchText
-from mxd.backend.schemas import ExpertRow, Order, PageSort, SimilarExpert, TokenCount
+from mxd.backend.schemas.experts import ExpertRow, Order, PageSort, SimilarExpert, TokenCount
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 from mxd.trainer.utils.suggestions import unknown_expert
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from mxd.backend.schemas import EvaluationMetric
+from mxd.backend.schemas.evaluations import EvaluationMetric
 from mxd.trainer.utils.bootstrap import wilson_interval
 
 Result = Mapping[str, Any]

@@ -16,7 +16,8 @@ import numpy as np
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k, sample_of, seeds
-from mxd.backend.schemas import Estimate, Frontier, FrontierLine, FrontierPoint
+from mxd.backend.schemas.comparison import Frontier, FrontierLine, FrontierPoint
+from mxd.backend.schemas.runs import Estimate
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval

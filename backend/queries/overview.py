@@ -23,7 +23,7 @@ from mxd.backend.database.annotations import all_labels, labels_of
 from mxd.backend.database.sql import among
 from mxd.backend.queries.automatic_labels import FEATURES, clear_labels
 from mxd.backend.queries.runs import last_step, metrics_after
-from mxd.backend.schemas import Interpretability, MeanOverExperts
+from mxd.backend.schemas.comparison import Interpretability, MeanOverExperts
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.storage.database.tables import (
     AutomaticLabelRecord,

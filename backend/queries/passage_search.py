@@ -13,7 +13,7 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas import PassageHit, PassageRequest, PassageResult, PassageToken
+from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval

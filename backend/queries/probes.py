@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError, UnusableBenchmarkError
-from mxd.backend.schemas import (
+from mxd.backend.schemas.evaluations import (
     BenchmarkDifference,
     BenchmarkScore,
     BenchmarkSettings,

@@ -10,7 +10,7 @@ from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
-from mxd.backend.schemas import ExpertRecurrence, RecurrenceMatch
+from mxd.backend.schemas.experts import ExpertRecurrence, RecurrenceMatch
 from mxd.trainer.analysis.recurrence.save import COMMAND, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord

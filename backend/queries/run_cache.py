@@ -27,7 +27,7 @@ from mxd.backend.queries.experts import check_expert, not_indexed
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.search_index import LruCache, SearchIndex, build_search_index
 from mxd.backend.responses import CachedResponse
-from mxd.backend.schemas import SearchHit
+from mxd.backend.schemas.experts import SearchHit
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.storage.database.tables import RunRecord
 

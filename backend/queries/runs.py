@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoIndexError, RunNotFoundError
-from mxd.backend.schemas import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.backend.schemas.runs import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord

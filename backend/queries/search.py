@@ -18,7 +18,7 @@ from mxd.backend.inference.token_text import Vocabulary, fold
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.queries.search_index import Ints
-from mxd.backend.schemas import AutomaticLabel, Example, SearchHit
+from mxd.backend.schemas.experts import AutomaticLabel, Example, SearchHit
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
     LastWord,

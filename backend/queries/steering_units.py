@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.experts import check_expert, units
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import LayerRun, LiveOptions
+from mxd.backend.schemas.routing import LayerRun, LiveOptions
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import has_chat_template

@@ -14,8 +14,14 @@ from sqlalchemy.orm import Session
 from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k, loss_difference
 from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import LossDifference, MeanOverExperts
-from mxd.backend.schemas.verdict import Verdict, VerdictCell, VerdictMetric, VerdictRun
+from mxd.backend.schemas.comparison import (
+    LossDifference,
+    MeanOverExperts,
+    Verdict,
+    VerdictCell,
+    VerdictMetric,
+    VerdictRun,
+)
 from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, RunRecord
 
 EQUAL_WITHIN = 0.01

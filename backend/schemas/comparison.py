@@ -1,12 +1,16 @@
-"""Comparison of two runs, expert by expert."""
+"""Comparison of runs with each other, and of two texts."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.experts import AutomaticLabel
+from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.backend.schemas.runs import Estimate
+from mxd.backend.schemas.steering import ErrorEvent
+from mxd.trainer.analysis.contrast.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
 
 MatchedBy = Literal["gate", "tokens"]
@@ -155,3 +159,169 @@ class FrontierResponse(Schema):
 
     frontier: Frontier | None
     """Null if the run was not evaluated."""
+
+
+MAX_TOKENS = 32_768
+MAX_EXPERTS = 20_000
+WITH_EXAMPLES = 50
+"""Maximum number of experts per direction with examples."""
+ContrastDocument = Annotated[str, Field(min_length=1, max_length=200_000)]
+
+
+class ContrastText(Schema):
+    """One of the two texts: documents, or a kind of the run's indexed text."""
+
+    documents: Annotated[tuple[ContrastDocument, ...], Field(max_length=5000)] = ()
+    """Documents, the unit that is counted as independent."""
+    kind: Annotated[str | None, Field(max_length=200)] = None
+    """Kind of the documents of the indexed text to compare; used if there are no documents."""
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if not self.documents and self.kind is None:
+            raise ValueError("Give documents or a kind.")
+        return self
+
+
+class ContrastRequest(Schema):
+    """Two texts to compare."""
+
+    a: ContrastText
+    b: ContrastText
+    tokens: Annotated[int, Field(ge=100, le=MAX_TOKENS)] = 8192
+    """Maximum number of tokens per text."""
+    min_tokens: Annotated[int, Field(ge=1, le=10_000)] = 20
+    """Active tokens in both texts together below which an expert is not tested."""
+    min_units: Annotated[int, Field(ge=2, le=10_000)] = 10
+    """Documents with an active token, in both texts together, below which an expert is not tested."""
+    limit: Annotated[int, Field(ge=1, le=MAX_EXPERTS)] = 50
+    """Maximum number of experts per direction. The first 50 have examples."""
+    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    """Random seed of the documents of a kind, and of the random assignments."""
+
+
+class TextKind(Schema):
+    """A kind of the documents of an indexed text."""
+
+    kind: str
+    documents: int
+    characters: int
+
+
+class TextKinds(Schema):
+    """Kinds of the run's indexed text; empty if its file is not in the data folder or has no kinds."""
+
+    text: str
+    """Name of the file."""
+    kinds: tuple[TextKind, ...]
+    """Most documents first."""
+
+
+class ContrastHit(Schema):
+    """An expert that tells the texts apart."""
+
+    contrast: ContrastedExpert
+    label: str | None
+    """User label."""
+    automatic: AutomaticLabel | None
+    max_activation: float | None
+    """Largest activation in the index; null without an index."""
+    top_tokens: tuple[TokenCount, ...]
+    examples_a: tuple[Example, ...]
+    """Strongest examples in text A; empty for the experts after the first 50 of a direction."""
+    examples_b: tuple[Example, ...]
+
+
+class ContrastResult(Schema):
+    """Experts that tell two texts apart."""
+
+    run: str
+    a: ContrastedText
+    b: ContrastedText
+    unit: Unit
+    """Unit that is counted as independent: document, or sequence if a text has fewer than 10 documents."""
+    tested: int
+    """Number of experts with enough active tokens."""
+    min_tokens: int
+    min_units: int
+    found_a: int
+    """Number of experts that are more frequent in text A, with a q-value of at most 0.05."""
+    found_b: int
+    chance: ChanceLevel
+    more_in_a: tuple[ContrastHit, ...]
+    """By the end of the ratio's interval that is nearer to 1, farthest from 1 first."""
+    more_in_b: tuple[ContrastHit, ...]
+
+
+class ContrastProgressEvent(Schema):
+    """Progress of a contrast."""
+
+    event: Literal["progress"] = "progress"
+    tokens: int
+    """Number of routed tokens."""
+    total: int
+    """Number of tokens of both texts."""
+
+
+class ContrastDoneEvent(Schema):
+    """Result of a contrast."""
+
+    event: Literal["done"] = "done"
+    result: ContrastResult
+
+
+ContrastEvent = Annotated[ContrastProgressEvent | ContrastDoneEvent | ErrorEvent, Field(discriminator="event")]
+
+
+class VerdictCell(Schema):
+    """A metric of a run, with its 95 % interval."""
+
+    key: str
+    """Key of the metric."""
+    value: float
+    low: float | None
+    """Null if the metric has no interval."""
+    high: float | None
+
+
+class VerdictRun(Schema):
+    """A run with its metrics."""
+
+    name: str
+    method: str
+    method_title: str
+    parameters: int
+    k: int
+    """Number of active experts per token."""
+    trained_tokens: int
+    evaluated_tokens: int
+    seen_text: bool
+    """True if it was evaluated on its training text."""
+    cells: tuple[VerdictCell, ...]
+    """The metrics that were measured."""
+
+
+class VerdictMetric(Schema):
+    """A metric, and the run that leads in it."""
+
+    key: str
+    title: str
+    unit: Literal["nats", "share", "plain"]
+    better: Literal["lower", "higher"] | None
+    """Null for a metric that no run should maximise."""
+    description: str
+    best: str | None
+    """The run whose interval is apart from all others' on the better side; null if there is none."""
+
+
+class Verdict(Schema):
+    """The evaluated runs of one MLP."""
+
+    run: str
+    sentence: str
+    """The result in one sentence, from the point of view of ``run``."""
+    notes: tuple[str, ...]
+    """Limits of the comparison, one sentence each."""
+    metrics: tuple[VerdictMetric, ...]
+    runs: tuple[VerdictRun, ...]
+    """``run`` first, if it was evaluated."""

@@ -9,9 +9,7 @@ Recurrence of an expert in other runs of its layer.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
-
-from pydantic import StringConstraints
+from typing import Literal
 
 from mxd.backend.schemas.base import Schema
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
@@ -310,18 +308,6 @@ class SearchResult(Schema):
     hits: tuple[SearchHit, ...]
     took_ms: float
     """Search time in milliseconds."""
-
-
-class LabelRequest(Schema):
-    """A user label."""
-
-    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
-
-
-class NoteRequest(Schema):
-    """A note on an expert."""
-
-    note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 
 
 class Ablation(Schema):

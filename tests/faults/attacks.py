@@ -172,7 +172,7 @@ def waiting_writers(target: Target) -> str:
     holder = sqlite3.connect(target.data / "mxd.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
     try:
-        return send_together(target, 41, {503}, lambda: target.send("PUT", f"{RUN}/experts/1/label", {"label": "x"}))
+        return send_together(target, 41, {503}, lambda: target.send("PATCH", f"{RUN}/experts/1", {"label": "x"}))
     finally:
         holder.execute("ROLLBACK")
         holder.close()

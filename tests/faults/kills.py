@@ -136,7 +136,7 @@ def _write_until_killed(place: Place, number: int, chance: random.Random) -> dic
             for count in range(100_000):
                 expert, written = count % 40, f"{number:03}-{count:06}"
                 try:
-                    answer = client.put(f"/api/runs/small/experts/{expert}/label", json={"label": written})
+                    answer = client.patch(f"/api/runs/small/experts/{expert}", json={"label": written})
                 except httpx.TransportError:
                     return
                 if answer.status_code == 204:

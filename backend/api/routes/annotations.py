@@ -1,86 +1,121 @@
-"""User annotations of experts: labels, notes and tags."""
+"""What users write about experts: labels, notes, tags and lists."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC
 from typing import Annotated
 
 from fastapi import APIRouter, Path
-from sqlalchemy import Engine
-from sqlalchemy.orm import Session
 
 from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
-from mxd.backend.database import annotations as notes
-from mxd.backend.database import annotations as tags
+from mxd.backend.database import annotations, lists
 from mxd.backend.database.engine import reading
-from mxd.backend.queries.experts import check_expert
+from mxd.backend.database.lists import ListRecord
+from mxd.backend.queries.experts import check_expert, rows_of
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import LabelRequest, NoteRequest, TagCount, TagList
-from mxd.trainer.errors import UserError
+from mxd.backend.schemas.annotations import (
+    AnnotationChange,
+    ExpertList,
+    ExpertLists,
+    ListChange,
+    ListEntry,
+    ListSummary,
+    MakeListRequest,
+    TagCount,
+)
 from mxd.trainer.storage.database.open import writing
 
-router = APIRouter(prefix="/runs/{run}/experts/{expert}", tags=["notes"])
-of_run = APIRouter(prefix="/runs/{run}", tags=["notes"])
+router = APIRouter(prefix="/runs/{run}", tags=["annotations"])
 
-Tag = Annotated[str, Path(min_length=1, max_length=60, description="The tag.")]
+ListId = Annotated[int, Path(ge=0, lt=2**31, description="Number of the list.")]
 
 
-@contextmanager
-def _editing(writer: Engine, run: str, expert: int) -> Iterator[Session]:
+@router.patch("/experts/{expert}", status_code=204)
+def annotate_expert(run: RunName, expert: ExpertId, change: AnnotationChange, writer: WriterDep) -> None:
+    """Change the label, the note and the tags of an expert."""
     with writing(writer) as session:
         check_expert(find_run(session, run), expert)
-        yield session
+        if "label" in change.model_fields_set:
+            annotations.set_label(session, run, expert, change.label)
+        if "note" in change.model_fields_set:
+            annotations.set_note(session, run, expert, change.note)
+        for tag in change.add_tags:
+            annotations.add_tag(session, run, expert, tag)
+        for tag in change.remove_tags:
+            annotations.remove_tag(session, run, expert, tag)
 
 
-@router.put("/label", status_code=204)
-def set_label(run: RunName, expert: ExpertId, request: LabelRequest, writer: WriterDep) -> None:
-    """Set the label of an expert."""
-    with _editing(writer, run, expert) as session:
-        notes.set_label(session, run, expert, request.label)
+def _summary(record: ListRecord, experts: int) -> ListSummary:
+    return ListSummary(
+        id=record.id,
+        name=record.name,
+        note=record.note,
+        experts=experts,
+        # SQLite drops the time zone; times are stored in UTC.
+        updated_at=record.updated_at if record.updated_at.tzinfo else record.updated_at.replace(tzinfo=UTC),
+    )
 
 
-@router.delete("/label", status_code=204)
-def remove_label(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
-    """Remove the label of an expert (idempotent)."""
-    with _editing(writer, run, expert) as session:
-        notes.remove_label(session, run, expert)
-
-
-@router.put("/note", status_code=204)
-def set_note(run: RunName, expert: ExpertId, request: NoteRequest, writer: WriterDep) -> None:
-    """Set the note of an expert."""
-    with _editing(writer, run, expert) as session:
-        notes.set_note(session, run, expert, request.note)
-
-
-@router.delete("/note", status_code=204)
-def remove_note(run: RunName, expert: ExpertId, writer: WriterDep) -> None:
-    """Remove the note of an expert (idempotent)."""
-    with _editing(writer, run, expert) as session:
-        notes.remove_note(session, run, expert)
-
-
-@router.put("/tags/{tag:path}", status_code=204)
-def add_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
-    """Add a tag to an expert (idempotent)."""
-    if not (stripped := tag.strip()).strip("."):  # browsers resolve . and .. in addresses
-        raise UserError("A tag needs at least one letter.")
-    with _editing(writer, run, expert) as session:
-        tags.add_tag(session, run, expert, stripped)
-
-
-@router.delete("/tags/{tag:path}", status_code=204)
-def remove_tag(run: RunName, expert: ExpertId, tag: Tag, writer: WriterDep) -> None:
-    """Remove a tag from an expert (idempotent)."""
-    with _editing(writer, run, expert) as session:
-        tags.remove_tag(session, run, expert, tag.strip())
-
-
-@of_run.get("/tags")
-def tag_list(run: RunName, services: ServicesDep) -> TagList:
-    """All tags of a run in alphabetical order, each with its number of experts."""
+@router.get("/lists")
+def expert_lists(run: RunName, services: ServicesDep) -> ExpertLists:
+    """All lists of a run, last changed first, and its tags, each with its number of experts."""
     with reading(services.database) as session:
         find_run(session, run)
-        counts = tags.tag_counts(session, run)
-    return TagList(tags=tuple(TagCount(tag=tag, experts=count) for tag, count in counts))
+        return ExpertLists(
+            lists=tuple(_summary(*record) for record in lists.lists_with_counts(session, run)),
+            tags=tuple(TagCount(tag=tag, experts=count) for tag, count in annotations.tag_counts(session, run)),
+        )
+
+
+@router.post("/lists", status_code=201)
+def make_list(run: RunName, request: MakeListRequest, writer: WriterDep) -> ListSummary:
+    """Create a list, optionally with experts."""
+    with writing(writer) as session:
+        record = find_run(session, run)
+        for expert in request.experts:
+            check_expert(record, expert)
+        made = lists.make_list(session, run, request.name, request.experts)
+        session.flush()
+        return _summary(made, len(lists.entries_of(session, made)))
+
+
+@router.get("/lists/{list_id}")
+def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> ExpertList:
+    """One list with its experts, in its order."""
+    with reading(services.database) as session:
+        record = find_run(session, run)
+        list_record = lists.find_list(session, run, list_id)
+        entries = lists.entries_of(session, list_record)
+        vocabulary = services.library.run(run).vocabulary
+        rows = rows_of(session, record, [entry.expert for entry in entries], vocabulary)
+        return ExpertList(
+            list=_summary(list_record, len(entries)),
+            entries=tuple(
+                ListEntry(row=rows[entry.expert], note=entry.note) for entry in entries if entry.expert in rows
+            ),
+        )
+
+
+@router.patch("/lists/{list_id}", status_code=204)
+def change_list(run: RunName, list_id: ListId, change: ListChange, writer: WriterDep) -> None:
+    """Change the name, the note and the experts of a list; all of it or, on an error, nothing."""
+    with writing(writer) as session:
+        of_run = find_run(session, run)
+        record = lists.find_list(session, run, list_id)
+        for expert in change.add:
+            check_expert(of_run, expert)
+        lists.change_list(session, record, change.name, change.note)
+        lists.remove_entries(session, record, change.remove)
+        lists.add_entries(session, record, change.add)
+        if change.order is not None:
+            lists.order_entries(session, record, change.order)
+        for expert, note in change.entry_notes.items():
+            lists.note_entry(session, record, expert, note)
+
+
+@router.delete("/lists/{list_id}", status_code=204)
+def delete_list(run: RunName, list_id: ListId, writer: WriterDep) -> None:
+    """Delete a list; annotations of its experts stay."""
+    with writing(writer) as session:
+        find_run(session, run)
+        lists.delete_list(session, lists.find_list(session, run, list_id))

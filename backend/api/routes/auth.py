@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from mxd.backend.api.access import COOKIE, token_from
 from mxd.backend.api.dependencies import ServicesDep
 from mxd.backend.errors import NotSignedInError
-from mxd.backend.schemas import AccessInfo, SignInRequest
+from mxd.backend.schemas.runs import AccessInfo, SignInRequest
 
 router = APIRouter(prefix="/access", tags=["access"])
 SECONDS_SIGNED_IN = 30 * 24 * 3600

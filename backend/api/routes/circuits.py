@@ -17,16 +17,16 @@ from mxd.backend.inference import jobs
 from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas import (
+from mxd.backend.schemas.routing import (
     CircuitCheckRequest,
     CircuitCheckResponse,
     CircuitEffectsRequest,
     CircuitEffectsResponse,
+    CircuitExpert,
     CircuitFileRequest,
     CircuitRequest,
     CircuitResponse,
 )
-from mxd.backend.schemas.circuits import CircuitExpert
 from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
 from mxd.trainer.config.analysis import CircuitConfig
 

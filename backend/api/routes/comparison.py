@@ -16,8 +16,13 @@ from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.verdict import verdict
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import FrontierResponse, InterpretabilityResponse, LossDifferenceResponse, RunComparison
-from mxd.backend.schemas.verdict import Verdict
+from mxd.backend.schemas.comparison import (
+    FrontierResponse,
+    InterpretabilityResponse,
+    LossDifferenceResponse,
+    RunComparison,
+    Verdict,
+)
 from mxd.trainer.errors import UserError
 
 router = APIRouter(tags=["runs"])

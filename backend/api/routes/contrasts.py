@@ -15,8 +15,14 @@ from mxd.backend.database.engine import reading
 from mxd.backend.inference.contrasts import contrast_steps
 from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import ContrastDoneEvent, ContrastEvent, ContrastProgressEvent, ContrastRequest, TextKinds
-from mxd.backend.schemas.contrast import WITH_EXAMPLES
+from mxd.backend.schemas.comparison import (
+    WITH_EXAMPLES,
+    ContrastDoneEvent,
+    ContrastEvent,
+    ContrastProgressEvent,
+    ContrastRequest,
+    TextKinds,
+)
 from mxd.trainer.analysis.contrast.results import Contrast
 from mxd.trainer.config import ContrastConfig
 

@@ -9,7 +9,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.queries.evaluations import evaluations_of
 from mxd.backend.queries.probes import described_probes, stored_benchmark
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import BenchmarkResponse, EvaluationList, ProbeList
+from mxd.backend.schemas.evaluations import BenchmarkResponse, EvaluationList, ProbeList
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.storage.run import runs_folder
 

@@ -32,7 +32,7 @@ from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.search_index import SearchText
 from mxd.backend.responses import FAST_COMPRESSION, CachedResponse, json_response, model_response
-from mxd.backend.schemas import (
+from mxd.backend.schemas.experts import (
     CoactivatingExperts,
     ExamplePage,
     ExpertAblation,
@@ -44,8 +44,8 @@ from mxd.backend.schemas import (
     SearchResult,
     SimilarBy,
     SimilarExperts,
+    WritesResponse,
 )
-from mxd.backend.schemas.experts import WritesResponse
 from mxd.trainer.analysis.results import ExpertMap
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])

@@ -13,7 +13,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.inference.lazy_imports import IMPORT_LOCK
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import CachedResponse, model_response
-from mxd.backend.schemas import Figure, FigureName
+from mxd.backend.schemas.runs import Figure, FigureName
 
 router = APIRouter(prefix="/figures", tags=["figures"])
 

@@ -16,13 +16,13 @@ from mxd.backend.database.engine import reading
 from mxd.backend.inference import jobs
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import (
+from mxd.backend.schemas.routing import RoutedExpertInfo
+from mxd.backend.schemas.steering import (
     CombinationResponse,
     EffectsOfEditsRequest,
     EffectsOfEditsResponse,
     FindRequest,
     FindResponse,
-    RoutedExpertInfo,
 )
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 from mxd.backend.api.dependencies import ServicesDep
 from mxd.backend.database.engine import reading, size_in_bytes
 from mxd.backend.queries.runs import count_examples
-from mxd.backend.schemas import Health
+from mxd.backend.schemas.runs import Health
 
 router = APIRouter(tags=["health"])
 

@@ -17,7 +17,7 @@ from mxd.backend.inference.jobs import JobResult
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import live_options
 from mxd.backend.responses import json_response
-from mxd.backend.schemas import JointRoutingRequest, JointRoutingResponse, LiveOptions
+from mxd.backend.schemas.routing import JointRoutingRequest, JointRoutingResponse, LiveOptions
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import Routing

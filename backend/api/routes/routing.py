@@ -19,17 +19,16 @@ from mxd.backend.queries.experts import known
 from mxd.backend.queries.passage_search import passage_result
 from mxd.backend.queries.runs import find_run
 from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas import (
+from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
-    PassageRequest,
-    PassageResult,
     PredictionsRequest,
     PredictionsResponse,
     RoutedExpertInfo,
     RoutingRequest,
     RoutingResponse,
 )
+from mxd.backend.schemas.search import PassageRequest, PassageResult
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import Routing

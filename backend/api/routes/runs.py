@@ -11,7 +11,7 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import Event, Events, EventStream, EventStreamJson, stream_responses
 from mxd.backend.database.engine import reading
 from mxd.backend.queries import runs as queries
-from mxd.backend.schemas import MetricPoint, RunDetail, RunList, RunStatus, StatusChange
+from mxd.backend.schemas.runs import MetricPoint, RunDetail, RunList, RunStatus, StatusChange
 
 POLL_SECONDS = 1.0
 

@@ -17,8 +17,16 @@ from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
-from mxd.backend.schemas import SavedSession, SaveSessionRequest, SessionList, SessionSummary, SteeringRequest
-from mxd.backend.schemas.steering import HomeShowcase, Showcase, ShowcaseFile
+from mxd.backend.schemas.steering import (
+    HomeShowcase,
+    SavedSession,
+    SaveSessionRequest,
+    SessionList,
+    SessionSummary,
+    Showcase,
+    ShowcaseFile,
+    SteeringRequest,
+)
 from mxd.trainer.config import Edit
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.open import writing

@@ -13,7 +13,7 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
 from mxd.backend.database.engine import reading
 from mxd.backend.queries.steering_units import units_of
-from mxd.backend.schemas import DoseEvent, DoseRequest, ProgressEvent, SteeringEvent, SteeringRequest
+from mxd.backend.schemas.steering import DoseEvent, DoseRequest, ProgressEvent, SteeringEvent, SteeringRequest
 from mxd.trainer.config import DoseConfig, SteeringConfig
 from mxd.trainer.inference.index_values import with_control, with_medians
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep

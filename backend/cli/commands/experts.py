@@ -10,7 +10,7 @@ from pydantic import Field
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns
 from mxd.backend.cli.databases import existing_database
-from mxd.backend.schemas import ExpertDetail, ExpertSort, Order
+from mxd.backend.schemas.experts import ExpertDetail, ExpertSort, Order
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine

@@ -10,7 +10,7 @@ from mxd.backend.cli.databases import existing_database
 from mxd.trainer.errors import NotFoundError
 
 if TYPE_CHECKING:
-    from mxd.backend.schemas import RunSummary
+    from mxd.backend.schemas.runs import RunSummary
     from mxd.backend.settings import Settings
 
 HEADER = (

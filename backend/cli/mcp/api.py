@@ -30,9 +30,9 @@ class Api:
         """Send a body and return the answer."""
         return (await self._request("POST", path, json=dict(body))).json()
 
-    async def put(self, path: str, body: Mapping[str, Any]) -> None:
+    async def patch(self, path: str, body: Mapping[str, Any]) -> None:
         """Send a body to an endpoint without an answer."""
-        await self._request("PUT", path, json=dict(body))
+        await self._request("PATCH", path, json=dict(body))
 
     async def events(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Send a body and return the data of all events of the answer.

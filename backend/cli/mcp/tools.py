@@ -29,7 +29,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mxd.backend.cli.mcp.api import Api
-from mxd.backend.schemas import ExpertSort, Order, SimilarBy
+from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.search import RankBy
 from mxd.trainer.config import Edit
 from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
@@ -484,14 +484,14 @@ class WritingTools:
         self, run: RunName, expert: ExpertId, label: Annotated[str, Field(min_length=1, max_length=200)]
     ) -> Answer:
         """Set the label of an expert, in place of an earlier one."""
-        await self._api.put(f"/runs/{run}/experts/{expert}/label", {"label": label})
+        await self._api.patch(f"/runs/{run}/experts/{expert}", {"label": label})
         return Answer(result={"expert": expert, "label": label}, control=NO_CONTROL, sample={"labels": 1})
 
     async def note_on_expert(
         self, run: RunName, expert: ExpertId, note: Annotated[str, Field(min_length=1, max_length=10_000)]
     ) -> Answer:
         """Set the note on an expert, such as the evidence for its label, in place of an earlier one."""
-        await self._api.put(f"/runs/{run}/experts/{expert}/note", {"note": note})
+        await self._api.patch(f"/runs/{run}/experts/{expert}", {"note": note})
         return Answer(result={"expert": expert, "note": note}, control=NO_CONTROL, sample={"notes": 1})
 
     async def save_session(

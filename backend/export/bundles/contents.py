@@ -22,7 +22,8 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mxd.backend.schemas import LabelRequest, NoteRequest, SaveSessionRequest
+from mxd.backend.schemas.experts import LabelRequest, NoteRequest
+from mxd.backend.schemas.steering import SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError

@@ -21,7 +21,8 @@ from mxd.backend.plots.report.commands import commands
 from mxd.backend.plots.steering import steering
 from mxd.backend.queries.evaluations import evaluated, evaluations_of, seeds
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import EvaluationMetric, Figure
+from mxd.backend.schemas.evaluations import EvaluationMetric
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.evaluation.seeds import SeedGroup
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 

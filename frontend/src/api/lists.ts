@@ -3,6 +3,8 @@
 import { type QueryClient, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
+import { annotate } from "./mutations";
+import type { ListChange } from "./types";
 
 const LISTS = "/api/runs/{run}/lists";
 const LIST = "/api/runs/{run}/lists/{list_id}";
@@ -21,15 +23,8 @@ export function listQuery(run: string, list: number) {
   });
 }
 
-export function tagsQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "tags"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/tags", { params: { path: { run } }, signal })),
-  });
-}
-
 /** Kinds of queries that show lists or tags. */
-const SHOWS_LISTS = new Set(["lists", "list", "tags", "expert", "experts"]);
+const SHOWS_LISTS = new Set(["lists", "list", "expert", "experts"]);
 
 /** Invalidate everything that shows lists or tags: lists, experts, and expert tables filtered by them. */
 function refresh(queries: QueryClient, run: string): Promise<unknown> {
@@ -52,15 +47,12 @@ export function useCreateList(run: string) {
   );
 }
 
-export interface ListUpdate {
-  readonly name?: string;
-  readonly note?: string;
+function changeList(run: string, list: number, body: ListChange) {
+  return unwrap(client.PATCH(LIST, { params: { path: { run, list_id: list } }, body }));
 }
 
 export function useUpdateList(run: string, list: number) {
-  return useListMutation(run, (body: ListUpdate) =>
-    unwrap(client.PATCH(LIST, { params: { path: { run, list_id: list } }, body })),
-  );
+  return useListMutation(run, (body: Pick<ListChange, "name" | "note">) => changeList(run, list, body));
 }
 
 /** `onDeleted` leaves the list's page before its queries are refreshed: the list itself is not fetched again. */
@@ -87,24 +79,13 @@ export interface MembershipChange {
 
 /** Add experts to a list or remove them from it. */
 export function useSetMembership(run: string) {
-  return useListMutation(run, async ({ list, experts, isMember }: MembershipChange) => {
-    const path = { run, list_id: list };
-    if (isMember) {
-      await unwrap(client.POST(`${LIST}/experts`, { params: { path }, body: { experts: [...experts] } }));
-      return;
-    }
-    for (const expert of experts) {
-      await unwrap(client.DELETE(`${LIST}/experts/{expert}`, { params: { path: { ...path, expert } } }));
-    }
-  });
+  return useListMutation(run, ({ list, experts, isMember }: MembershipChange) =>
+    changeList(run, list, isMember ? { add: [...experts] } : { remove: [...experts] }),
+  );
 }
 
 export function useReorderList(run: string, list: number) {
-  return useListMutation(run, (experts: readonly number[]) =>
-    unwrap(
-      client.PUT(`${LIST}/experts`, { params: { path: { run, list_id: list } }, body: { experts: [...experts] } }),
-    ),
-  );
+  return useListMutation(run, (experts: readonly number[]) => changeList(run, list, { order: [...experts] }));
 }
 
 export interface EntryNote {
@@ -116,13 +97,7 @@ export function useSetEntryNote(run: string, list: number) {
   const queries = useQueryClient();
   const { queryKey } = listQuery(run, list);
   return useMutation({
-    mutationFn: ({ expert, note }: EntryNote) =>
-      unwrap(
-        client.PUT(`${LIST}/experts/{expert}/note`, {
-          params: { path: { run, list_id: list, expert } },
-          body: { note },
-        }),
-      ),
+    mutationFn: ({ expert, note }: EntryNote) => changeList(run, list, { entry_notes: { [expert]: note } }),
     // The entry has the note at once: removing the expert and Undo would otherwise lose it.
     onMutate: async ({ expert, note }) => {
       await queries.cancelQueries({ queryKey });
@@ -143,15 +118,9 @@ export interface Restoration extends EntryNote {
 
 /** Add a removed expert to its list again, with its note and at its position. */
 export function useRestoreEntry(run: string, list: number) {
-  return useListMutation(run, async ({ expert, note, order }: Restoration) => {
-    const path = { run, list_id: list };
-    await unwrap(client.POST(`${LIST}/experts`, { params: { path }, body: { experts: [expert] } }));
-    await unwrap(client.PUT(`${LIST}/experts`, { params: { path }, body: { experts: [...order] } }));
-    if (note === "") return;
-    await unwrap(
-      client.PUT(`${LIST}/experts/{expert}/note`, { params: { path: { ...path, expert } }, body: { note } }),
-    );
-  });
+  return useListMutation(run, ({ expert, note, order }: Restoration) =>
+    changeList(run, list, { add: [expert], order: [...order], entry_notes: { [expert]: note } }),
+  );
 }
 
 export interface TagChange {
@@ -160,10 +129,7 @@ export interface TagChange {
 }
 
 export function useSetTag(run: string, expert: number) {
-  return useListMutation(run, ({ tag, isTagged }: TagChange) => {
-    const params = { path: { run, expert, tag } };
-    return isTagged
-      ? unwrap(client.PUT("/api/runs/{run}/experts/{expert}/tags/{tag}", { params }))
-      : unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/tags/{tag}", { params }));
-  });
+  return useListMutation(run, ({ tag, isTagged }: TagChange) =>
+    annotate(run, expert, isTagged ? { add_tags: [tag] } : { remove_tags: [tag] }),
+  );
 }

@@ -4,28 +4,18 @@ import { useMutation, useQueryClient } from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
 import { sessionsQuery } from "./queries";
-import type { SteeringRequest } from "./types";
+import type { AnnotationChange, SteeringRequest } from "./types";
 
-/** null deletes the label. */
-function setLabel(run: string, expert: number, label: string | null): Promise<unknown> {
-  const params = { path: { run, expert } };
-  return label === null
-    ? unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/label", { params }))
-    : unwrap(client.PUT("/api/runs/{run}/experts/{expert}/label", { params, body: { label } }));
-}
-
-function setNote(run: string, expert: number, note: string | null): Promise<unknown> {
-  const params = { path: { run, expert } };
-  return note === null
-    ? unwrap(client.DELETE("/api/runs/{run}/experts/{expert}/note", { params }))
-    : unwrap(client.PUT("/api/runs/{run}/experts/{expert}/note", { params, body: { note } }));
+/** Change the label, the note or the tags of an expert; null deletes the label or the note. */
+export function annotate(run: string, expert: number, body: AnnotationChange): Promise<unknown> {
+  return unwrap(client.PATCH("/api/runs/{run}/experts/{expert}", { params: { path: { run, expert } }, body }));
 }
 
 /** Labels also appear in tables, similar experts and routing, so every query of the run is invalidated. */
 export function useSetLabel(run: string, expert: number) {
   const queries = useQueryClient();
   return useMutation({
-    mutationFn: (label: string | null) => setLabel(run, expert, label),
+    mutationFn: (label: string | null) => annotate(run, expert, { label }),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run] }),
   });
 }
@@ -33,7 +23,7 @@ export function useSetLabel(run: string, expert: number) {
 export function useSetNote(run: string, expert: number) {
   const queries = useQueryClient();
   return useMutation({
-    mutationFn: (note: string | null) => setNote(run, expert, note),
+    mutationFn: (note: string | null) => annotate(run, expert, { note }),
     onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run, "expert", expert] }),
   });
 }

@@ -81,7 +81,7 @@ def test_a_wrong_method_is_a_json_error(client: TestClient) -> None:
     assert (answer.status_code, answer.json()["error"]["code"]) == (405, "method-not-allowed")
     assert answer.headers["allow"] == "GET"
     for path, methods in (
-        ("/api/runs/first/experts/1/label", "PUT, DELETE"),
+        ("/api/runs/first/experts/1", "GET, PATCH"),
         ("/api/runs/first/lists/1", "GET, PATCH, DELETE"),
         ("/api/access", "GET, POST, DELETE"),
     ):

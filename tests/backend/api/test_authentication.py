@@ -16,7 +16,7 @@ from mxd.backend.database.access_tokens import create_token, revoke_token, token
 from mxd.backend.settings import Role, Settings
 from mxd.trainer.storage.database.open import writing
 
-LABEL = "/api/runs/first/experts/1/label"
+LABEL = "/api/runs/first/experts/1"
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def test_without_a_token_only_pages_are_served(guarded: TestClient) -> None:
 def test_a_reader_reads_and_a_writer_writes(guarded: TestClient, own: Engine) -> None:
     reads, writes = bearer(own, "read"), bearer(own, "write")
     assert guarded.get("/api/runs", headers=reads).status_code == 200
-    refused = guarded.put(LABEL, json={"label": "x"}, headers=reads)
+    refused = guarded.patch(LABEL, json={"label": "x"}, headers=reads)
     assert (refused.status_code, refused.json()["error"]["code"]) == (403, "forbidden")
     steering = guarded.post("/api/runs/first/steering", json={"prompt": "x"}, headers=reads)
     assert steering.status_code == 403
-    assert guarded.put(LABEL, json={"label": "x"}, headers=writes).status_code == 204
+    assert guarded.patch(LABEL, json={"label": "x"}, headers=writes).status_code == 204
 
 
 def test_the_session_cookie_is_http_only_and_same_site(guarded: TestClient, own: Engine) -> None:
@@ -92,7 +92,7 @@ def test_unknown_host_names_are_rejected(client: TestClient) -> None:
 
 def test_requests_of_other_sites_are_rejected(client: TestClient) -> None:
     for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}):
-        assert client.put(LABEL, json={"label": "x"}, headers=headers).status_code == 403
+        assert client.patch(LABEL, json={"label": "x"}, headers=headers).status_code == 403
 
 
 def test_large_bodies_are_rejected_early(client: TestClient) -> None:

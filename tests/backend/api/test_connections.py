@@ -65,7 +65,7 @@ def test_unfinished_sign_ins_do_not_block_others(guarded: str) -> None:
 
 
 def test_unread_bodies_are_not_awaited_without_a_token(guarded: str) -> None:
-    half = f"PUT /api/runs/first/experts/1/label {HEAD}Content-Length: 40\r\n\r\n{{".encode()
+    half = f"PATCH /api/runs/first/experts/1 {HEAD}Content-Length: 40\r\n\r\n{{".encode()
     with connections(guarded, 1, half) as (it,):
         assert raw_http.status(it) == 401
 

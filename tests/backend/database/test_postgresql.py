@@ -42,7 +42,7 @@ SIZES = (
 )
 RUN = "/api/runs/small"
 EXPERTS = f"{RUN}/experts?sort=entropy&order=desc"
-LABEL = f"{RUN}/experts/3/label"
+LABEL = f"{RUN}/experts/3"
 KEPT = ("experts", "examples", "sequences", "automatic_labels", "indexes")
 
 
@@ -137,7 +137,7 @@ def test_every_command_works_on_postgresql(place: Place, said: dict[str, Any]) -
     ):
         page = client.get(EXPERTS).json()
         assert (page["total"], page["experts"][0]["entropy"] > 0) == (40, True)
-        assert client.put(LABEL, json={"label": "foxes"}).status_code == 204
+        assert client.patch(LABEL, json={"label": "foxes"}).status_code == 204
         assert client.get(f"{RUN}/experts/3").json()["row"]["label"] == "foxes"
         assert client.post(f"{RUN}/routing", json={"text": "the old fox"}).status_code == 200
 
@@ -154,10 +154,10 @@ def client(place: Place, said: dict[str, Any]) -> Iterator[TestClient]:
 
 def test_a_server_reports_a_lost_connection_and_recovers(place: Place, client: TestClient) -> None:
     assert client.get(EXPERTS).status_code == 200
-    assert client.put(LABEL, json={"label": "before"}).status_code == 204
+    assert client.patch(LABEL, json={"label": "before"}).status_code == 204
     place.server.kill()
     for _ in range(2):
-        for answer in (client.get(EXPERTS), client.get("/api/runs"), client.put(LABEL, json={"label": "lost"})):
+        for answer in (client.get(EXPERTS), client.get("/api/runs"), client.patch(LABEL, json={"label": "lost"})):
             assert answer.status_code == 503
             error = answer.json()["error"]
             assert (error["code"], error["message"]) == ("database-unavailable", NO_ANSWER)
@@ -165,7 +165,7 @@ def test_a_server_reports_a_lost_connection_and_recovers(place: Place, client: T
     assert client.get("/healthz").status_code == 200
     place.server.start()
     assert client.get(f"{RUN}/experts/3").json()["row"]["label"] == "before"
-    assert client.put(LABEL, json={"label": "after"}).status_code == 204
+    assert client.patch(LABEL, json={"label": "after"}).status_code == 204
     assert client.get(EXPERTS).status_code == 200
 
 
@@ -193,7 +193,7 @@ def test_a_killed_database_loses_no_acknowledged_write(place: Place, client: Tes
         for number in range(1, 1_000_000):
             if over.is_set():
                 return
-            status = client.put(f"{RUN}/experts/{expert}/label", json={"label": f"{number:06}"}).status_code
+            status = client.patch(f"{RUN}/experts/{expert}", json={"label": f"{number:06}"}).status_code
             acknowledged[expert] = number if status == 204 else acknowledged[expert]
             seen[expert].append(status)
 

@@ -25,7 +25,7 @@ def test_a_read_only_data_folder_can_be_browsed(made_up: Path, tmp_path: Path, m
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
         for path in ("/api/runs", "/api/runs/first/experts", "/api/runs/first/experts/1/examples", "/api/health"):
             assert client.get(path).status_code == 200, path
-        answer = client.put("/api/runs/first/experts/1/label", json={"label": "x"})
+        answer = client.patch("/api/runs/first/experts/1", json={"label": "x"})
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "database-unavailable")
         assert "read-only" in answer.json()["error"]["message"]
     assert {path.name: path.read_bytes() for path in data.glob("mxd.sqlite*")} == before

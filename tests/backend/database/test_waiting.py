@@ -17,7 +17,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.settings import Settings
 from tests.helpers.servers.postgresql import Server
 
-LABEL = "/api/runs/first/experts/1/label"
+LABEL = "/api/runs/first/experts/1"
 WRITERS = 60
 """More than the server has threads and connections."""
 LIMIT_SECONDS = 1.0
@@ -47,7 +47,7 @@ def test_waiting_writers_do_not_block_readers(waiting_client: TestClient, own: E
     retry_after: list[bool] = []
 
     def write() -> None:
-        answer = waiting_client.put(LABEL, json={"label": "x"})
+        answer = waiting_client.patch(LABEL, json={"label": "x"})
         statuses.append(answer.status_code)
         retry_after.append("retry-after" in answer.headers)
 
@@ -64,7 +64,7 @@ def test_waiting_writers_do_not_block_readers(waiting_client: TestClient, own: E
             thread.join(TIMEOUT_SECONDS)
     assert statuses == [503] * WRITERS
     assert all(retry_after)
-    assert waiting_client.put(LABEL, json={"label": "x"}).status_code == 204
+    assert waiting_client.patch(LABEL, json={"label": "x"}).status_code == 204
 
 
 def test_a_frozen_postgresql_is_unavailable(

@@ -23,7 +23,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from mxd.backend.api.app import build_api, create_app
-from mxd.backend.schemas import ContrastEvent, DoseEvent, SteeringEvent
+from mxd.backend.schemas.comparison import ContrastEvent
+from mxd.backend.schemas.steering import DoseEvent, SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run

@@ -22,7 +22,7 @@ from tests.faults import kills
 from tests.faults.world import make_place
 from tests.helpers.databases import made_up_database
 
-LABEL = "/api/runs/first/experts/3/label"
+LABEL = "/api/runs/first/experts/3"
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_reads_work_while_another_process_writes(
     holder = sqlite3.connect(tmp_path / "mxd.sqlite", isolation_level=None)
     with TestClient(create_app(Settings(data=tmp_path, frontend=tmp_path))) as client:
         holder.execute("BEGIN IMMEDIATE")
-        answer = client.put(LABEL, json={"label": "wishes"})
+        answer = client.patch(LABEL, json={"label": "wishes"})
         assert answer.status_code == 503
         assert answer.json()["error"]["code"] == "database-unavailable"
         assert "locked by another program" in answer.json()["error"]["message"]
@@ -51,7 +51,7 @@ def test_reads_work_while_another_process_writes(
         assert run(["remove", "first", "--yes", "--data", str(tmp_path)]) == 2
         assert "locked by another program" in capsys.readouterr().err
         holder.execute("ROLLBACK")
-        assert client.put(LABEL, json={"label": "wishes"}).status_code == 204
+        assert client.patch(LABEL, json={"label": "wishes"}).status_code == 204
     holder.close()
 
 

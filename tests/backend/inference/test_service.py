@@ -23,7 +23,7 @@ from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService
 from mxd.backend.responses import to_json_bytes
-from mxd.backend.schemas import SteeringEvent
+from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE

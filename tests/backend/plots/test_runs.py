@@ -68,7 +68,7 @@ def test_a_sample_keeps_outliers_and_labelled_experts(own: Engine, monkeypatch: 
 
 def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
     before = figure(own_client, "density-activation")
-    own_client.put("/api/runs/first/experts/3/label", json={"label": "foxes"})
+    own_client.patch("/api/runs/first/experts/3", json={"label": "foxes"})
     after = figure(own_client, "density-activation")
     assert [3, None] in before["data"][0]["customdata"]
     assert [3, "foxes"] in after["data"][0]["customdata"]

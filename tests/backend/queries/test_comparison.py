@@ -99,7 +99,7 @@ def test_a_copy_is_as_interpretable_as_its_original(pair_client: TestClient) -> 
 
 def test_comparisons_have_current_labels(pair_client: TestClient) -> None:
     expert = compared(pair_client, "permuted")["pairs"][0]["other"]["expert"]
-    pair_client.put(f"/api/runs/permuted/experts/{expert}/label", json={"label": "a fox"}).raise_for_status()
+    pair_client.patch(f"/api/runs/permuted/experts/{expert}", json={"label": "a fox"}).raise_for_status()
     assert compared(pair_client, "permuted")["pairs"][0]["other"]["label"] == "a fox"
 
 

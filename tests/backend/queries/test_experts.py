@@ -19,7 +19,7 @@ from mxd.backend.queries.cursors import ExpertCursor
 from mxd.backend.queries.expert_table import load_columns
 from mxd.backend.queries.experts import ExpertQuery, page_statement, random_expert
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas import ExpertSort, Order
+from mxd.backend.schemas.experts import ExpertSort, Order
 from mxd.trainer.storage.database.open import open_trainer_database
 from mxd.trainer.storage.database.tables import ExpertRecord
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS
@@ -218,7 +218,7 @@ def test_a_reader_sees_a_consistent_snapshot(own: Engine) -> None:
 
 def test_labelled_experts_come_first_in_both_orders(own_client: TestClient) -> None:
     for number, label in ((7, "Zebra"), (3, "apple"), (150, "middle")):
-        own_client.put(f"/api/runs/first/experts/{number}/label", json={"label": label})
+        own_client.patch(f"/api/runs/first/experts/{number}", json={"label": label})
     for order, expected in (("asc", [3, 150, 7]), ("desc", [7, 150, 3])):
         rows = all_pages(own_client, sort="label", order=order, limit=50)
         assert [row["expert"] for row in rows[:3]] == expected

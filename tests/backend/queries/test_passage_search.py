@@ -8,7 +8,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.queries.passage_search import Firing, firings, ranked
-from mxd.backend.schemas import PassageRequest
+from mxd.backend.schemas.search import PassageRequest
 from mxd.trainer.inference.results import RoutedExpert, RoutedToken
 
 RUN = "/api/runs/small"

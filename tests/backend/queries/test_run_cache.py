@@ -122,10 +122,10 @@ def test_two_servers_see_the_writes_of_each_other(own_settings: Settings) -> Non
     with TestClient(apps[0]) as one, TestClient(apps[1]) as other:
         for writer, reader in ((one, other), (other, one)):
             assert row(reader, 5)["tags"] == []
-            writer.put(f"{PATH}/5/tags/odd")
+            writer.patch(f"{PATH}/5", json={"add_tags": ["odd"]})
             assert row(reader, 5)["tags"] == row(writer, 5)["tags"] == ["odd"]
             assert reader.get(PATH, params={"tag": "odd"}).json()["matching"] == 1
-            reader.delete(f"{PATH}/5/tags/odd")
+            reader.patch(f"{PATH}/5", json={"remove_tags": ["odd"]})
             assert row(writer, 5)["tags"] == []
 
 
@@ -151,8 +151,8 @@ def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestCli
 
 
 def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engine, own_client: TestClient) -> None:
-    own_client.put(f"{PATH}/7/label", json={"label": "Zebra"})
-    own_client.put(f"{PATH}/9/label", json={"label": "apple"})
+    own_client.patch(f"{PATH}/7", json={"label": "Zebra"})
+    own_client.patch(f"{PATH}/9", json={"label": "apple"})
     with writing(own) as session:
         weak, good, best = automatic(3, "features", 0.6), automatic(5, "features", 0.7), automatic(8, "features", 0.9)
         session.add_all([weak, good, best, automatic(9, "features", 1.0)])
@@ -166,7 +166,7 @@ def test_experts_with_automatic_labels_follow_those_with_a_user_label(own: Engin
 
 def test_the_best_matches_of_a_search_come_first(own_client: TestClient) -> None:
     for expert, label in ((7, "foxes and hounds"), (9, "a hound"), (11, "hound")):
-        own_client.put(f"{PATH}/{expert}/label", json={"label": label})
+        own_client.patch(f"{PATH}/{expert}", json={"label": label})
     for limit in (1, 2, 200):
         page: dict[str, str | int] = {"search": "hound", "sort": "match", "order": "asc", "limit": limit}
         experts: list[int] = []

@@ -26,7 +26,7 @@ PATH = "/api/runs/first"
 def labelled(own_client: TestClient) -> Iterator[TestClient]:
     """A client of a server where three experts have labels."""
     for expert, label in ((3, "Foxes, 100 % old"), (150, "hounds"), (151, "hound")):
-        assert own_client.put(f"{PATH}/experts/{expert}/label", json={"label": label}).status_code == 204
+        assert own_client.patch(f"{PATH}/experts/{expert}", json={"label": label}).status_code == 204
     yield own_client
 
 

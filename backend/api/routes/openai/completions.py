@@ -24,7 +24,6 @@ from mxd.backend.api.routes.steering import prepared
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.jobs import CompletionConfig
 from mxd.backend.responses import model_response
-from mxd.backend.schemas import SteeringRequest
 from mxd.backend.schemas.openai import (
     AnswerMessage,
     ChatChoice,
@@ -42,6 +41,7 @@ from mxd.backend.schemas.openai import (
     TextCompletionRequest,
     Usage,
 )
+from mxd.backend.schemas.steering import SteeringRequest
 
 router = APIRouter(
     prefix="/v1",

@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.steering_sessions import SessionRecord, all_sessions
 from mxd.backend.errors import RunNotFoundError
 from mxd.backend.queries.runs import aware
-from mxd.backend.schemas import SteeringRequest
 from mxd.backend.schemas.openai import (
     DEFAULT_TOKENS,
     ChatCompletionRequest,
@@ -20,6 +19,7 @@ from mxd.backend.schemas.openai import (
     ModelList,
     TextCompletionRequest,
 )
+from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config import Sampling
 from mxd.trainer.language_model.chat_template import Turn
 from mxd.trainer.storage.database.tables import RunRecord

@@ -7,7 +7,7 @@ import { type SubmitEvent, useId, useState } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import { tagsQuery, useSetTag } from "@/api/lists";
+import { listsQuery, useSetTag } from "@/api/lists";
 import { usePageLinks } from "@/components/runs/page-links";
 
 interface ExpertTagsProps {
@@ -18,7 +18,7 @@ interface ExpertTagsProps {
 
 export function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
   const [text, setText] = useState("");
-  const allTags = useQuery(tagsQuery(run));
+  const lists = useQuery(listsQuery(run));
   const links = usePageLinks();
   const tag = useSetTag(run, expert);
   const datalistId = useId();
@@ -51,7 +51,7 @@ export function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
         onChange={(event) => setText(event.target.value)}
       />
       <datalist id={datalistId}>
-        {allTags.data?.tags
+        {lists.data?.tags
           .filter((candidate) => !tags.includes(candidate.tag))
           .map((one) => (
             <option key={one.tag} value={one.tag} />

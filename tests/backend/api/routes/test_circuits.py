@@ -16,7 +16,7 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import create_app
 from mxd.backend.api.dependencies import Services
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.schemas import CircuitCheckResponse, CircuitResponse
+from mxd.backend.schemas.routing import CircuitCheckResponse, CircuitResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit

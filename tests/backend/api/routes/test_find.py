@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.schemas import CombinationResponse, EffectsOfEditsResponse, FindResponse
+from mxd.backend.schemas.steering import CombinationResponse, EffectsOfEditsResponse, FindResponse
 from mxd.trainer.analysis.effect_search import combine, find, measure
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.language_model.model import LanguageModel

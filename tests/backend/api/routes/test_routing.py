@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.schemas import PredictionsResponse, RoutingResponse
+from mxd.backend.schemas.routing import PredictionsResponse, RoutingResponse
 from mxd.trainer.analysis.direct_effects import direct_effects
 from mxd.trainer.analysis.expert_matrix import expert_map
 from mxd.trainer.inference.predictions import predict

@@ -17,7 +17,8 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import build_api, create_app
 from mxd.backend.export.bundles.pack import OF_PEOPLE
 from mxd.backend.export.bundles.unpack import unpack
-from mxd.backend.schemas import FigureName, SimilarBy
+from mxd.backend.schemas.experts import SimilarBy
+from mxd.backend.schemas.runs import FigureName
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from tests.helpers.formats.bundle_mutations import Mutation, Rows, mutations
@@ -96,7 +97,7 @@ def _failures(data: Path, of_people: bool) -> Iterator[str]:
             answer = client.get(path)
             if answer.status_code >= 500 and answer.status_code != 503:
                 yield f"GET {path} -> {answer.status_code} {answer.text[:200]}"
-        answer = client.put("/api/runs/small/experts/3/label", json={"label": "another"})
+        answer = client.patch("/api/runs/small/experts/3", json={"label": "another"})
         if answer.status_code >= 500 and answer.status_code != 503:
             yield f"PUT label -> {answer.status_code}"
 

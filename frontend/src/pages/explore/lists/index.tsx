@@ -7,7 +7,7 @@ import { type SubmitEvent, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import { listsQuery, tagsQuery, useCreateList } from "@/api/lists";
+import { listsQuery, useCreateList } from "@/api/lists";
 import type { ListSummary, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
@@ -68,7 +68,7 @@ function ListRow({ list, now }: { readonly list: ListSummary; readonly now: numb
 }
 
 function Tags({ run }: { readonly run: string }) {
-  const { data } = useQuery(tagsQuery(run));
+  const { data } = useQuery(listsQuery(run));
   const links = usePageLinks();
   if (data === undefined || data.tags.length === 0) return null;
   return (
