@@ -93,9 +93,10 @@ class EvaluateConfig(Config):
     text: TextConfig
     """Dataset to read."""
     tokens: Count
-    """Number of tokens to read from the beginning of the dataset, such as 100k."""
+    """Number of tokens to read, such as 100k: from the beginning of files of up to 32 MiB, from random documents of
+    larger ones."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Random seed of the bootstrap and of the sampled experts. Default: 0."""
+    """Random seed of the bootstrap, of the sampled experts and of the sample of a large dataset. Default: 0."""
     resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
     """Number of bootstrap resamples. Default: 1,000."""
     prompts: Annotated[int, Field(ge=0, le=4096)] = 32
@@ -114,11 +115,12 @@ class RecurrenceConfig(Config):
     text: TextConfig
     """Dataset to read."""
     tokens: Count
-    """Number of tokens to read from the beginning of the dataset, such as 100k."""
+    """Number of tokens to read, such as 100k: from the beginning of files of up to 32 MiB, from random documents of
+    larger ones."""
     min_tokens: Annotated[int, Field(ge=2)] = 20
     """Minimum number of active tokens of an expert to measure it. Default: 20."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Random seed of the chance level and of the bootstrap. Default: 0."""
+    """Random seed of the chance level, of the bootstrap and of the sample of a large dataset. Default: 0."""
     resamples: Annotated[int, Field(ge=100, le=100_000)] = 1000
     """Number of bootstrap resamples. Default: 1,000."""
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import warnings
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
@@ -22,17 +23,25 @@ from mxd.trainer.data.readers import (
     file_errors,
     is_supported,
     one_line,
+    pieces,
     read_documents,
+    read_piece,
 )
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 from mxd.trainer.utils import hub
 
-Order = Literal["as-is", "shuffled"]
-"""Document order. as-is: the order in the files, which are sorted by name. shuffled: random, by a shuffle buffer."""
+Order = Literal["as-is", "shuffled", "sampled"]
+"""Document order. as-is: the order in the files, which are sorted by name. shuffled: random. sampled: as-is for files
+that fit in memory, otherwise random, because the beginning of a text need not represent it."""
 
-BUFFER_DOCUMENTS = 4096
-BUFFER_CHARACTERS = 2**25
-"""Limits of the shuffle buffer. A single document may exceed the limit on characters."""
+MOST_DOCUMENTS, MOST_CHARACTERS = 2**18, 2**25
+"""Limits of files that are shuffled as a whole. A token id counts as four characters."""
+BUFFER_DOCUMENTS, BUFFER_CHARACTERS = 2**12, 2**25
+"""Limits of the shuffle buffer of a larger text. A single document may exceed the limit on characters."""
+OPEN_PIECES = 64
+"""Pieces of larger files that are read at the same time."""
+PIECE_BYTES, MOST_PIECES = 2**16, 2**18
+"""Size of a piece; larger ones if there would be too many."""
 
 _EDGE_BYTES = 2**20
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?", re.ASCII)
@@ -44,53 +53,111 @@ def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iter
     A .txt file is one document, or several if it is long. Other formats hold one document per line or row, in
     ``config.column``. Hub datasets are streamed; NAME:SUBSET selects a subset.
 
+    In random order, files of up to 32 MiB are shuffled as a whole. Larger ones are divided into pieces (see
+    ``readers.pieces``). 64 pieces at a time, in random order, fill a shuffle buffer of 4,096 documents, so that the
+    first documents come from everywhere in the text. The shards of a Hub dataset are read one by one, in random order.
+
     Raises:
         NotFoundError: immediately, if a path does not exist.
         UserError: immediately, if there is no supported file. During iteration, if a file is damaged, has no such
             column, or the text has no documents.
     """
     files = None if _is_hub_name(config.dataset) else _files(config.dataset)
-    return _documents(config, files, order, random.Random(seed))
+    return _documents(config, files, order, seed)
 
 
-def _documents(config: TextConfig, files: list[Path] | None, order: Order, rng: random.Random) -> Iterator[Document]:
-    if files is None:
-        stream = _hub_documents(config)
+def _documents(config: TextConfig, files: list[Path] | None, order: Order, seed: int) -> Iterator[Document]:
+    rng = random.Random(seed)
+    if order == "as-is":
+        stream = _hub_documents(config) if files is None else _in_turn(files, config.column)
+    elif files is None:
+        stream = _shuffled(_hub_documents(config, seed), rng)
     else:
         # Sorted by random(), which unlike shuffle() gives the same numbers in every Python version.
         ordered = sorted(files, key=lambda _: rng.random()) if order == "shuffled" else files
-        stream = chain.from_iterable(read_documents(path, config.column) for path in ordered)
-    stream = (document for document in stream if document and not _is_blank(document))
+        whole = _in_turn(ordered, config.column)
+        first = list(_up_to_the_limits(whole))
+        if next(whole, None) is not None:
+            stream = _shuffled(_mixed(ordered, config.column, rng), rng)
+        else:
+            stream = iter(first) if order == "sampled" else _emptied(first, rng)
     empty = True
-    for document in _shuffled(stream, rng) if order == "shuffled" else stream:
+    for document in stream:
         empty = False
         yield document
     if empty:
         raise UserError(f"{config.dataset} holds no documents, or only empty ones. Give --dataset a file with text.")
 
 
-def _is_blank(document: Document) -> bool:
-    return isinstance(document, str) and document.isspace()
+def _in_turn(files: list[Path], column: str) -> Iterator[Document]:
+    return filter(_is_not_blank, chain.from_iterable(read_documents(path, column) for path in files))
+
+
+def _is_not_blank(document: Document) -> bool:
+    return bool(document) and not (isinstance(document, str) and document.isspace())
+
+
+# ---------------------------------------------------------------- random order
+
+
+def _up_to_the_limits(stream: Iterator[Document]) -> Iterator[Document]:
+    characters = 0
+    for document in islice(stream, MOST_DOCUMENTS):
+        yield document
+        characters += len(document) * (1 if isinstance(document, str) else 4)
+        if characters > MOST_CHARACTERS:
+            return
+
+
+def _mixed(files: list[Path], column: str, rng: random.Random) -> Iterator[Document]:
+    """Documents of several pieces at a time, which follow one another in random order."""
+    size = max(PIECE_BYTES, sum(path.stat().st_size for path in files) // MOST_PIECES)
+    divided = [pieces(path, size) for path in files]
+    long = [parts[0].path for parts in divided if parts[0].stop is None and parts[0].path.stat().st_size > size]
+    if long and len(files) < OPEN_PIECES:
+        warnings.warn(
+            f"{long[0]} can be read only from its beginning, so a sample holds its first documents. Save it as "
+            "uncompressed .jsonl or as .parquet.",
+            UsageWarning,
+            stacklevel=2,
+        )
+    waiting = iter(sorted(chain.from_iterable(divided), key=lambda _: rng.random()))
+    reading = [read_piece(piece, column) for piece in islice(waiting, OPEN_PIECES)]
+    while reading:
+        index = int(rng.random() * len(reading))
+        document = next(reading[index], None)
+        if document is not None:
+            if _is_not_blank(document):
+                yield document
+        elif piece := next(waiting, None):
+            reading[index] = read_piece(piece, column)
+        else:
+            reading[index] = reading[-1]
+            reading.pop()
 
 
 def _shuffled(stream: Iterable[Document], rng: random.Random) -> Iterator[Document]:
     buffer: list[Document] = []
     characters = 0
-
-    def pop_random() -> Document:
-        index = int(rng.random() * len(buffer))
-        buffer[index], buffer[-1] = buffer[-1], buffer[index]
-        return buffer.pop()
-
     for document in stream:
         buffer.append(document)
         characters += len(document)
         while len(buffer) > BUFFER_DOCUMENTS or (characters > BUFFER_CHARACTERS and len(buffer) > 1):
-            popped = pop_random()
+            popped = _pop_random(buffer, rng)
             characters -= len(popped)
             yield popped
+    yield from _emptied(buffer, rng)
+
+
+def _emptied(buffer: list[Document], rng: random.Random) -> Iterator[Document]:
     while buffer:
-        yield pop_random()
+        yield _pop_random(buffer, rng)
+
+
+def _pop_random(buffer: list[Document], rng: random.Random) -> Document:
+    index = int(rng.random() * len(buffer))
+    buffer[index], buffer[-1] = buffer[-1], buffer[index]
+    return buffer.pop()
 
 
 # ---------------------------------------------------------------- local files
@@ -167,7 +234,8 @@ def fingerprint(config: TextConfig) -> str:
 # ---------------------------------------------------------------- Hugging Face Hub
 
 
-def _hub_documents(config: TextConfig) -> Iterator[Document]:
+def _hub_documents(config: TextConfig, seed: int | None = None) -> Iterator[Document]:
+    """Documents in the order of the dataset, or with its shards in an order drawn with ``seed``."""
     # Slow to import, and rarely needed.
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
@@ -182,12 +250,16 @@ def _hub_documents(config: TextConfig) -> Iterator[Document]:
     where = f"the dataset {config.dataset}"
     try:
         rows = load_dataset(name, subset or None, split=config.split, streaming=True)
+        if seed is not None:
+            rows = rows.shuffle(seed, buffer_size=1)  # the buffer would shuffle rows
         if rows.column_names is not None:
             column_index(config.column, rows.column_names, where)
             rows = rows.select_columns([config.column])
         for row in rows:
             column_index(config.column, row, where)
-            yield document_of(row[config.column], config.column, where)
+            document = document_of(row[config.column], config.column, where)
+            if _is_not_blank(document):
+                yield document
     except UserError:
         raise
     except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError) as error:

@@ -2,6 +2,9 @@
 
 Readers stream: they hold a line, a batch of rows or about a megabyte, never the whole file. Errors name the file and,
 for line-based formats, the line.
+
+A large file is also read in pieces, in any order: some lines of an uncompressed .txt or .jsonl file, some rows of a
+.parquet file. Compressed and .csv files can be read only from their beginning.
 """
 
 from __future__ import annotations
@@ -13,8 +16,9 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, count
+from itertools import accumulate, chain, count, pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +36,8 @@ _MOST_LINE_BYTES = 2**26
 _MOST_FIELD_CHARACTERS = 2**26
 """Limits on a line and a CSV field: a small compressed file can expand to a line that exhausts memory."""
 _PARQUET_ROWS = 256
+_GROUP_PIECES, _PIECE_ROWS = 16, 1024
+"""Most pieces of a row group and fewest rows of a piece: a row group is decoded from its beginning for each piece."""
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -153,17 +159,17 @@ def _open(path: Path, compression: str | None) -> io.BufferedReader:
     return io.BufferedReader(pa.input_stream(str(path), compression=compression), _LINE_BYTES)
 
 
-def _lines(file: io.BufferedReader, path: Path) -> Iterator[bytes]:
+def _lines(file: io.BufferedReader, source: str) -> Iterator[bytes]:
     for number in count(1):
         line = file.readline(_MOST_LINE_BYTES + 1)
         if len(line) > _MOST_LINE_BYTES:
-            raise UserError(f"Line {number} of {path} is longer than 64 MiB. Split its text into several documents.")
+            raise UserError(f"Line {number} of {source} is longer than 64 MiB. Split its text into several documents.")
         if not line:
             return
         yield line
 
 
-def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
+def _decoded(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, str]]:
     """Yield each chunk as text, with the number of the line it starts in."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     line = 1
@@ -172,7 +178,7 @@ def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
             text = decoder.decode(chunk, final)
         except UnicodeDecodeError as error:
             bad_line = line + error.object[: error.start].count(b"\n")
-            raise UserError(f"Line {bad_line} of {path} is not UTF-8. Convert the file to UTF-8.") from error
+            raise UserError(f"Line {bad_line} of {source} is not UTF-8. Convert the file to UTF-8.") from error
         if text:
             yield line, text
         line += chunk.count(b"\n")
@@ -181,15 +187,19 @@ def _decoded(chunks: Iterable[bytes], path: Path) -> Iterator[tuple[int, str]]:
 def _plain(path: Path, compression: str | None, _column: str, _convert: Convert) -> Iterator[str]:
     with _open(path, compression) as file:
         chunks = iter(lambda: file.read(PLAIN_BYTES) + file.readline(_LINE_BYTES), b"")
-        for _, text in _decoded(chunks, path):
+        for _, text in _decoded(chunks, str(path)):
             yield text.replace("\r\n", "\n")
 
 
 def _jsonl(path: Path, compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
     with _open(path, compression) as file:
-        for number, line in _decoded(_lines(file, path), path):
-            if line.strip():
-                yield _jsonl_document(line, column, f"line {number} of {path}", convert)
+        yield from _jsonl_documents(_lines(file, str(path)), column, str(path), convert)
+
+
+def _jsonl_documents(lines: Iterable[bytes], column: str, source: str, convert: Convert) -> Iterator[Document]:
+    for number, line in _decoded(lines, source):
+        if line.strip():
+            yield _jsonl_document(line, column, f"line {number} of {source}", convert)
 
 
 def _jsonl_document(line: str, column: str, where: str, convert: Convert) -> Document:
@@ -211,7 +221,7 @@ def _csv(path: Path, compression: str | None, column: str, _convert: Convert) ->
     # Allow long documents, but stop at an unclosed quote. The limit is global to the csv module.
     csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     with _open(path, compression) as file:
-        rows = csv.reader((line for _, line in _decoded(_lines(file, path), path)), strict=True)
+        rows = csv.reader((line for _, line in _decoded(_lines(file, str(path)), str(path))), strict=True)
         try:
             header = next((row for row in rows if row), [])
             index = column_index(column, header, str(path)) if header else 0
@@ -226,12 +236,33 @@ def _csv(path: Path, compression: str | None, column: str, _convert: Convert) ->
 
 
 def _parquet(path: Path, _compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
-    with pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES) as file:
+    with _open_parquet(path) as file:
+        yield from _parquet_rows(file, path, column, range(file.metadata.num_rows), convert)
+
+
+def _open_parquet(path: Path) -> pq.ParquetFile:
+    return pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES)
+
+
+def _row_groups(file: pq.ParquetFile) -> list[range]:
+    """Rows of each group."""
+    sizes = (file.metadata.row_group(index).num_rows for index in range(file.num_row_groups))
+    return [range(start, stop) for start, stop in pairwise(accumulate(sizes, initial=0))]
+
+
+def _parquet_rows(
+    file: pq.ParquetFile, path: Path, column: str, rows: range, convert: Convert
+) -> Iterator[Document]:
         column_index(column, file.schema_arrow.names, str(path))
+        groups = [(index, group) for index, group in enumerate(_row_groups(file)) if group.start < rows.stop and rows.start < group.stop]
+        position = groups[0][1].start if groups else 0
         try:
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
-                for value in batch.column(0).to_pylist():
+            for batch in file.iter_batches(_PARQUET_ROWS, row_groups=[index for index, _ in groups], columns=[column]):
+                wanted = batch.column(0)[max(rows.start - position, 0): max(rows.stop - position, 0)]
+                position += len(batch)
+                for value in wanted.to_pylist():
                     yield convert(value, column, str(path))
+                if position >= rows.stop: return
         except UnicodeDecodeError as error:
             raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
 
@@ -242,3 +273,91 @@ _READERS: dict[str, Callable[[Path, str | None, str, Convert], Iterator[Document
     ".csv": _csv,
     ".parquet": _parquet,
 }
+
+
+# ---------------------------------------------------------------- pieces of files
+
+
+class Piece(NamedTuple):
+    """Part of a file that is read on its own.
+
+    Every document that ``read_documents`` yields is in one of a file's pieces. A piece of a .txt file is a document.
+    """
+
+    path: Path
+    start: int
+    """First byte of a .txt or .jsonl file, first row of a .parquet file. Lines are in the piece in which they start."""
+    stop: int | None
+    """Byte or row after the last one; None for a file that is read from its beginning to its end."""
+
+
+def pieces(path: Path, piece_bytes: int) -> list[Piece]:
+    """Divide a file into pieces of about ``piece_bytes``, at least one. Parquet files have pieces of at least 1,024
+    rows.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    format_and_compression = _format_and_compression(path.name)
+    with file_errors(path):
+        size = path.stat().st_size
+        if size > piece_bytes and format_and_compression == (".parquet", None):
+            with _open_parquet(path) as file:
+                return [Piece(path, rows.start, rows.stop) for group in _row_groups(file) for rows in _divided(group)]
+        if size > piece_bytes and format_and_compression in {(".txt", None), (".jsonl", None)}:
+            return [Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)]
+    return [Piece(path, 0, None)]
+
+
+def _divided(group: range) -> Iterator[range]:
+    rows = max(_PIECE_ROWS, -(-len(group) // _GROUP_PIECES))
+    return (group[start : start + rows] for start in range(0, len(group), rows))
+
+
+def read_piece(piece: Piece, column: str) -> Iterator[Document]:
+    """Yield the documents of a piece, including empty ones.
+
+    Raises:
+        UserError: during iteration, if the file is damaged or has no such column.
+    """
+    path, start, stop = piece
+    if stop is None:
+        yield from read_documents(path, column)
+        return
+    source = f"{path}, counted from byte {start:,}" if start else str(path)
+    with file_errors(path):
+        if path.suffix.lower() == ".parquet":
+            with _open_parquet(path) as parquet:
+                yield from _parquet_rows(parquet, path, column, range(start, stop), document_of)
+            return
+        with path.open("rb") as file:
+            if path.suffix.lower() == ".txt":
+                first, last = _text_boundary(file, start), _text_boundary(file, stop)
+                file.seek(first)
+                yield "".join(text for _, text in _decoded([file.read(last - first)], source)).replace("\r\n", "\n")
+            else:
+                yield from _jsonl_documents(_lines_from(file, start, stop, source), column, source, document_of)
+
+
+def _text_boundary(file: io.BufferedReader, offset: int) -> int:
+    """First position from ``offset`` where a line starts; if none is near, where a character starts."""
+    if offset == 0:
+        return 0
+    file.seek(offset)
+    near = file.read(_LINE_BYTES)
+    newline = near.find(b"\n")
+    if newline >= 0:
+        return offset + newline + 1
+    return offset + next((index for index, byte in enumerate(near) if byte & 0xC0 != 0x80), len(near))
+
+
+def _lines_from(file: io.BufferedReader, start: int, stop: int, source: str) -> Iterator[bytes]:
+    """Lines that start in the bytes from ``start`` to ``stop``."""
+    if start:
+        # From the byte before, which ends the previous line if one starts here.
+        file.seek(start - 1)
+        if not file.readline(stop - start + 1).endswith(b"\n"):
+            return
+    lines = _lines(file, source)
+    while file.tell() < stop and (line := next(lines, b"")):
+        yield line

@@ -75,7 +75,7 @@ class Evaluator:
         Raises:
             UserError: the text is too short, or cannot be read.
         """
-        stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
+        stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()
         bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
         return cls(config, language_model, ids_SL, bootstrap, callbacks, Residuals(language_model))

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
+import statistics
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Literal
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +22,7 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data import documents as module
 from mxd.trainer.data.documents import documents, fingerprint
 from mxd.trainer.data.readers import only_texts
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 
 
 def write_jsonl(path: Path, rows: list[str]) -> Path:
@@ -77,8 +83,7 @@ def test_empty_documents_are_skipped(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- order
 
 
-def test_shuffling_is_a_deterministic_permutation(rows: TextConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 50)
+def test_shuffling_is_a_deterministic_permutation(rows: TextConfig) -> None:
     plain = list(documents(rows))
     shuffled = list(documents(rows, "shuffled", seed=1))
     assert shuffled == list(documents(rows, "shuffled", seed=1))
@@ -123,6 +128,79 @@ def test_the_shuffle_buffer_respects_its_limits(items: list[str], size: int, cha
 def test_the_shuffle_is_uniform() -> None:
     firsts = [next(module._shuffled(iter("abcd"), random.Random(seed))) for seed in range(400)]
     assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
+
+
+def write_parquet(path: Path, rows: list[str], row_group_size: int | None = None) -> Path:
+    pq.write_table(pa.table({"text": rows}), path, row_group_size=row_group_size)
+    return path
+
+
+@pytest.fixture
+def large(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Documents that exceed the limits, numbered in their order."""
+    monkeypatch.setattr(module, "MOST_DOCUMENTS", 1000)
+    monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 100)
+    monkeypatch.setattr(module, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(module, "OPEN_PIECES", 32)
+    return [f"{number} {'word ' * (number % 40)}größer" for number in range(20_000)]
+
+
+def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
+    match kind:
+        case ".jsonl":
+            return write_jsonl(tmp_path / "rows.jsonl", rows)
+        case "one row group":
+            return write_parquet(tmp_path / "rows.parquet", rows)
+        case "many row groups":
+            return write_parquet(tmp_path / "rows.parquet", rows, 100)
+        case _:
+            for start in range(0, len(rows), 5000):
+                write_jsonl(tmp_path / "folder" / f"{start}.jsonl", rows[start : start + 5000])
+            return tmp_path / "folder"
+
+
+@pytest.mark.parametrize("kind", [".jsonl", "one row group", "many row groups", "folder"])
+@pytest.mark.parametrize("order", ["shuffled", "sampled"])
+def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
+    large: list[str], tmp_path: Path, kind: str, order: Literal["shuffled", "sampled"]
+) -> None:
+    config = TextConfig(dataset=str(written(tmp_path, kind, large)))
+    shuffled = list(only_texts(documents(config, order, seed=3), "The text"))
+    assert sorted(shuffled) == sorted(large)
+    numbers = [int(document.split()[0]) for document in shuffled[:400]]
+    # 400 independent numbers would have a mean of 10,000 +- 290. Neighbours in a piece make that a few times wider.
+    assert 7000 < statistics.mean(numbers) < 13_000
+    assert len({number // 2000 for number in numbers}) >= 8
+    assert list(islice(documents(config, order, seed=3), 400)) == shuffled[:400]
+    assert list(islice(documents(config, order, seed=4), 400)) != shuffled[:400]
+
+
+def test_a_small_text_is_sampled_as_it_is(rows: TextConfig) -> None:
+    assert list(documents(rows, "sampled", seed=1)) == list(documents(rows))
+
+
+def test_a_long_plain_text_is_divided_at_its_lines(large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_CHARACTERS", 100_000)
+    (tmp_path / "a.txt").write_text("".join(f"{row}\n" for row in large))
+    shuffled = list(only_texts(documents(TextConfig(dataset=str(tmp_path / "a.txt")), "shuffled"), "The text"))
+    assert sorted("".join(shuffled).splitlines()) == sorted(large)
+    assert shuffled[0].splitlines() != large[: len(shuffled[0].splitlines())]
+
+
+def test_a_large_compressed_file_warns_that_its_beginning_is_sampled(large: list[str], tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", large)
+    (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
+    with pytest.warns(UsageWarning, match=r"rows\.jsonl\.gz can be read only from its beginning"):
+        shuffled = list(documents(TextConfig(dataset=str(tmp_path / "rows.jsonl.gz")), "shuffled"))
+    assert len(shuffled) == len(large)
+
+
+def test_a_damaged_line_of_a_large_file_is_named(large: list[str], tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "rows.jsonl", large)
+    with path.open("a") as file:
+        file.write("{not JSON}\n")
+    with pytest.raises(UserError, match=r"Invalid JSON in line \d+ of .*rows\.jsonl, counted from byte [\d,]+: "):
+        list(documents(TextConfig(dataset=str(path)), "shuffled"))
 
 
 # ---------------------------------------------------------------- what is wrong
@@ -171,6 +249,18 @@ def test_an_unreachable_dataset_is_an_error() -> None:
 
 def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> None:
     monkeypatch.setattr(datasets, "load_dataset", load)
+
+
+def test_the_shards_of_a_dataset_are_shuffled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = {"shard": list(range(40))}
+    rows = datasets.IterableDataset.from_generator(lambda shard: ({"text": str(each)} for each in shard), gen_kwargs=shards)
+    on_the_hub(monkeypatch, lambda *_, **__: rows)
+    monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 2)
+    config = TextConfig(dataset="some-one/corpus")
+    shuffled = list(only_texts(documents(config, "sampled", seed=1), "The dataset"))
+    assert sorted(shuffled, key=int) == list(documents(config)) == [str(each) for each in range(40)]
+    assert max(map(int, shuffled[:5])) > 10  # a buffer of two alone reaches 6
+    assert shuffled != list(documents(config, "sampled", seed=2))
 
 
 @pytest.fixture

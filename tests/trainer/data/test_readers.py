@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.data import readers
-from mxd.trainer.data.readers import is_supported, only_texts, read_documents
+from mxd.trainer.data.readers import is_supported, only_texts, pieces, read_documents, read_piece
 from mxd.trainer.errors import UserError
 
 texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=8)
@@ -186,3 +186,40 @@ def test_an_empty_file_has_no_documents(tmp_path: Path) -> None:
 def test_supported_names() -> None:
     assert all(map(is_supported, ["a.txt", "a.JSONL", "b/a.csv.gz", "a.txt.zst", "a.b.parquet"]))
     assert not any(map(is_supported, ["a", "a.pdf", "a.json", "a.txt.xz", "a.parquet.gz", "txt", "some-one/corpus"]))
+
+
+# ---------------------------------------------------------------- pieces
+
+
+@given(rows=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=30), size=st.integers(1, 60), final=st.booleans())
+def test_each_row_is_in_one_piece(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[str], size: int, final: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    content = as_jsonl(rows) if final else as_jsonl(rows).removesuffix(b"\n")
+    path = compress(folder / "rows.jsonl", content)
+    assert [row for piece in pieces(path, size) for row in read_piece(piece, "text")] == rows
+    pq.write_table(pa.table({"text": pa.array(rows, pa.string())}), folder / "rows.parquet", row_group_size=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_PIECE_ROWS", 2)
+        divided = pieces(folder / "rows.parquet", size)
+    assert [row for piece in divided for row in read_piece(piece, "text")] == rows
+
+
+@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\r\ufeff"), max_size=300), size=st.integers(1, 60), near=st.integers(4, 40))
+def test_the_pieces_of_a_plain_text_make_up_the_text(
+    tmp_path_factory: pytest.TempPathFactory, text: str, size: int, near: int
+) -> None:
+    path = compress(tmp_path_factory.getbasetemp() / "a.txt", text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers, "_LINE_BYTES", near)
+        parts = [part for piece in pieces(path, size) for part in read_piece(piece, "text")]
+    assert "".join(map(str, parts)) == text
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.jsonl.gz", "a.txt.zst"])
+def test_files_read_from_their_beginning_are_one_piece(tmp_path: Path, name: str) -> None:
+    write = as_csv if ".csv" in name else as_jsonl
+    path = compress(tmp_path / name, write([str(number) for number in range(1000)]))
+    (piece,) = pieces(path, 10)
+    assert list(read_piece(piece, "text")) == list(read_documents(path, "text"))

@@ -114,7 +114,7 @@ def _collect(
             )
     layers = [run.layer.to(language_model.device_of(layer)) for run in runs]
     firings = [Firing(each) for each in layers]
-    stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "as-is")
+    stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
     ids_SL = torch.from_numpy(np.stack(list(stream))).long()
     for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
         callbacks.check_cancelled()
