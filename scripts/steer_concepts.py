@@ -81,6 +81,7 @@ class Study:
     def __init__(self, texts: Path) -> None:
         self.runs = {name: Run.load(name, Path("data/demo")) for name in RUNS}
         self.lm = LanguageModel.load(self.runs[MAIN].language_model_source, "cpu")
+        _ = self.lm.can_continue_cache  # found out before MLPs are replaced
         self.layers = layers_of(self.lm, list(self.runs.values()))
         self.start = prompt_ids(self.lm, "", start_token=self.runs[MAIN].config.text.start_token)
         labelled = list(read_labelled(texts, "output", "output_concept"))
