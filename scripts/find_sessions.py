@@ -36,7 +36,7 @@ from mxd.trainer.inference.index_values import with_control
 from mxd.trainer.inference.results import DoseDoneEvent
 from mxd.trainer.inference.strength_sweep import MAX_PERPLEXITY_RATIO, dose
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run

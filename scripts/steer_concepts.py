@@ -37,12 +37,12 @@ from mxd.trainer.config import Sampling
 from mxd.trainer.config.targets import ContinuationTarget
 from mxd.trainer.data.labelled import read_labelled
 from mxd.trainer.evaluation.steering import original_losses
-from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
+from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.steering import saved_units
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
 from mxd.trainer.language_model.residuals import residual_at
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.bootstrap import Bootstrap, auroc_interval, aurocs

@@ -61,9 +61,8 @@ from mxd.backend.errors import (
     error_body,
     to_client_error,
 )
-from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService
+from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.plots.cached import cached_figures
 from mxd.backend.queries.caches import IndexCache
 from mxd.backend.queries.coactivation import load_coactivation

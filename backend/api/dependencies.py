@@ -14,9 +14,8 @@ from sqlalchemy import Engine
 from mxd.backend.api.access import Authenticator
 from mxd.backend.api.middleware import Metrics
 from mxd.backend.database.write_access import WriteAccess
-from mxd.backend.inference.chats import ChatFormatter
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService
+from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.caches import IndexCache, PairCache
 from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.run_cache import RunCache

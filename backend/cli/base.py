@@ -13,7 +13,7 @@ from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
 from mxd.trainer.config import DtypeChoice
-from mxd.trainer.utils.printable import printable
+from mxd.trainer.utils.text import printable
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel

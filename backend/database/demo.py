@@ -106,13 +106,13 @@ def _load_tokenizers(folder: Path) -> dict[str, PreTrainedTokenizerBase]:
     """Tokenizer of every run. Also imports what building the search index needs."""
     from mxd.trainer.storage.run import Run, run_names
 
-    import_module("mxd.trainer.analysis.indexing.save")
+    import_module("mxd.trainer.analysis.indexing.build")
     return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
 
 
 def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
     """Build the search index of every run, which is not shipped: it is a third of the compressed database."""
-    from mxd.trainer.analysis.indexing.save import index_search
+    from mxd.trainer.analysis.indexing.build import index_search
 
     with opened(url) as engine, writing(engine) as session:
         for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.export.neuronpedia import Batches
 from mxd.backend.export.tables import AT_A_TIME, Exported, chunks, open_run, tables
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.storage.portable import check_empty_folder
 from mxd.trainer.storage.run import Run

@@ -12,7 +12,7 @@ from mxd.backend.errors import NoIndexError, RunNotFoundError
 from mxd.backend.export.attribution_graph import LOCAL_SCAN, GraphContext, attribution_graph, write_graph
 from mxd.backend.export.feature_files import write_features
 from mxd.backend.export.tables import open_run
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck

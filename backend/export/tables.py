@@ -19,12 +19,12 @@ from typing import Any, Protocol
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, ExpertRecord, IndexRecord, RunRecord
-from mxd.trainer.utils.printable import printable, spreadsheet_text
+from mxd.trainer.utils.text import printable, spreadsheet_text
 
 AT_A_TIME = 128
 """Experts per chunk, and per file in formats with several files."""

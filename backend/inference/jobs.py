@@ -83,7 +83,7 @@ class JobContext:
 
     def check_length(self, text: str) -> None:
         """Raise TooLongError if ``text`` has more tokens than the server or the language model accepts."""
-        from mxd.trainer.language_model.prompts import prompt_ids
+        from mxd.trainer.language_model.tokenizer import prompt_ids
 
         tokens = len(prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token))
         if tokens > self.prompt_tokens:
@@ -103,7 +103,7 @@ def route(context: JobContext, text: str, k: int | None = None) -> tuple[Routing
 
 def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
     """Next-token predictions with the MLPs and with the runs' layers in their place."""
-    from mxd.trainer.inference.predictions import predict
+    from mxd.trainer.inference.routing import predict
 
     context.check_length(text)
     run, *others = context.runs
@@ -112,7 +112,7 @@ def predict(context: JobContext, text: str, k: int | None = None) -> Predictions
 
 def direct_effects(context: JobContext, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:
     """Direct effects of the experts that are active on one token."""
-    from mxd.trainer.analysis.direct_effects import direct_effects
+    from mxd.trainer.analysis.effects import direct_effects
 
     context.check_length(text)
     return direct_effects(context.language_model, context.runs[0], text, position, k)
@@ -122,7 +122,7 @@ def expert_writes(
     context: JobContext, examples: Sequence[tuple[int, Sequence[tuple[Sequence[int], int]]]]
 ) -> list[ExpertWrites]:
     """Outputs of experts, each on its examples (token ids, position)."""
-    from mxd.trainer.analysis.direct_effects import expert_writes
+    from mxd.trainer.analysis.effects import expert_writes
 
     run = context.runs[0]
     return [expert_writes(context.language_model, run, expert, of_expert) for expert, of_expert in examples]
@@ -130,7 +130,7 @@ def expert_writes(
 
 def measure_ablation(context: JobContext, expert: int, database: Engine) -> None:
     """Measure the effects of an expert and of its random expert, and store them."""
-    from mxd.trainer.analysis.ablation.ablate import build_ablations
+    from mxd.trainer.analysis.ablation import build_ablations
     from mxd.trainer.config import AblationConfig
 
     config = AblationConfig(experts=(expert,))
@@ -139,7 +139,7 @@ def measure_ablation(context: JobContext, expert: int, database: Engine) -> None
 
 def expert_map(context: JobContext, expert: int) -> ExpertMap:
     """An expert's linear map, decomposed."""
-    from mxd.trainer.analysis.expert_matrix import expert_map
+    from mxd.trainer.analysis.effects import expert_map
 
     return expert_map(context.language_model, context.runs[0], expert)
 
@@ -214,7 +214,7 @@ def _fitted(context: JobContext, config: CompletionConfig) -> CompletionConfig:
     Raises:
         TooLongError: there is room for none.
     """
-    from mxd.trainer.language_model.prompts import prompt_ids
+    from mxd.trainer.language_model.tokenizer import prompt_ids
 
     start_token = context.runs[0].config.text.start_token
     ids = prompt_ids(context.language_model, config.prompt, 1, start_token)

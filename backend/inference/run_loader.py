@@ -1,29 +1,183 @@
-"""Cache of the runs in memory: loaded on first use, evicted least recently used first."""
+"""Delayed import of PyTorch and transformers, which takes seconds and which browsing does not need.
+
+Only one thread may import them at a time. Parts of these packages import each other, so two threads that start at
+different modules would see each other's partly initialised modules.
+
+Texts of the tokens of one tokenizer, and lookup of tokens by text.
+
+Cache of the runs in memory: loaded on first use, evicted least recently used first.
+"""
 
 from __future__ import annotations
 
+import gc
+from bisect import bisect_right
 from collections import OrderedDict
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
+from importlib import import_module
+from itertools import islice, takewhile
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, RLock
 from typing import TYPE_CHECKING
 
 import psutil
 
 from mxd.backend.errors import RunNotFoundError, UnusableRunError
-from mxd.backend.inference.lazy_imports import IMPORT_LOCK
-from mxd.backend.inference.token_text import Vocabulary
 from mxd.backend.locks import KeyedLocks
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import decode_each, token_bytes, token_texts
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, runs_folder
 from mxd.trainer.utils.files import is_locked
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from mxd.backend.inference.expert_similarity import ExpertSimilarity
+    from mxd.backend.inference.similarity import ExpertSimilarity
+
+IMPORT_LOCK = RLock()
+"""Lock that a thread holds while it imports any of these packages."""
+COMPUTE_MODULES = (
+    "torch",
+    "transformers",
+    "mxd.trainer.inference.generation",
+    "mxd.trainer.inference.routing",
+    "mxd.trainer.analysis.effects",
+    "mxd.trainer.inference.strength_sweep",
+)
+"""Modules that the first routing, prediction or steering needs."""
+
+
+def import_compute_modules() -> None:
+    """Import ``COMPUTE_MODULES``, or wait until another thread has."""
+    with IMPORT_LOCK:
+        for module in COMPUTE_MODULES:
+            import_module(module)
+
+
+def preload_compute_modules(after_seconds: float, stop: Event) -> None:
+    """Import ``COMPUTE_MODULES`` after a delay, unless ``stop`` is set before.
+
+    Freezes the imported objects for the garbage collector. A full collection would take half a second otherwise, during
+    which no request is answered.
+    """
+    delay = after_seconds
+    for module in COMPUTE_MODULES:
+        if stop.wait(delay):
+            return
+        with IMPORT_LOCK:
+            import_module(module)
+        delay = 0.0
+    gc.freeze()
+
+
+MIN_PREFIX_LENGTH = 3
+"""Shorter searches must match a token exactly; a single letter would be a prefix of half of the vocabulary."""
+
+
+def fold(text: str) -> str:
+    """Normalise a text for searches: no case, no surrounding spaces, neither real nor drawn ones."""
+    return text.replace("␣", " ").strip().casefold()
+
+
+def _decode(piece: bytes) -> str | None:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _with_hex_bytes(piece: bytes) -> str:
+    """Decode what is UTF-8; write other bytes as SentencePiece names them, for example ``<0xF0><0x9F>``."""
+    escaped = piece.decode("utf-8", "surrogateescape")  # byte 0xNN becomes U+DCNN
+    return "".join(f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped)
+
+
+class Vocabulary:
+    """Texts of tokens, in sequences and alone, and tokens by their text."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._names: dict[int, str] = {}
+
+    @cached_property
+    def _bytes(self) -> list[bytes]:
+        """Bytes of each token; an empty list if the text of a token depends on the previous one."""
+        return token_bytes(self._tokenizer) or []
+
+    @cached_property
+    def _texts(self) -> list[str | None]:
+        """Text of each token; None for parts of characters."""
+        return [_decode(piece) for piece in self._bytes]
+
+    def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
+        """Texts of a sequence of tokens; empty for a token whose character continues in the next one."""
+        if not self._texts:
+            return tuple(token_texts(self._tokenizer, ids))
+        size = len(self._texts)
+        texts = [self._texts[token] if token < size else None for token in ids]
+        parts = [index for index, text in enumerate(texts) if text is None]
+        stop = 0
+        for start in parts:
+            if start < stop:
+                continue
+            # Decode parts of characters with the next complete token, before which unfinished characters are written.
+            stop = next((index for index in range(start, len(ids)) if texts[index] is not None), len(ids) - 1) + 1
+            texts[start:stop] = self._decode_parts(ids[start:stop])
+        return tuple(map(str, texts))
+
+    def _decode_parts(self, ids: Sequence[int]) -> list[str]:
+        if max(ids) >= len(self._bytes):  # ids without a token
+            return token_texts(self._tokenizer, ids)
+        return decode_each(self._bytes[token] for token in ids)
+
+    def name(self, token: int) -> str:
+        """Text of a token alone; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""
+        if token not in self._names:
+            self._names[token] = self._name(token)
+        return self._names[token]
+
+    def names(self, tokens: Iterable[int]) -> list[str]:
+        """``name`` of several tokens."""
+        cache = self._names
+        return [cache.get(token) or self.name(token) for token in tokens]
+
+    def _name(self, token: int) -> str:
+        text = self.texts([token])[0]
+        if text and "\N{REPLACEMENT CHARACTER}" not in text:
+            return text
+        if token < len(self._bytes) and self._bytes[token]:
+            return _with_hex_bytes(self._bytes[token])
+        return str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
+
+    @cached_property
+    def _tokens_by_text(self) -> dict[str, list[int]]:
+        tokens: dict[str, list[int]] = {}
+        for token in sorted(set(self._tokenizer.get_vocab().values())):  # ids may have gaps
+            tokens.setdefault(fold(self.name(token)), []).append(token)
+        return tokens
+
+    @cached_property
+    def _sorted_texts(self) -> list[str]:
+        return sorted(self._tokens_by_text)
+
+    def exact_matches(self, text: str) -> list[int]:
+        """Tokens whose text is ``text``, ignoring case and surrounding spaces."""
+        return list(self._tokens_by_text.get(fold(text), []))
+
+    def prefix_matches(self, text: str) -> list[int]:
+        """Tokens whose text is ``text`` or, from three letters on, starts with it; exact matches first."""
+        query = fold(text)
+        if not query:
+            return []
+        exact = self._tokens_by_text.get(query, [])
+        if len(query) < MIN_PREFIX_LENGTH:
+            return list(exact)
+        first = bisect_right(self._sorted_texts, query)
+        longer = takewhile(lambda other: other.startswith(query), islice(self._sorted_texts, first, None))
+        return [*exact, *(token for other in longer for token in self._tokens_by_text[other])]
 
 
 MEMORY_SHARE = 0.25
@@ -55,7 +209,7 @@ class LoadedRun:
     def similarity(self) -> ExpertSimilarity:
         """Similarity of the run's experts."""
         with IMPORT_LOCK:
-            from mxd.backend.inference.expert_similarity import ExpertSimilarity
+            from mxd.backend.inference.similarity import ExpertSimilarity
 
         return ExpertSimilarity(self.run)
 

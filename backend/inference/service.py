@@ -1,10 +1,16 @@
-"""Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use."""
+"""Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use.
+
+Contrasts on the server: steps on the language model's worker thread, interleaved with other requests.
+
+Formatting of chats by templates, which come with language models and may be slow or never end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock
@@ -13,16 +19,28 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.waiting_time import ReturnTimes
-from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
+from mxd.backend.inference.worker import (
+    Delivery,
+    Generation,
+    GenerationEvent,
+    GenerationRequest,
+    ModelWorker,
+    ReturnTimes,
+)
+from mxd.backend.schemas.comparison import ContrastProgressEvent
 from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.settings import Settings
-from mxd.trainer.config import SteeringConfig
+from mxd.trainer.analysis.results import Contrast
+from mxd.trainer.config import ContrastConfig, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.analysis.contrast import ContrastMeasurement
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
 
@@ -258,3 +276,88 @@ def _put(
     # The event loop may have ended before the worker thread; then no client waits.
     with suppress(RuntimeError):
         loop.call_soon_threadsafe(queue.put_nowait, delivery)
+
+
+SEQUENCES_PER_STEP = 8
+"""Few, so that other requests wait only briefly."""
+BUSY_SECONDS = 0.5
+"""Seconds between attempts to schedule a step when the queue is full."""
+
+
+async def contrast_steps(
+    live: InferenceService, run: str, texts: Sequence[Sequence[str]], config: ContrastConfig
+) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
+    """Yield the progress of each step, then the contrast. Closing the generator cancels it.
+
+    Raises:
+        BusyError: too many requests are waiting.
+        UserError: the run cannot be used, a text is too short, or no expert is active often enough.
+    """
+    measurement = (await live.submit([run], _begin, texts, config)).value
+    yield _progress(measurement)
+    while not measurement.is_done:
+        await _in_turn(live, run, lambda _context: measurement.step(SEQUENCES_PER_STEP))
+        yield _progress(measurement)
+    # Counting needs no language model, so it does not occupy the worker.
+    yield await asyncio.to_thread(measurement.result)
+
+
+def _begin(context: JobContext, texts: Sequence[Sequence[str]], config: ContrastConfig) -> ContrastMeasurement:
+    from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, shuffled
+
+    a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
+    return ContrastMeasurement(context.runs[0], a, b, config, context.language_model)
+
+
+def _progress(measurement: ContrastMeasurement) -> ContrastProgressEvent:
+    return ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
+
+
+async def _in_turn(live: InferenceService, run: str, job: Callable[[JobContext], Result]) -> Result:
+    """Run one step between other requests; an admitted job waits when the queue is full."""
+    while True:
+        try:
+            return (await live.submit([run], job)).value
+        except BusyError:
+            await asyncio.sleep(BUSY_SECONDS)
+
+
+WAIT_SECONDS = 10.0
+"""Longest wait for other chats. Formatting one takes milliseconds, and is stopped after 5 seconds."""
+
+
+class ChatFormatter:
+    """Formats one chat at a time in a thread of its own, so that a slow template delays nothing but chats."""
+
+    def __init__(self, library: RunLoader) -> None:
+        self._library = library
+        self._turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "chats")
+
+    async def text(self, run: str, turns: Sequence[Turn]) -> str:
+        """Return chat turns as text, formatted by the chat template of the run's tokenizer.
+
+        Raises:
+            BusyError: other chats take too long.
+            UserError: the tokenizer has no template, or the template rejects these turns.
+        """
+        tokenizer, start_token = await asyncio.to_thread(self._tokenizer, run)
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._turn.acquire()
+        except TimeoutError as error:
+            raise BusyError("Other chats are being formatted. Try again in a moment.", WAIT_SECONDS) from error
+        try:
+            arguments = tokenizer, turns, start_token
+            return await asyncio.get_running_loop().run_in_executor(self._thread, chat_text, *arguments)
+        finally:
+            self._turn.release()
+
+    def close(self) -> None:
+        """End the thread when it is idle."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _tokenizer(self, name: str) -> tuple[PreTrainedTokenizerBase, str | None]:
+        """Return the tokenizer of a run and its start token."""
+        loaded = self._library.run(name)
+        return loaded.tokenizer, loaded.run.config.text.start_token

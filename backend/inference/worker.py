@@ -1,4 +1,6 @@
-"""The worker thread of one language model, with the batch of everything that it generates.
+"""How long a client that was turned away should wait: measured speed times the work ahead.
+
+The worker thread of one language model, with the batch of everything that it generates.
 
 All generations share one batch and take one token per step. A new one joins between two steps. One that ends, fails or
 is cancelled leaves right away. Short jobs, such as routing a text, also run between steps, in order of arrival.
@@ -20,8 +22,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from mxd.backend.errors import BusyError, OutOfMemoryError, UnusableRunError
-from mxd.backend.inference.lazy_imports import import_compute_modules
-from mxd.backend.inference.waiting_time import MovingAverage
+from mxd.backend.inference.run_loader import import_compute_modules
 from mxd.backend.schemas.steering import ProgressEvent
 from mxd.trainer.errors import UserError, is_out_of_memory
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringStep
@@ -31,6 +32,52 @@ if TYPE_CHECKING:
     from mxd.trainer.config import DtypeChoice
     from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
     from mxd.trainer.language_model.model import LanguageModel
+
+NEWEST_SHARE = 0.2
+"""Weight of the newest measurement in a moving average."""
+HONEST_SHARE = 0.75
+"""Share of the estimated wait after which a client should return. It then waits for the rest in the queue, and an
+estimate that is up to a third too long does not leave the server idle."""
+
+
+class MovingAverage:
+    """Exponential moving average of measured values."""
+
+    def __init__(self, initial: float) -> None:
+        self.value = initial
+        self._count = 0
+
+    def add(self, measured: float) -> None:
+        """Add a measurement. The first ones replace the initial value quickly."""
+        self._count += 1
+        self.value += max(NEWEST_SHARE, 1 / self._count) * (measured - self.value)
+
+
+class ReturnTimes:
+    """Spreads the return of clients that were turned away over time, so that they do not all return at once."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._expected: deque[float] = deque()
+        """Times at which earlier clients will return, in increasing order."""
+
+    def next(self, seconds_left: float, requests_ahead: int) -> float:
+        """Return the seconds after which a client should return.
+
+        Args:
+            seconds_left: estimated time until the requests ahead have ended.
+            requests_ahead: requests that run or wait.
+        """
+        now = self._clock()
+        while self._expected and self._expected[0] <= now:
+            self._expected.popleft()
+        # Clients that return earlier than told must not make the others wait longer and longer.
+        returning = min(len(self._expected), requests_ahead)
+        seconds = max(1.0, HONEST_SHARE * seconds_left * (1 + returning / requests_ahead))
+        if len(self._expected) < requests_ahead:
+            self._expected.append(max(now + seconds, self._expected[-1] if self._expected else now))
+        return seconds
+
 
 log = logging.getLogger(__name__)
 STEP_GROWTH = 0.5

@@ -9,7 +9,7 @@ import numpy as np
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import find_expert
 from mxd.backend.schemas.experts import Ablation, ExpertAblation
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend import schemas
 from mxd.backend.inference.closest import Closest, closest
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import with_names
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord

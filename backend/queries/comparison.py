@@ -13,9 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.sql import among
-from mxd.backend.inference.lazy_imports import IMPORT_LOCK
-from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader, Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.caches import PairCache
 from mxd.backend.schemas.comparison import ComparedExpert, MatchedPair, RunComparison

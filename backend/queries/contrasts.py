@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import labels_of
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.comparison import (
@@ -23,10 +23,10 @@ from mxd.backend.schemas.comparison import (
     TextKinds,
 )
 from mxd.backend.schemas.experts import Example
-from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
+from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
-from mxd.trainer.utils.suggestions import suggest
+from mxd.trainer.utils.text import suggest
 
 if TYPE_CHECKING:
     from mxd.trainer.data.labelled import LabelledText

@@ -20,7 +20,7 @@ from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.stored_examples import WITH_TOKENS, StoredExample
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
 from mxd.backend.queries.expert_table import PackedLists
 from mxd.backend.schemas.experts import Example, RandomExamples

@@ -9,7 +9,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import lists
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels
 from mxd.backend.queries.expert_page import rows_at
 from mxd.backend.queries.recurrence import expert_recurrence

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.expert_table import NOT_COMPARED, NUMBERS, UNMEASURED, WHOLE, Columns, Mask
 from mxd.backend.queries.experts import SORT_COLUMNS, ExpertQuery, cursor_at, last_of, token_counts
 from mxd.backend.queries.run_cache import BrowsedRun

@@ -17,7 +17,7 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database import annotations as tags
 from mxd.backend.database.sql import among
 from mxd.backend.errors import CursorError, ExpertNotFoundError, NoIndexError
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.cursors import ExpertCursor
 from mxd.backend.queries.expert_table import (
@@ -35,7 +35,7 @@ from mxd.backend.queries.runs import find_index
 from mxd.backend.queries.search_index import SearchText
 from mxd.backend.schemas.experts import ExpertRow, Order, PageSort, SimilarExpert, TokenCount
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
-from mxd.trainer.utils.suggestions import unknown_expert
+from mxd.trainer.utils.text import unknown_expert
 
 SORT_COLUMNS: dict[str, InstrumentedAttribute[int] | InstrumentedAttribute[float]] = {
     "expert": ExpertRecord.expert,

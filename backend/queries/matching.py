@@ -15,8 +15,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoIndexError
-from mxd.backend.inference.expert_matching import Directions, Vectors, match, token_shares
 from mxd.backend.inference.run_loader import LoadedRun, RunLoader
+from mxd.backend.inference.similarity import Directions, Vectors, match, token_shares
 from mxd.backend.schemas.comparison import MatchedBy
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord

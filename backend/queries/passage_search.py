@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import labels_of
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken

@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
 from mxd.backend.schemas.experts import ExpertRecurrence, RecurrenceMatch
-from mxd.trainer.analysis.recurrence.save import COMMAND, is_found, stored_matches
+from mxd.trainer.analysis.results import RECURRENCE_COMMAND, is_found, stored_matches
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord
 
@@ -41,7 +41,7 @@ def found_again(session: Session, run_id: int, experts: Collection[int] | None =
 
 def expert_recurrence(session: Session, run: RunRecord, expert: int) -> ExpertRecurrence | None:
     """Return the matches of an expert in other runs; None if the run was not compared with others."""
-    measurement = session.get(MeasurementRecord, (run.id, COMMAND))
+    measurement = session.get(MeasurementRecord, (run.id, RECURRENCE_COMMAND))
     if measurement is None:
         return None
     config = RecurrenceConfig.model_validate(measurement.settings)

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.engine import reading
 from mxd.backend.database.sql import among
 from mxd.backend.database.stored_examples import StoredExample
-from mxd.backend.inference.token_text import Vocabulary, fold
+from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.queries.search_index import Ints

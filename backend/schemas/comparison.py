@@ -10,7 +10,7 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.backend.schemas.runs import Estimate
 from mxd.backend.schemas.steering import ErrorEvent
-from mxd.trainer.analysis.contrast.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
+from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
 
 MatchedBy = Literal["gate", "tokens"]

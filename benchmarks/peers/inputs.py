@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.trainer.generate import PROMPT, routed_text
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 
 CONTEXT = 128

@@ -14,14 +14,12 @@ import torch
 
 from benchmarks.trainer.timing import Machine, Rounds, median_ratio
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.inference.generation import RowBatch, SequenceState
-from mxd.trainer.inference.predictions import predict
+from mxd.trainer.inference.generation import RowBatch, SequenceState, gumbel_noise, sample_tokens
 from mxd.trainer.inference.results import TokenEvent
-from mxd.trainer.inference.routing import route
-from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
+from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.inference.steering import Steering, steer
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 

@@ -30,12 +30,12 @@ from transformers import (
 
 from benchmarks.trainer.timing import Machine
 from mxd.trainer.config import LayerConfig, Sampling, SteeringConfig, TextConfig, TrainConfig
+from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.results import TokenEvent
-from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.loading import load_module
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks

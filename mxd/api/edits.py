@@ -20,8 +20,7 @@ from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit, SteeringMode
 from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.conditions import TextProgress
-from mxd.trainer.inference.edits import EditPlan, edit_routing
+from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
 from mxd.trainer.inference.steering import edit_plans
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.tokenizer import TokenStream

@@ -21,15 +21,13 @@ from mxd.trainer.analysis.ablation import AblationResult, build_ablations
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.circuits.tracing import trace as trace_circuit
-from mxd.trainer.analysis.contrast.counting import NamedText, text_of_file
-from mxd.trainer.analysis.contrast.measure import contrast as contrast_texts
-from mxd.trainer.analysis.contrast.results import Contrast
-from mxd.trainer.analysis.indexing import IndexResult, build_index
-from mxd.trainer.analysis.labelling import label_experts
-from mxd.trainer.analysis.mean_outputs import mean_outputs
-from mxd.trainer.analysis.recurrence.measure import measure_recurrence
-from mxd.trainer.analysis.recurrence.results import Recurrence
-from mxd.trainer.analysis.recurrence.save import save_recurrence
+from mxd.trainer.analysis.contrast import NamedText, text_of_file
+from mxd.trainer.analysis.contrast import contrast as contrast_texts
+from mxd.trainer.analysis.expert import mean_outputs
+from mxd.trainer.analysis.indexing.build import IndexResult, build_index
+from mxd.trainer.analysis.labelling.rules import label_experts
+from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
+from mxd.trainer.analysis.results import Contrast, Recurrence
 from mxd.trainer.config import (
     AblationConfig,
     ContrastConfig,
@@ -44,15 +42,14 @@ from mxd.trainer.config.targets import Target as CircuitTarget
 from mxd.trainer.config.targets import TokenTarget
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text
+from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text, write_evaluation
 from mxd.trainer.evaluation.evaluate import evaluate as evaluate_run
-from mxd.trainer.evaluation.probing.probe import probe as probe_run
+from mxd.trainer.evaluation.probing import probe as probe_run
 from mxd.trainer.evaluation.results import Evaluation
-from mxd.trainer.evaluation.save import write_evaluation
 from mxd.trainer.inference.results import Routing, SteeredGeneration
 from mxd.trainer.inference.routing import route as route_text
 from mxd.trainer.inference.steering import steer as steer_text
-from mxd.trainer.language_model.prompts import single_token
+from mxd.trainer.language_model.tokenizer import single_token
 from mxd.trainer.storage.exporters import LayerFormat, VectorFormat
 from mxd.trainer.storage.exporters.layers import export_layers
 from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors

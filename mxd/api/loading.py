@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.database.demo import unpacked_database, writable_demo
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
@@ -32,7 +32,7 @@ from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.versions import check_version, read_version
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
-from mxd.trainer.utils.hub import looks_like_path
+from mxd.trainer.utils.files import looks_like_path
 
 if TYPE_CHECKING:
     import pandas as pd

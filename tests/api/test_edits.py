@@ -14,7 +14,7 @@ from mxd.api.edits import like_weights, parse_edits
 from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit
 from mxd.trainer.language_model.model import cache_argument
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.api.conftest import User
 from tests.helpers.layers import random_layer_of
 from tests.helpers.runs import World, run_of, small_world

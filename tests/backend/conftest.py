@@ -13,7 +13,7 @@ from sqlalchemy import Engine, make_url
 from mxd.backend.api.app import create_app
 from mxd.backend.database.engine import open_database
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url

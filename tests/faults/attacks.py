@@ -29,7 +29,7 @@ import psutil
 from mxd.backend.api.routes.bundles import MAX_DOWNLOADS
 from mxd.backend.database.access_tokens import create_token
 from mxd.backend.database.engine import opened
-from mxd.backend.inference.chats import WAIT_SECONDS
+from mxd.backend.inference.service import WAIT_SECONDS
 from mxd.backend.settings import Settings
 from mxd.trainer.language_model.untrusted.template_process import LIMIT_SECONDS
 from mxd.trainer.storage.database.open import writing

@@ -16,8 +16,8 @@ from pathlib import Path
 from mxd.backend.cli.main import run as run_command
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance.check import check_database
-from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url

@@ -25,8 +25,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import mxd
 from mxd.trainer.analysis.circuits.tracing import trace
-from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.analysis.mean_outputs import mean_outputs
+from mxd.trainer.analysis.expert import mean_outputs
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import (
     Edit,
     EvaluateConfig,
@@ -393,7 +393,7 @@ class Checks:
     def vectors(self) -> float:
         """A steering vector against differences of the block's hooked output without the expert."""
         with self._database() as database:
-            from mxd.trainer.analysis.mean_outputs import _sequences_of
+            from mxd.trainer.analysis.expert import _sequences_of
 
             (actual,) = mean_outputs(self.run, [self._expert], self.model, database)
             sequences = _sequences_of(self.run, self._expert, database)

@@ -14,7 +14,7 @@ from mxd.backend.database.annotations import all_labels
 from mxd.backend.database.demo import unpacked_database
 from mxd.backend.database.engine import opened
 from mxd.backend.database.steering_sessions import sessions_of
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.layers.quantization import quantize_file
 from mxd.trainer.storage.database.open import sqlite_url

@@ -44,7 +44,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
 from mxd.trainer.inference.steering import Units, edit_plans, saved_units
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids

@@ -1,4 +1,11 @@
-"""Forward passes with sparse layers beside or instead of MLPs, and gradients of a target at the MLPs' outputs.
+"""Direct effect on the next-token distribution: of all experts that are active on a token, or of one on its examples.
+
+What the block adds to the residual stream because of the contribution a_n (c_n * zD) is subtracted after the last
+block. The final norm and the unembedding are recomputed exactly. Effects through later blocks are not included.
+
+Shapes: T tokens, K active, O output width, W width of the residual stream, V vocabulary.
+
+Forward passes with sparse layers beside or instead of MLPs, and gradients of a target at the MLPs' outputs.
 
 The gradient is live: attention, norms, MLPs and gates are all differentiated. To first order, adding a vector d to an
 MLP's output at token t changes the target by the dot product of d and the gradient there. So one backward pass predicts
@@ -10,6 +17,10 @@ Automated Circuit Discovery, 2023):
 
 Shapes: B rows, T tokens, I input width, O output width, M width of the dense output, W residual width, K active,
 S positions whose next token is read, V vocabulary, P = B * T tokens of all rows.
+
+Analysis of an expert's weights as a linear map, W_n = D diag(c_n). It needs no text.
+
+Shapes: N experts, H hidden width, O output width, V vocabulary; W_n is [H, O].
 """
 
 from __future__ import annotations
@@ -23,6 +34,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mxd.trainer.analysis.results import (
+    ExpertEffect,
+    ExpertMap,
+    ExpertWrites,
+    OutputDimension,
+    SingularDirection,
+    TokenEffect,
+)
 from mxd.trainer.config.analysis import Errors
 from mxd.trainer.config.targets import (
     ContinuationTarget,
@@ -34,11 +53,127 @@ from mxd.trainer.config.targets import (
     target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.language_model.kv_cache import shared_prefix
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prefix_sharing import shared_prefix
+from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.metrics import small_matrix
+from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_fits
+
+NUM_TOKENS = 6
+
+
+@torch.no_grad()
+def direct_effects(
+    language_model: LanguageModel, run: Run, text: str, position: int, k: int | None = None
+) -> tuple[ExpertEffect, ...]:
+    """Return the direct effects of the experts active on the token at ``position``, largest coefficient first.
+
+    Args:
+        position: index of the token. 0 is the start token.
+        k: number of active experts per token; by default the run's K.
+
+    Raises:
+        TooLongError: the text exceeds the language model's context length.
+        UserError: there is no such token, k is too large, the run was trained on another language model, or the
+            architecture has no direct effects.
+    """
+    check_fits(language_model, run)
+    ids = prompt_ids(language_model, text, start_token=run.config.text.start_token)
+    if not 0 <= position < len(ids):
+        raise UserError(f"Unknown token position {position}. The text has tokens 0 to {len(ids) - 1}.")
+    layer, sparse_layer = run.config.layer, run.at_k(k)
+    x_1I, residual_W = _read_token(language_model, layer, sparse_layer, ids, position)
+    contributions_KO, routing = _contributions(sparse_layer, x_1I)
+    added_KW = language_model.additions.of_vectors(layer, ids, [position] * len(contributions_KO), contributions_KO)
+    passed_KW = added_KW * language_model.additions.passed_on(layer)
+    residual_W = residual_W.to(passed_KW)  # not rounded to the language model's dtype
+    residuals_RW = torch.cat([residual_W.unsqueeze(0), residual_W - passed_KW])
+    log_p_RV = language_model.unembed(residuals_RW).log_softmax(dim=-1)
+    return _expert_effects(language_model, routing, log_p_RV[0] - log_p_RV[1:])
+
+
+@torch.no_grad()
+def expert_writes(
+    language_model: LanguageModel, run: Run, expert: int, examples: Sequence[tuple[Sequence[int], int]]
+) -> ExpertWrites:
+    """Return what one expert writes: its direct effect, averaged over examples.
+
+    Args:
+        examples: token ids of a sequence and the position of a token on which the expert is active. Examples on which
+            it is inactive, because the layer was trained further since, are left out.
+
+    Raises:
+        UserError: the run was trained on another language model, or the architecture has no direct effects.
+    """
+    check_fits(language_model, run)
+    layer, passed_on = run.config.layer, language_model.additions.passed_on(run.config.layer)
+    with_W, without_W = list[Tensor](), list[Tensor]()
+    for sequence, position in examples:
+        ids = list(sequence[: position + 1])
+        x_1I, residual_W = _read_token(language_model, layer, run.layer, ids, position)
+        contributions_KO, routing = _contributions(run.layer, x_1I)
+        row_K = routing.indices_TK[:, 0] == expert
+        if bool(row_K.any()):
+            added_1W = language_model.additions.of_vectors(layer, ids, [position], contributions_KO[row_K])
+            with_W.append(residual_W.to(added_1W))
+            without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
+    if not with_W:
+        return ExpertWrites(expert, 0, (), ())
+    with_MV, without_MV = language_model.unembed(torch.stack(with_W + without_W)).log_softmax(dim=-1).chunk(2)
+    (promoted,), (suppressed,) = _strongest(language_model, (with_MV - without_MV).mean(dim=0, keepdim=True))
+    return ExpertWrites(expert, len(with_W), promoted, suppressed)
+
+
+def _read_token(
+    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids: Sequence[int], position: int
+) -> tuple[Tensor, Tensor]:
+    """Input of the sparse layer at a token, [1, I] in float32, and the residual stream after the last block, [W]."""
+    inputs = list[Tensor]()
+
+    def record(x_1TI: Tensor, mlp: Mlp) -> Tensor:
+        output_1TO = mlp()
+        read_1TI = output_1TO if sparse_layer.reads == "mlp-output" else x_1TI
+        inputs.append(read_1TI[0, position : position + 1].float())
+        return output_1TO
+
+    with language_model.replace_mlps({layer: record}):
+        residual_W = language_model.residual(torch.tensor([list(ids)]))[0, position]
+    return inputs[0], residual_W
+
+
+def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
+    """Contributions of the active experts to the MLP's output at one token, [K, O], and their routing."""
+    routing = sparse_layer.to(x_1I.device).route(x_1I)
+    active_K = routing.coefficients_TK[0] > 0
+    single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
+    dense_KM = sparse_layer.dense_output(x_1I).expand(len(single.indices_TK), -1)
+    return sparse_layer.contribution(dense_KM, single), single
+
+
+TokenEffects = tuple[TokenEffect, ...]
+
+
+def _strongest(language_model: LanguageModel, changes_KV: Tensor) -> tuple[list[TokenEffects], list[TokenEffects]]:
+    """The largest rises and falls of log p of each row."""
+    up, down = (values.topk(NUM_TOKENS, dim=1) for values in (changes_KV, -changes_KV))
+    texts = single_texts(language_model, {*up.indices.flatten().tolist(), *down.indices.flatten().tolist()})
+
+    def named(indices_KE: Tensor, changes_KE: Tensor) -> list[TokenEffects]:
+        rows = zip(indices_KE.tolist(), changes_KE.tolist(), strict=True)
+        return [tuple(TokenEffect(i, texts[i], value) for i, value in zip(*row, strict=True)) for row in rows]
+
+    return named(up.indices, up.values), named(down.indices, -down.values)
+
+
+def _expert_effects(language_model: LanguageModel, routing: Routing, changes_KV: Tensor) -> tuple[ExpertEffect, ...]:
+    promoted, suppressed = _strongest(language_model, changes_KV)
+    active = routing.indices_TK[:, 0].tolist(), routing.coefficients_TK[:, 0].tolist()
+    return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
+
 
 Change = Callable[[int, Tensor, Routing], Tensor | None]
 """Maps a layer, its dense output [P, M] and its routing to what is subtracted from its output, [P, O]."""
@@ -351,3 +486,91 @@ def _forward(
     read_BSW = residual_BTW[:, reading.prompt_tokens - 1 :]
     logits_RV = language_model.unembed(read_BSW.reshape(-1, read_BSW.shape[-1]))
     return Forward(sparse_layers, inputs, outputs, None, logits_RV.reshape(*read_BSW.shape[:2], -1))
+
+
+NUM_DIRECTIONS = 3
+NUM_DIMENSIONS = 8
+SMALL_SCALING = 0.1
+"""Threshold of small entries of c_n, relative to the dimension's root mean square over all experts."""
+MAX_EXACT_WIDTH = 1024
+"""Width of the smaller side up to which the SVD is exact. Above it is randomised (Halko et al., arXiv 0909.4061)."""
+SKETCH, ITERATIONS = 32, 8
+
+
+@torch.no_grad()
+def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMap:
+    """Decompose an expert's weight matrix.
+
+    Raises:
+        UserError: the run's experts are vectors, as in a transcoder, or the run was trained on another language model.
+    """
+    check_fits(language_model, run)
+    layer = run.layer
+    if not isinstance(layer, MxD):
+        raise UserError(f"The experts of a {run.config.method} are vectors. Only matrices can be decomposed.")
+    shares_R, vectors_RO, stable_rank = _singular_directions(layer, expert)
+    largest_scalings, smallest_scalings, small_scaling_share = _output_dimensions(layer, expert)
+    return ExpertMap(
+        stable_rank=stable_rank,
+        directions=_with_tokens(language_model, run.config.layer, shares_R, vectors_RO),
+        largest_scalings=largest_scalings,
+        smallest_scalings=smallest_scalings,
+        small_scaling_share=small_scaling_share,
+    )
+
+
+def _singular_directions(mxd: MxD, expert: int) -> tuple[Tensor, Tensor, float]:
+    """Shares, [R], and right singular vectors, [R, O], of the leading directions, and the stable rank."""
+    matrix_HO = mxd.expert_matrix(expert).float().cpu()  # as small_matrix; the sketch uses the CPU's generator
+    if min(matrix_HO.shape) <= MAX_EXACT_WIDTH:
+        values_R, vectors_RO = torch.linalg.svd(small_matrix(mxd, expert), full_matrices=False)[1:]
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            _, values_R, vectors_OR = torch.svd_lowrank(matrix_HO, SKETCH, ITERATIONS)
+        vectors_RO = vectors_OR.T
+    squares_R = values_R.square()
+    squared_norm = matrix_HO.square().sum().clamp_min(torch.finfo(matrix_HO.dtype).tiny)
+    leading = slice(min(NUM_DIRECTIONS, int((squares_R > 0).sum())))
+    largest = float(squares_R[0])
+    return squares_R[leading] / squared_norm, vectors_RO[leading], float(squared_norm) / largest if largest > 0 else 0.0
+
+
+def _output_dimensions(
+    mxd: MxD, expert: int
+) -> tuple[tuple[OutputDimension, ...], tuple[OutputDimension, ...], float | None]:
+    if not mxd.mixes_outputs:
+        return (), (), None
+    scaling_O = mxd.scaling_NO[expert]
+    typical_O = mxd.scaling_NO.square().mean(dim=0).sqrt().clamp_min(1e-12)
+    relative_O = scaling_O.abs() / typical_O
+    order_O = relative_O.argsort(descending=True, stable=True)
+
+    def dimensions(chosen_D: Tensor) -> tuple[OutputDimension, ...]:
+        rows = zip(chosen_D.tolist(), scaling_O[chosen_D].tolist(), relative_O[chosen_D].tolist(), strict=True)
+        return tuple(OutputDimension(*row) for row in rows)
+
+    small_scaling_share = float((relative_O < SMALL_SCALING).float().mean())
+    return dimensions(order_O[:NUM_DIMENSIONS]), dimensions(order_O.flip(0)[:NUM_DIMENSIONS]), small_scaling_share
+
+
+def _with_tokens(
+    language_model: LanguageModel, layer: int, shares_R: Tensor, vectors_RO: Tensor
+) -> tuple[SingularDirection, ...]:
+    """The directions with the tokens that each end promotes, by what the block adds if its MLP writes only that."""
+    if not len(shares_R):
+        return ()
+    ends_RO = torch.cat([vectors_RO, -vectors_RO]).to(language_model.device)
+    added_RW = language_model.additions.of_directions(layer, ends_RO)
+    logits_RV = language_model.unembed(added_RW)
+    top = (logits_RV - logits_RV.mean(dim=1, keepdim=True)).topk(NUM_TOKENS, dim=1)
+    texts = single_texts(language_model, set(top.indices.flatten().tolist()))
+    ends = [
+        tuple(TokenEffect(i, texts[i], change) for i, change in zip(ids, changes, strict=True))
+        for ids, changes in zip(top.indices.tolist(), top.values.tolist(), strict=True)
+    ]
+    count = len(shares_R)
+    return tuple(
+        SingularDirection(share, one, other)
+        for share, one, other in zip(shares_R.tolist(), ends[:count], ends[count:], strict=True)
+    )

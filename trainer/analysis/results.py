@@ -1,11 +1,19 @@
-"""Results about single experts: direct effects and the linear map. One schema for Python and HTTP, without PyTorch."""
+"""Results about experts, contrasts of texts and recurrence in other runs: one schema for Python, the command line and
+HTTP, without PyTorch.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+from sqlalchemy import ColumnElement, and_, select
+from sqlalchemy.orm import Session
 
 from mxd.trainer.config.generation import Edit
-from mxd.trainer.utils.schema import documented
+from mxd.trainer.storage.database.tables import RecurrenceRecord
+from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.text import ShortRepr, documented
 
 
 @documented
@@ -151,3 +159,238 @@ class ExpertMap:
     """Output dimensions that c_n scales least; empty if c_n does not scale outputs."""
     small_scaling_share: float | None
     """Share of output dimensions scaled by less than a tenth of their root mean square over all experts."""
+
+
+Unit = Literal["document", "sequence"]
+SIGNIFICANT_Q = 0.05
+"""Q-value up to which an expert counts as telling the texts apart."""
+
+
+@documented
+@dataclass(frozen=True)
+class ContrastExample:
+    """Part of a text around the largest activation of an expert in one sequence."""
+
+    sequence: int
+    """Index of the sequence in its text."""
+    position: int
+    """Index into ``token_ids`` of the token with the largest activation."""
+    coefficient: float
+    """Gate activation at ``position``."""
+    token_ids: tuple[int, ...]
+    active: tuple[tuple[int, float, int], ...]
+    """(position, activation, rank) of each active token. Rank 0 is the largest activation of all experts on it."""
+
+
+@documented
+@dataclass(frozen=True)
+class ContrastedExpert:
+    """Activation of an expert in text A and in text B."""
+
+    expert: int
+    active_a: int
+    """Number of tokens of text A on which the expert is active."""
+    active_b: int
+    units_a: int
+    """Number of documents (or sequences, see ``unit``) of text A with an active token."""
+    units_b: int
+    density_a: float
+    """Share of the tokens of text A on which the expert is active."""
+    density_b: float
+    ratio: Interval
+    """Density in A divided by density in B, with half an active token added to each. The 95 % interval is over
+    documents."""
+    activation_ratio: float | None
+    """Summed activation per token in A divided by that in B; null if the expert is never active in B."""
+    p_value: float
+    """Two-sided probability of so large a difference if documents were assigned to the texts at random."""
+    q_value: float
+    """False discovery rate (Benjamini-Hochberg) of the experts with at most this p-value."""
+
+    @property
+    def is_found(self) -> bool:
+        """True if the expert tells the texts apart."""
+        return self.q_value <= SIGNIFICANT_Q
+
+    @property
+    def bound(self) -> float:
+        """End of the ratio's interval that is nearer to 1, as a factor of at least 1; 1 if the interval includes 1."""
+        return max(self.ratio.low, 1 / self.ratio.high, 1.0)
+
+
+@documented
+@dataclass(frozen=True)
+class ContrastExamples:
+    """Strongest examples of an expert in both texts, at most one per sequence."""
+
+    a: tuple[ContrastExample, ...]
+    b: tuple[ContrastExample, ...]
+
+
+@documented
+@dataclass(frozen=True)
+class ContrastedText:
+    """Size of one of the two texts."""
+
+    name: str
+    documents: int
+    units: int
+    """Number of documents or sequences that are counted as independent."""
+    tokens: int
+    """Number of tokens without start tokens."""
+
+
+@documented
+@dataclass(frozen=True)
+class ChanceLevel:
+    """The same comparison after random assignments of documents to the two texts."""
+
+    shuffles: int
+    mean_found: float
+    """Mean number of experts with a q-value of at most 0.05."""
+    most_found: int
+    """Largest such number."""
+    shuffles_with_any: int
+    """Number of random assignments in which at least one expert was found."""
+    covered: float
+    """Share of the 95 % intervals that include 1, the true ratio."""
+
+
+@documented
+@dataclass(frozen=True, repr=False)
+class Contrast(ShortRepr):
+    """Experts whose activation density differs between two texts."""
+
+    run: str
+    a: ContrastedText
+    b: ContrastedText
+    unit: Unit
+    """Unit that is counted as independent: document, or sequence if a text has too few documents."""
+    num_experts: int
+    min_tokens: int
+    """Experts with fewer active tokens in both texts together were not tested."""
+    min_units: int
+    """Experts active in fewer documents of both texts together were not tested."""
+    tested: int
+    """Number of tested experts."""
+    found_a: int
+    """Number of experts that are more frequent in text A, with a q-value of at most 0.05."""
+    found_b: int
+    chance: ChanceLevel | None
+    """Null if no random assignments were made."""
+    experts: tuple[ContrastedExpert, ...]
+    """Tested experts: first those found, by the end of the interval that is nearer to 1, then the others."""
+    examples: dict[int, ContrastExamples]
+    """Examples of the first experts of either direction, by expert."""
+
+
+@dataclass(frozen=True)
+class Match:
+    """The expert of another run that is most similar to an expert."""
+
+    run: str
+    expert: int
+    firing_cosine: float
+    """Cosine of the two experts' gate activations over the text."""
+    writing_cosine: float
+    """Cosine of their mean outputs."""
+    firing_low: float
+    """Lower end of the 95 % interval of the cosine of gate activations, over sequences."""
+    firing_high: float
+    firing_chance: float
+    """Chance level of the cosine of gate activations, for experts with as many active tokens."""
+    writing_chance: float
+    """Chance level of the cosine of mean outputs."""
+    mutual: bool
+    """True if this expert is also the best match of that one."""
+
+    @property
+    def above_chance(self) -> bool:
+        """True if both cosines exceed the chance level."""
+        return self.firing_cosine > self.firing_chance and self.writing_cosine > self.writing_chance
+
+    @property
+    def found(self) -> bool:
+        """True if the expert was found again in the other run."""
+        return self.above_chance and self.mutual
+
+
+@dataclass(frozen=True)
+class ExpertRecurrence:
+    """An expert with enough active tokens, and its match in each other run."""
+
+    expert: int
+    active_tokens: int
+    matches: tuple[Match, ...]
+
+    @property
+    def found_in(self) -> int:
+        """Number of other runs in which the expert was found again."""
+        return sum(match.found for match in self.matches)
+
+
+@dataclass(frozen=True)
+class RunRecurrence:
+    """Summary of the comparison with one other run."""
+
+    run: str
+    found_again: Interval
+    """Share of the measured experts that were found again; the interval is over experts."""
+    above_chance: float
+    """Share whose best match is above chance, mutual or not."""
+    chance: float
+    """Share found again if the other run's gate activations are shifted along the text."""
+    firing_cosine: float
+    """Median over the measured experts of the best cosine of gate activations."""
+    chance_firing_cosine: float
+    """The same after the shift."""
+    writing_cosine: float
+    """Median cosine of the mean outputs of matched experts."""
+    chance_writing_cosine: float
+    """Median cosine of the mean outputs of random pairs."""
+
+
+@dataclass(frozen=True, repr=False)
+class Recurrence(ShortRepr):
+    """Result of ``mxd recurrence``."""
+
+    run: str
+    num_experts: int
+    tokens: int
+    min_tokens: int
+    """Experts with fewer active tokens were not measured."""
+    runs: tuple[RunRecurrence, ...]
+    found_in_all: Interval
+    """Share of the measured experts that were found again in every other run."""
+    experts: tuple[ExpertRecurrence, ...]
+    """The measured experts, by number."""
+
+
+RECURRENCE_COMMAND = "recurrence"
+"""Key of the settings of ``mxd recurrence`` among a run's measurements."""
+MATCH_COLUMNS = (
+    "firing_cosine",
+    "writing_cosine",
+    "firing_low",
+    "firing_high",
+    "firing_chance",
+    "writing_chance",
+    "mutual",
+)
+"""Columns of the database that are fields of a ``Match``."""
+
+
+def is_found() -> ColumnElement[bool]:
+    """Return the SQL form of ``Match.found``."""
+    table = RecurrenceRecord
+    return and_(table.mutual, table.firing_cosine > table.firing_chance, table.writing_cosine > table.writing_chance)
+
+
+def stored_matches(session: Session, run_id: int, expert: int) -> tuple[Match, ...]:
+    """Return the match of an expert in each other run, by name; empty if the expert was not measured."""
+    table = RecurrenceRecord
+    query = select(table).where(table.run_id == run_id, table.expert == expert).order_by(table.other_run)
+    return tuple(
+        Match(row.other_run, row.other_expert, **{name: getattr(row, name) for name in MATCH_COLUMNS})
+        for row in session.scalars(query)
+    )

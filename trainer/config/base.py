@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeGuard
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.utils.suggestions import suggest
+from mxd.trainer.utils.text import suggest
 
 FLAT_GATE = {"gate": "flat", "groups": None, "top_groups": None}
 """Gate of a saved run or layer. Other gates were removed."""

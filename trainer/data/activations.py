@@ -24,7 +24,7 @@ from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.prefetch import prefetch
+from mxd.trainer.utils.distributed import prefetch
 
 SEQUENCES_PER_FORWARD = 32
 PREFETCHED_BUFFERS = 1

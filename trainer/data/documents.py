@@ -28,7 +28,7 @@ from mxd.trainer.data.readers import (
     read_piece,
 )
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
-from mxd.trainer.utils import hub
+from mxd.trainer.utils.files import endpoint, is_unreachable
 
 Order = Literal["as-is", "shuffled", "sampled"]
 """Document order. as-is: the order in the files, which are sorted by name. shuffled: random. sampled: as-is for files
@@ -241,9 +241,9 @@ def _hub_documents(config: TextConfig, seed: int | None = None) -> Iterator[Docu
     from datasets.exceptions import DatasetsError
     from huggingface_hub.errors import HTTPError  # type: ignore[attr-defined]  # re-exported from the HTTP client
 
-    if hub.is_unreachable():
+    if is_unreachable():
         raise UserError(
-            f"Cannot fetch the dataset '{config.dataset}', which is not a local file: the Hub ({hub.endpoint()}) does not "
+            f"Cannot fetch the dataset '{config.dataset}', which is not a local file: the Hub ({endpoint()}) does not "
             "answer. Check the network, or give --dataset a file."
         )
     name, _, subset = config.dataset.partition(":")

@@ -21,7 +21,7 @@ from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import start_token_id
-from mxd.trainer.utils.prefetch import prefetch
+from mxd.trainer.utils.distributed import prefetch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,6 +1,12 @@
 """Evaluation of runs on held-out text: loss increase in the language model, routing share, and health of the experts.
 
 Shapes: S sequences, L tokens of a sequence.
+
+Loss increase as the layers of several runs are replaced one after another, from the first layer to the last.
+
+Shapes: T tokens of a sequence, I input width, O output width.
+
+Evaluations in the database.
 """
 
 from __future__ import annotations
@@ -13,6 +19,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from sqlalchemy import Engine, and_, delete, select
+from sqlalchemy.orm import Session
 from torch import Tensor
 
 from mxd.trainer.config import EvaluateConfig, TextConfig
@@ -33,15 +41,25 @@ from mxd.trainer.evaluation.interventions import (
 )
 from mxd.trainer.evaluation.jacobians import JacobianAgreement, measure_jacobians
 from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
-from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer, SharedExpertAblation
-from mxd.trainer.evaluation.warnings import find_warnings
+from mxd.trainer.evaluation.results import (
+    AddedLayer,
+    Evaluation,
+    JointEvaluation,
+    LayerByLayer,
+    SharedExpertAblation,
+    find_warnings,
+)
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import EvaluationRecord, utc_now
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.storage.run_sets import check_disjoint_layers
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.files import finite
 
 
 @dataclass(frozen=True)
@@ -332,3 +350,133 @@ def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
             f"{name} was trained on {text.dataset}, so results would be optimistic. Pass held-out data with --dataset, "
             "or --seen-text to evaluate anyway (the result is flagged)."
         )
+
+
+SUBJECT = "layer by layer: "
+"""Prefix of the evaluation's key in the database."""
+
+
+def layer_by_layer_subject(runs: Sequence[Run]) -> str:
+    """Key of the evaluation in the database."""
+    return SUBJECT + " + ".join(run.name for run in sort_by_layer(runs))
+
+
+def sort_by_layer(runs: Sequence[Run]) -> list[Run]:
+    """Sort runs by layer.
+
+    Raises:
+        UserError: two runs are of the same layer.
+    """
+    check_disjoint_layers(runs)
+    return sorted(runs, key=lambda run: run.config.layer)
+
+
+def evaluate_layer_by_layer(
+    evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]
+) -> Measurement:
+    """Evaluate the first run, then the first two, and so on, all in one pass over the text.
+
+    Args:
+        individual_losses: loss increase of each run on its own.
+
+    Raises:
+        UserError: two runs are of the same layer.
+        CancelledError: the task was cancelled.
+    """
+    individual = {run.name: loss for run, loss in zip(runs, individual_losses, strict=True)}
+    ordered = sort_by_layer(runs)
+    interventions = [_replace_all(evaluator, ordered[: count + 1]) for count in range(len(ordered))]
+    losses = evaluator.losses([ORIGINAL, *interventions])
+    steps = tuple(
+        AddedLayer(
+            run=run.name,
+            layer=run.config.layer,
+            loss_increase=evaluator.bootstrap.mean(loss_increases(losses, count)),
+            kl=float(losses.kl[count].mean()),
+            agreement=float(losses.agreement[count].mean()),
+            summed_loss_increase=sum(individual[replaced.name] for replaced in ordered[:count]),
+        )
+        for count, run in enumerate(ordered, start=1)
+    )
+    result = LayerByLayer(
+        run=layer_by_layer_subject(runs),
+        runs=tuple(run.name for run in ordered),
+        fine_tuned=all(run.config.parents for run in runs),
+        text=evaluator.config.text.dataset,
+        tokens=evaluator.ids_SL.numel(),
+        ce_original=float(losses.ce[0].mean()),
+        steps=steps,
+    )
+    return Measurement(result, loss_increases(losses, len(ordered)), result.run)
+
+
+def _replace_all(evaluator: Evaluator, runs: Sequence[Run]) -> Intervention:
+    return {layer: output for run in runs for layer, output in intervene(run, _layer_output(evaluator, run)).items()}
+
+
+def _layer_output(evaluator: Evaluator, run: Run) -> OutputFunction:
+    sparse_layer = run.layer.to(evaluator.language_model.device_of(run.config.layer))
+
+    def output(x_TI: Tensor, output_TO: Tensor) -> Tensor:
+        replaced_TO: Tensor = sparse_layer(output_TO if sparse_layer.reads == "mlp-output" else x_TI).output_TO
+        return replaced_TO
+
+    return output
+
+
+def load_evaluation(
+    database: Engine, subject: str, fingerprint: str, config: EvaluateConfig, weights: str
+) -> dict[str, Any] | None:
+    """Return the stored result with the same subject, text, settings and weights, or None if there is none."""
+    with Session(database) as session:
+        record = session.scalar(select(EvaluationRecord).where(_same_evaluation(subject, fingerprint)))
+        if record is None or record.weights != weights or EvaluateConfig.model_validate(record.settings) != config:
+            return None
+        result: dict[str, Any] = record.result
+        return None if _is_older(result, config) else result
+
+
+def _is_older(result: dict[str, Any], config: EvaluateConfig) -> bool:
+    """Return whether a result of one run was stored before the newest measures existed."""
+    lacks_jacobian = config.jacobian_tokens > 0 and result.get("jacobian") is None
+    return "routing_share" in result and ("decoder_share" not in result or lacks_jacobian)
+
+
+def _same_evaluation(subject: str, fingerprint: str) -> Any:
+    return and_(EvaluationRecord.subject == subject, EvaluationRecord.fingerprint == fingerprint)
+
+
+def write_evaluation(
+    database: Engine, measurement: Measurement, first_run: str, config: EvaluateConfig, fingerprint: str, weights: str
+) -> dict[str, Any]:
+    """Store a result, replacing the previous one of the same subject on the same text.
+
+    Args:
+        first_run: run under which the result is stored.
+        fingerprint: fingerprint of the text.
+        weights: digest of the runs' weights.
+
+    Returns:
+        The result as stored.
+
+    Raises:
+        NotFoundError: the run is not in the database.
+    """
+    result: dict[str, Any] = finite(asdict(measurement.result))
+    with writing(database) as session:
+        run_id = find_record(session, first_run).id
+        session.execute(delete(EvaluationRecord).where(_same_evaluation(measurement.subject, fingerprint)))
+        session.add(
+            EvaluationRecord(
+                run_id=run_id,
+                subject=measurement.subject,
+                text=config.text.dataset,
+                fingerprint=fingerprint,
+                settings=config.model_dump(mode="json"),
+                weights=weights,
+                result=result,
+                sequences=measurement.loss_increase_S.astype("<f4").tobytes(),
+                created_at=utc_now(),
+            )
+        )
+    return result

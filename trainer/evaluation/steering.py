@@ -18,10 +18,10 @@ from torch.nn import functional as F
 
 from mxd.trainer.config import Sampling, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
+from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import (

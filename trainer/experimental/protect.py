@@ -37,8 +37,7 @@ from mxd.trainer.data.readers import file_errors
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig, ProtectionLoss
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
 from mxd.trainer.layers.base import LayerOutput
 from mxd.trainer.layers.mxd import MxD, centre_weight, token_mean
 from mxd.trainer.storage.database.tables import RunRecord

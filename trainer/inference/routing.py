@@ -1,18 +1,24 @@
 """Routing of a text: the active experts of each token.
 
 Shapes: T tokens, I input width, M width of the dense output, K active experts.
+
+Next-token predictions after each token of a text, with the original MLPs and with sparse layers in their place.
+
+Shapes: R rows, T tokens, I input width, V vocabulary size, P most probable tokens, N vocabulary blocks, B block size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from mxd.trainer.inference.results import RoutedExpert, RoutedToken, Routing
-from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.inference.results import PredictedToken, Prediction, Predictions, RoutedExpert, RoutedToken, Routing
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
+from mxd.trainer.language_model.model import LanguageModel, replacement
+from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
@@ -72,3 +78,99 @@ def routed_experts(
     active = ([RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0] for row in rows)
     # Gates without a top-k return experts in order of id.
     return [tuple(sorted(experts, key=lambda expert: -expert.coefficient)) for experts in active]
+
+
+NUM_PREDICTIONS = 6
+"""Most probable next tokens that are listed of each distribution."""
+KL_CHUNK = 16
+"""Tokens whose distributions are compared at a time."""
+BLOCK = 64
+"""Tokens of the vocabulary per block of ``top_ids``."""
+
+
+@torch.inference_mode()
+def predict(
+    language_model: LanguageModel, run: Run, text: str, k: int | None = None, others: Sequence[Run] = ()
+) -> Predictions:
+    """Predict the next token after each token of a text, with the original MLPs and with the runs' layers, in one pass.
+
+    Args:
+        language_model: the language model of the run.
+        run: the run whose layer replaces the MLP.
+        text: the text to read.
+        k: active experts per token; by default each run's K.
+        others: runs whose layers replace the MLPs of other layers at the same time.
+
+    Raises:
+        TooLongError: the text exceeds the language model's context length.
+        UserError: the text is empty, a run is of another language model or has no such K, or two replace one layer.
+    """
+    runs = [run, *others]
+    ids = text_ids(language_model, runs, text)
+    layers = {one.config.layer: one.at_k(k).to(language_model.device_of(one.config.layer)) for one in runs}
+    num_rows = 1 if language_model.can_split_row(min(layers)) else 3
+    functions = {block: partial(_three_rows, replacement(layer)) for block, layer in layers.items()}
+    with language_model.replace_mlps(functions):
+        logits_3TV = language_model.logits(torch.tensor([ids] * num_rows))
+    original_TV, replaced_TV, zeroed_TV = logits_3TV.log_softmax(dim=-1)
+    columns = zip(
+        kl_divergence(original_TV, replaced_TV).tolist(),
+        kl_divergence(original_TV, zeroed_TV).tolist(),
+        _most_probable(language_model, original_TV, replaced_TV),
+        strict=True,
+    )
+    return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
+
+
+def _three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+    """Rows: the original output, that of ``function``, and zeros. The input is one row before the first split."""
+    original_RTO = mlp()
+    row = slice(1, 2) if len(x_RTI) > 1 else slice(0, 1)
+    replaced_1TO = function(x_RTI[row], lambda: original_RTO[row])
+    return torch.stack([original_RTO[0], replaced_1TO[0], torch.zeros_like(original_RTO[0])])
+
+
+def kl_divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:
+    """KL divergence [T] in nats between next-token distributions, both given as log-probabilities."""
+    kl_T = torch.empty(len(original_TV), device=original_TV.device)
+    for start in range(0, len(kl_T), KL_CHUNK):  # a chunk stays in the processor's cache
+        chunk = slice(start, start + KL_CHUNK)
+        difference_CV = original_TV[chunk] - replaced_TV[chunk]
+        kl_T[chunk] = difference_CV.mul_(original_TV[chunk].exp()).sum(dim=-1)
+    return kl_T.clamp_min_(0)
+
+
+def top_ids(values_TV: Tensor, count: int) -> Tensor:
+    """Ids [T, count] of the largest values, as by ``topk``, searched only in the blocks with the largest maxima."""
+    width = values_TV.shape[1]
+    num_blocks = width // BLOCK
+    if num_blocks <= count:
+        return values_TV.topk(min(count, width), dim=1).indices
+    blocks_TNB = values_TV[:, : num_blocks * BLOCK].view(len(values_TV), num_blocks, BLOCK)
+    best_TP = blocks_TNB.amax(dim=2).topk(count, dim=1).indices
+    ids_TC = (best_TP.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=values_TV.device)).flatten(1)
+    rest_R = torch.arange(num_blocks * BLOCK, width, device=values_TV.device)
+    ids_TC = torch.cat([ids_TC, rest_R.expand(len(values_TV), -1)], dim=1)
+    return ids_TC.gather(1, values_TV.gather(1, ids_TC).topk(count, dim=1).indices)
+
+
+def _most_probable(
+    language_model: LanguageModel, original_TV: Tensor, replaced_TV: Tensor
+) -> list[tuple[Prediction, ...]]:
+    """For each token, the most probable next tokens of both distributions."""
+    ids_TP = torch.cat([top_ids(values, NUM_PREDICTIONS) for values in (original_TV, replaced_TV)], dim=1)
+    rows = zip(
+        ids_TP.tolist(),
+        original_TV.gather(1, ids_TP).exp().tolist(),
+        replaced_TV.gather(1, ids_TP).exp().tolist(),
+        strict=True,
+    )
+    unique = [{token: (a, b) for token, a, b in zip(*row, strict=True)} for row in rows]
+    texts = single_texts(language_model, {token for row in unique for token in row})
+    return [
+        tuple(
+            Prediction(token, texts[token], *probabilities)
+            for token, probabilities in sorted(row.items(), key=lambda item: -item[1][0])
+        )
+        for row in unique
+    ]

@@ -15,9 +15,15 @@ from itertools import pairwise
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.config.conditions import GateTest
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.conditions import GateCheck, TextProgress
-from mxd.trainer.inference.edits import EditPlan, LayerEdits
-from mxd.trainer.inference.generation import PositionMask, RowBatch, SamplingState, SequenceState, StepOutput
+from mxd.trainer.inference.edits import EditPlan, GateCheck, LayerEdits, TextProgress
+from mxd.trainer.inference.generation import (
+    PositionMask,
+    RowBatch,
+    SamplingState,
+    SequenceState,
+    StepOutput,
+    TokenComparison,
+)
 from mxd.trainer.inference.results import (
     VARIANTS,
     DoneEvent,
@@ -28,10 +34,8 @@ from mxd.trainer.inference.results import (
     TokenEvent,
     Variant,
 )
-from mxd.trainer.inference.sampling import TokenComparison
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
-from mxd.trainer.language_model.tokenizer import TokenStream
+from mxd.trainer.language_model.tokenizer import TokenStream, prompt_ids
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 

@@ -11,7 +11,7 @@ from mxd.trainer.config import Config
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError
-from mxd.trainer.utils.hub import first_line
+from mxd.trainer.utils.files import first_line
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

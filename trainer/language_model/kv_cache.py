@@ -4,15 +4,24 @@ Each change of rows is prepared for all layers before it is applied. Running out
 cache unchanged.
 
 Shapes: B rows, T tokens, D head width, as in keys [B, heads, T, D].
+
+Computing the blocks before the first edit only once for batch rows with the same tokens.
+
+Rows that have the same tokens and differ only in their edits are one text up to the first edited block. From that block
+on, each row has its own hidden states, keys and values.
+
+Shapes: R texts, B rows, T tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
@@ -126,3 +135,42 @@ def _selected(part: Tensor, rows: list[int], skip: int) -> Tensor:
 def _concatenated(old: Tensor, new: Tensor) -> Tensor:
     longest = max(old.shape[-2], new.shape[-2])
     return torch.cat([F.pad(part, (0, 0, longest - part.shape[-2], 0)) for part in (old, new)])
+
+
+@contextmanager
+def shared_prefix(blocks: nn.ModuleList, first: int, text_of_B: Sequence[int]) -> Iterator[None]:
+    """Expand texts to rows at a block for the forward passes inside the context.
+
+    Args:
+        blocks: all blocks of a language model whose input is R texts.
+        first: index of the first block that computes B rows.
+        text_of_B: index of each row's text, 0 to R - 1; every text has at least one row.
+    """
+    num_texts = max(text_of_B) + 1
+    with ExitStack() as stack:
+        if num_texts < len(text_of_B):
+            # One copy per device: each copy would wait for the device.
+            on_device = cache(lambda device: torch.tensor(text_of_B, device=device))
+            hook = partial(_expand, num_texts, on_device)
+            for block in blocks[first:]:
+                stack.callback(block.register_forward_pre_hook(hook, with_kwargs=True).remove)
+        yield
+
+
+def _expand(
+    num_texts: int,
+    text_of_B: Callable[[torch.device], Tensor],
+    _block: nn.Module,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Expand tensors of R texts to B rows: hidden states at the first block, masks and positions at every block."""
+
+    def expand(value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(expand(part) for part in value)
+        if isinstance(value, Tensor) and value.dim() > 1 and len(value) == num_texts:
+            return value.index_select(0, text_of_B(value.device))
+        return value
+
+    return expand(args), {name: expand(value) for name, value in kwargs.items()}

@@ -1,4 +1,6 @@
-"""Loading a causal language model from a folder, a GGUF file or the Hub, with an error message for every failure.
+"""Float32 weights for the time of a computation whose differences bfloat16 would round away.
+
+Loading a causal language model from a folder, a GGUF file or the Hub, with an error message for every failure.
 
 Loads the model on one device, dispatched over several devices, main memory and disk, or as an outline without weights.
 """
@@ -25,13 +27,54 @@ from mxd.trainer.language_model.untrusted.config_check import (
     check_sizes,
     stored_weights,
 )
-from mxd.trainer.utils import hub
 from mxd.trainer.utils.devices import accelerator, device_memory, named_device
 from mxd.trainer.utils.distributed import AUTO_MAP
-from mxd.trainer.utils.hub import first_line
+from mxd.trainer.utils.files import endpoint, first_line, is_unreachable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
+
+    from mxd.trainer.language_model.model import LanguageModel
+
+HALVES = (torch.bfloat16, torch.float16)
+ROOM = 1.2
+"""Free memory that the larger weights need, relative to their size."""
+
+
+@contextmanager
+def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
+    """Put float32 copies in the place of half-precision weights inside the context.
+
+    Yields False, and changes nothing, if an accelerator has no room, or if some weights are kept outside its memory.
+    Other threads must not use the model meanwhile.
+    """
+    owners = [
+        (module, name, weight)
+        for module in language_model.module.modules()
+        for name, weight in module._parameters.items()
+        if weight is not None and weight.dtype in HALVES
+    ]
+    halves = {id(weight): weight for _, _, weight in owners}  # tied weights once
+    if not _fit(list(halves.values())):
+        yield False
+        return
+    wide = {key: nn.Parameter(weight.detach().float(), requires_grad=False) for key, weight in halves.items()}
+    with ExitStack() as stack:
+        for module, name, weight in owners:
+            stack.callback(module._parameters.__setitem__, name, weight)
+            module._parameters[name] = wide[id(weight)]
+        yield True
+
+
+def _fit(halves: list[nn.Parameter]) -> bool:
+    needed: dict[torch.device, int] = {}
+    for parameter in halves:
+        needed[parameter.device] = needed.get(parameter.device, 0) + 2 * parameter.nbytes
+    if any(device.type == "meta" for device in needed):
+        return False
+    memories = ((device_memory(device), size) for device, size in needed.items())
+    return all(memory is None or memory.free > ROOM * size for memory, size in memories)
+
 
 T = TypeVar("T")
 DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
@@ -297,7 +340,7 @@ def _read(source: str, reader: Callable[[str, bool], T]) -> T:
 
     transformers_logging.disable_progress_bar()
     # If the Hub is out of reach, use the local cache right away: its client would retry for half a minute.
-    local = folder is None and hub.is_unreachable()
+    local = folder is None and is_unreachable()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # hints for callers of transformers; failures raise
         try:
@@ -317,7 +360,7 @@ def _read(source: str, reader: Callable[[str, bool], T]) -> T:
             if local:
                 raise UserError(
                     f"The language model {source} is not a folder and is not in the local cache, and the Hub "
-                    f"({hub.endpoint()}) does not answer. Check the network, or give a folder."
+                    f"({endpoint()}) does not answer. Check the network, or give a folder."
                 ) from error
             raise UserError(
                 f"The language model {source} cannot be loaded ({first_line(error)}). Check its name, or give a folder "

@@ -21,10 +21,8 @@ from transformers.cache_utils import Cache
 
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
-from mxd.trainer.language_model.additions import Additions
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
-from mxd.trainer.language_model.kv_cache import GrowableCache
-from mxd.trainer.language_model.linear_kernels import LinearKernels
+from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix
 from mxd.trainer.language_model.loading import (
     DeviceMap,
     choose_device,
@@ -35,8 +33,16 @@ from mxd.trainer.language_model.loading import (
     load_module,
     load_outline,
 )
-from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, MlpFunction, agrees, replace_forward, replace_mlp
-from mxd.trainer.language_model.prefix_sharing import shared_prefix
+from mxd.trainer.language_model.mlp_hooks import (
+    PROBE_ERRORS,
+    LinearKernels,
+    Mlp,
+    MlpFunction,
+    agrees,
+    replace_forward,
+    replace_mlp,
+)
+from mxd.trainer.language_model.residuals import Additions
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.utils.distributed import AUTO_MAP

@@ -1,18 +1,29 @@
 """Residual streams of a text that are computed once and continued from several times.
 
 Shapes: B rows, T tokens, W width of the residual stream, V vocabulary.
+
+Additions of a block to the residual stream because of a vector in its MLP's output, and what later blocks pass on.
+
+Most blocks add the MLP's output itself. Others normalise it first (Gemma 2, OLMo 2), multiply it (Granite), scale the
+whole stream (Gemma 4) or normalise the sum (OPT-350m). So both are measured: the first as the difference of the block's
+outputs with and without the vector, the second with later blocks whose attention and MLP write nothing.
+
+Shapes: T tokens, O output width of an MLP, W width of the residual stream, R vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from transformers.pytorch_utils import Conv1D
 
-from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, agrees, replace_forward
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, agrees, replace_forward, rounding
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
@@ -133,3 +144,240 @@ class Residuals:
         hidden_BTW = self.at(layer, first, ids_BT)
         with start_at(self._language_model.architecture.blocks, layer, hidden_BTW.repeat_interleave(copies, dim=0)):
             yield ids_RT
+
+
+ROWS_AT_ONCE = 32
+SAMPLE_IDS = (1, 2, 3, 4)
+
+
+class Additions:
+    """Additions of the blocks of a language model to the residual stream. Each block is tested once."""
+
+    def __init__(self, language_model: LanguageModel) -> None:
+        self._language_model = language_model
+        self._adds_output: dict[int, bool] = {}
+        self._factors: dict[int, float | None] = {}
+
+    @torch.no_grad()
+    def of_vectors(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
+        """Addition of a block because its MLP's output contains vectors, [R, W] in float32.
+
+        Args:
+            layer: index of the block.
+            ids: token ids of the text.
+            position_R: position of each vector.
+            vector_RO: the vectors, each of which is removed from the MLP's output alone.
+
+        Raises:
+            UserError: the block's residual stream is not [B, T, W].
+        """
+        if self._is_output(layer):
+            return vector_RO.float()
+        parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(position_R), ROWS_AT_ONCE)]
+        return torch.cat([self._differences(layer, ids, position_R[part], vector_RO[part]) for part in parts])
+
+    @torch.no_grad()
+    def of_sequence(self, layer: int, ids: Sequence[int], vector_TO: Tensor) -> Tensor:
+        """Addition of a block at every token because its MLP's output contains a vector there, [T, W] in float32.
+
+        Raises:
+            UserError: as ``of_vectors``.
+        """
+        if self._is_output(layer):
+            return vector_TO.float()
+        stream_2TW = self._block_outputs(layer, ids, lambda output_TO: torch.stack([output_TO, output_TO - vector_TO]))
+        return stream_2TW[0] - stream_2TW[1]
+
+    @torch.no_grad()
+    def of_directions(self, layer: int, direction_RO: Tensor) -> Tensor:
+        """Addition of a block if its MLP writes only a vector, [R, W] in float32.
+
+        Raises:
+            UserError: the block normalises the sum, so this depends on the text; or as ``of_vectors``.
+        """
+        if self._is_output(layer):
+            return direction_RO.float()
+        if self._scale(layer) is None:
+            raise UserError(self._refusal(layer))
+        nothing_1O = torch.zeros_like(direction_RO[:1])
+
+        def only(output_TO: Tensor) -> Tensor:
+            return torch.cat([nothing_1O, direction_RO]).to(output_TO).unsqueeze(1).repeat(1, len(output_TO), 1)
+
+        stream_RTW = self._block_outputs(layer, SAMPLE_IDS, only)
+        return stream_RTW[1:, -1] - stream_RTW[0, -1]
+
+    def passed_on(self, layer: int) -> float:
+        """Factor with which the blocks after ``layer`` pass the residual stream on; 1 in most architectures.
+
+        Raises:
+            UserError: they do not pass it on as a multiple, so there is no direct effect.
+        """
+        if not self.has_direct_effects(layer):
+            raise UserError(self._refusal(layer))
+        return self._scale(layer + 1) or 0.0
+
+    def has_direct_effects(self, layer: int) -> bool:
+        """True if the blocks after ``layer`` pass a multiple of the residual stream on."""
+        return self._scale(layer + 1) is not None
+
+    def _refusal(self, layer: int) -> str:
+        return (
+            f"Direct effects of layer {layer} do not exist in {self._language_model.source}: its blocks do not add to "
+            "one residual stream, but normalise or mix it. Measure the whole effect instead, by steering or ablation."
+        )
+
+    def _is_output(self, layer: int) -> bool:
+        """True if the block adds its MLP's output as it is."""
+        if layer not in self._adds_output:
+            width = self._language_model.mlp_shape(layer).output_width
+            generator = torch.Generator().manual_seed(0)
+            vector_1O = torch.randn(1, width, generator=generator).to(self._language_model.device_of(layer))
+            last = len(SAMPLE_IDS) - 1
+            # Not much smaller than the stream, so that the difference has digits left in half precision.
+            scale = float(self._block_outputs(layer, SAMPLE_IDS, lambda output_TO: output_TO.unsqueeze(0)).std())
+            vector_1O *= max(scale, torch.finfo(torch.float32).tiny)
+            added_1W = self._differences(layer, SAMPLE_IDS, [last], vector_1O)
+            self._adds_output[layer] = added_1W.shape == vector_1O.shape and self._is_close(added_1W, vector_1O)
+        return self._adds_output[layer]
+
+    def _differences(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
+        def without(output_TO: Tensor) -> Tensor:
+            output_RTO = output_TO.repeat(1 + len(vector_RO), 1, 1)
+            for row, (position, vector_O) in enumerate(zip(position_R, vector_RO, strict=True), start=1):
+                output_RTO[row, position] -= vector_O.to(output_RTO)
+            return output_RTO
+
+        stream_RTW = self._block_outputs(layer, ids[: max(position_R) + 1], without)
+        row_R, index_R = torch.arange(1, len(stream_RTW)), torch.tensor(list(position_R))
+        return stream_RTW[0, index_R] - stream_RTW[row_R, index_R]
+
+    def _block_outputs(self, layer: int, ids: Sequence[int], outputs: Any) -> Tensor:
+        """Outputs [R, T, W] of a block in float32 whose MLP's output [T, O] is replaced by ``outputs`` of it."""
+        model = self._language_model
+        seen: list[Tensor] = []
+
+        def replace(_x: Tensor, mlp: Mlp) -> Tensor:
+            output_BTO = mlp()
+            changed: Tensor = outputs(output_BTO[0])
+            return changed.to(output_BTO)
+
+        def stop(_block: nn.Module, _inputs: Any, output: Any) -> None:
+            seen.append(output[0] if isinstance(output, tuple | list) else output)
+            raise _Stop
+
+        with torch.no_grad():
+            rows = 1
+            if not model.can_split_row(layer):
+                width, device = model.mlp_shape(layer).output_width, model.device_of(layer)
+                rows = len(outputs(torch.zeros(len(ids), width, device=device)))
+            handle = model.architecture.block(layer).register_forward_hook(stop)
+            try:
+                with _in_float32(model.architecture.block(layer)), model.replace_mlps({layer: replace}):
+                    model.module.base_model(
+                        input_ids=torch.tensor([list(ids)] * rows, device=model.device), use_cache=False
+                    )
+            except _Stop:
+                pass
+            finally:
+                handle.remove()
+        if seen[0].dim() != 3:
+            raise UserError(self._refusal(layer))
+        return seen[0].float()
+
+    def _scale(self, first: int) -> float | None:
+        """Factor of the blocks from ``first`` on for the residual stream; None if they do more than scale it."""
+        if first >= len(self._language_model.architecture.blocks):
+            return 1.0
+        if first not in self._factors:
+            self._factors[first] = self._measured_scale(first)
+        return self._factors[first]
+
+    @torch.no_grad()
+    def _measured_scale(self, first: int) -> float | None:
+        """Compare two streams that enter block ``first`` with what the last block makes of them, if no attention and
+        no MLP writes anything."""
+        model, blocks = self._language_model, self._language_model.architecture.blocks
+        seen: list[Tensor] = []
+
+        def enter(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            hidden_BTW = args[0] if args else kwargs["hidden_states"]
+            noise_BTW = torch.randn(hidden_BTW.shape, generator=torch.Generator().manual_seed(len(seen)))
+            stream_BTW = noise_BTW.to(hidden_BTW)
+            seen.append(stream_BTW.float())
+            return ((stream_BTW, *args[1:]), kwargs) if args else (args, {**kwargs, "hidden_states": stream_BTW})
+
+        def leave(_block: nn.Module, _inputs: Any, output: Any) -> None:
+            seen.append((output[0] if isinstance(output, tuple | list) else output).float())
+            raise _Stop
+
+        with ExitStack() as stack:
+            stack.callback(blocks[first].register_forward_pre_hook(enter, with_kwargs=True).remove)
+            stack.callback(blocks[-1].register_forward_hook(leave).remove)
+            stack.enter_context(_silent(model, range(first, len(blocks))))
+            for _ in range(2):
+                try:
+                    model.module.base_model(input_ids=torch.tensor([SAMPLE_IDS], device=model.device), use_cache=False)
+                except _Stop:
+                    pass
+                except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
+                    return None
+        before_1, after_1, before_2, after_2 = seen
+        change_BTW, result_BTW = before_2 - before_1, after_2 - after_1
+        if result_BTW.shape != change_BTW.shape or change_BTW.dim() != 3:
+            return None
+        factor = float((change_BTW * result_BTW).sum() / change_BTW.square().sum())
+        if not self._is_close(result_BTW, factor * change_BTW):
+            return None
+        return 1.0 if abs(factor - 1) < self._tolerance else factor
+
+    @property
+    def _tolerance(self) -> float:
+        return rounding(self._language_model.dtype)
+
+    def _is_close(self, value: Tensor, expected: Tensor) -> bool:
+        return bool((value - expected).norm() <= self._tolerance * expected.norm())
+
+
+@contextmanager
+def _in_float32(block: nn.Module) -> Iterator[None]:
+    """Compute a block in float32, because in half precision a small difference of its outputs is mostly rounding.
+
+    Blocks whose weights are offloaded stay as they are.
+    """
+    short = {it.dtype for it in block.parameters() if it.is_floating_point()} - {torch.float32, torch.float64}
+    if not short or any(it.is_meta for it in block.parameters()):
+        yield
+        return
+
+    def wide(value: Any) -> Any:
+        return value.float() if isinstance(value, Tensor) and value.dtype in short else value
+
+    with ExitStack() as stack:
+        for module in block.modules():
+            for name, weight in [(name, it) for name, it in module._parameters.items() if it is not None]:
+                stack.callback(module._parameters.__setitem__, name, weight)
+                module._parameters[name] = nn.Parameter(wide(weight), requires_grad=False)
+        widen = block.register_forward_pre_hook(lambda _, *inputs: tree_map(wide, inputs), with_kwargs=True)
+        stack.callback(widen.remove)
+        yield
+
+
+@contextmanager
+def _silent(language_model: LanguageModel, layers: range) -> Iterator[None]:
+    """Make linear modules and MLPs of some blocks return zeros."""
+
+    def zeros(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        if isinstance(output, tuple | list):
+            return (torch.zeros_like(output[0]), *output[1:])
+        return torch.zeros_like(output)
+
+    with ExitStack() as stack:
+        for layer in layers:
+            block = language_model.architecture.block(layer)
+            modules = [module for module in block.modules() if isinstance(module, nn.Linear | Conv1D)]
+            with suppress(UserError):  # a block without an MLP
+                modules.append(getattr(block, language_model.architecture.mlp_names(layer)[1]))
+            for module in modules:
+                stack.callback(module.register_forward_hook(zeros).remove)
+        yield

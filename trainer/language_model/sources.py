@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.utils.files import atomic_directory, disk_errors
-from mxd.trainer.utils.hub import first_line, looks_like_path
+from mxd.trainer.utils.files import atomic_directory, disk_errors, first_line, looks_like_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,6 +2,8 @@
 
 A token by itself has no fixed text. A character can span several tokens, and a leading space can depend on the previous
 token. The text of a token is therefore what it adds when a sequence is decoded token by token.
+
+Token ids of a prompt, and the texts of single tokens.
 """
 
 from __future__ import annotations
@@ -17,14 +19,16 @@ from typing import TYPE_CHECKING
 from tokenizers.decoders import ByteLevel
 
 from mxd.trainer.config import TextConfig
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.sources import local_folder
 from mxd.trainer.language_model.untrusted.tokenizer_check import check_tokenizer_files
-from mxd.trainer.utils import hub
-from mxd.trainer.utils.hub import first_line
+from mxd.trainer.utils.files import first_line, is_unreachable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
+
+    from mxd.trainer.language_model.model import LanguageModel
+
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 """Character that replaces bytes that are not valid UTF-8."""
 DOCUMENT_SEPARATOR = "<|endoftext|>"
@@ -43,7 +47,7 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
     from transformers import AutoTokenizer
 
     folder = local_folder(source)
-    local = folder is None and hub.is_unreachable()
+    local = folder is None and is_unreachable()
     checked = folder or _downloaded(source, local)
     if checked is not None:
         check_tokenizer_files(checked)
@@ -285,3 +289,52 @@ class TokenStream:
             return ""
         self._start, self._num_decoded = self._num_decoded, len(self._ids)
         return text[len(decoded) :]
+
+
+def prompt_ids(
+    language_model: LanguageModel, text: str, new_tokens: int = 0, start_token: str | None = None
+) -> list[int]:
+    """Token ids of a text, with the start token first; by default the one of ``start_token_id``.
+
+    Raises:
+        UserError: the language model has no embedding of a token.
+        TooLongError: the ids and ``new_tokens`` further ones exceed the language model's context length.
+    """
+    tokenizer = language_model.tokenizer
+    text_ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+    ids = [start_token_id(tokenizer, start_token), *text_ids]
+    language_model.check_ids(max(ids))
+    if len(ids) + new_tokens > language_model.max_tokens:
+        more = f" plus {new_tokens} new ones" if new_tokens else ""
+        raise TooLongError(
+            f"The text is too long: {len(ids)} tokens{more}. {language_model.source} accepts "
+            f"{language_model.max_tokens}. Shorten the text."
+        )
+    return ids
+
+
+def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]:
+    """Text of each token inside a text, so with its leading space."""
+    cache = language_model.single_texts
+    missing = sorted(ids - cache.keys())
+    if missing:
+        tokenizer = language_model.tokenizer
+        before: list[int] = tokenizer("a", add_special_tokens=False)["input_ids"]
+        prefix, *texts = tokenizer.batch_decode([before, *([*before, token] for token in missing)])
+        cache.update((token, text.removeprefix(prefix)) for token, text in zip(missing, texts, strict=True))
+    return {token: cache[token] for token in ids}
+
+
+def single_token(language_model: LanguageModel, text: str) -> int:
+    """Id of the only token of a text.
+
+    Raises:
+        UserError: the text is not exactly one token.
+    """
+    ids: list[int] = language_model.tokenizer(text, add_special_tokens=False)["input_ids"]
+    if len(ids) != 1:
+        raise UserError(
+            f"The target {text!r} is {len(ids)} tokens. Give one token, such as ' the' with its leading space, or "
+            "explain a continuation."
+        )
+    return ids[0]

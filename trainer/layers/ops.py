@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from mxd.trainer.errors import is_out_of_memory
-from mxd.trainer.utils.hub import first_line
+from mxd.trainer.utils.files import first_line
 
 SCORES_AT_A_TIME = 1 << 22
 """Number of scores in a block: 16 MB in float32."""

@@ -38,9 +38,16 @@ from mxd.trainer.storage.portable import (
     portable,
     write_card,
 )
-from mxd.trainer.utils.files import atomic_directory, atomic_write, is_locked, read_json
-from mxd.trainer.utils.hub import fetch_repository, looks_like_path, upload_folder
-from mxd.trainer.utils.suggestions import unknown_run
+from mxd.trainer.utils.files import (
+    atomic_directory,
+    atomic_write,
+    fetch_repository,
+    is_locked,
+    looks_like_path,
+    read_json,
+    upload_folder,
+)
+from mxd.trainer.utils.text import unknown_run
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

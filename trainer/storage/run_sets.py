@@ -14,7 +14,7 @@ from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.config.training import PLACE
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:

@@ -4,6 +4,8 @@
 a job of one process, whose collectives return their input.
 
 Only the main process (rank 0) writes: checkpoints, the run folder and the database.
+
+Compute items of an iterator in a background thread.
 """
 
 from __future__ import annotations
@@ -11,7 +13,9 @@ from __future__ import annotations
 import inspect
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,7 +31,7 @@ from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_
 from mxd.trainer.utils.devices import accelerator
 
 if TYPE_CHECKING:
-    from torch.distributed import Store  # type: ignore[attr-defined]
+    from torch.distributed import Store
 
 T = TypeVar("T")
 AUTO_MAP = "auto-map"
@@ -342,3 +346,25 @@ def _gpus() -> str | None:
     """Type of the accelerators of which each process has its own; None if there are none, or if they are one (MPS)."""
     found = accelerator()
     return None if found is None or found.type == "mps" else found.type
+
+
+class _End:
+    """Sentinel for an exhausted iterator: a future cannot carry StopIteration."""
+
+
+def prefetch(items: Iterator[T], depth: int) -> Generator[T]:
+    """Yield from ``items``, computing up to ``depth`` of them ahead in a background thread.
+
+    Only useful when producing an item releases the GIL (tokenising, file reads). Exceptions from ``items`` are
+    re-raised in order. Closing the generator waits for the item being computed, starts no new one and joins the thread.
+    """
+    end = _End()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch") as thread:
+        pending: deque[Future[T | _End]] = deque(thread.submit(next, items, end) for _ in range(depth))
+        try:
+            while not isinstance(item := pending.popleft().result(), _End):
+                pending.append(thread.submit(next, items, end))
+                yield item
+        finally:
+            for future in pending:
+                future.cancel()

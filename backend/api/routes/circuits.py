@@ -114,7 +114,7 @@ def _file(services: Services, request: CircuitFileRequest) -> dict[str, Any]:
 
 def _label(info: CircuitExpert) -> str | None:
     """Name for programs that know nothing else of the expert."""
-    from mxd.trainer.analysis.labelling.rule_labels import quoted
+    from mxd.trainer.analysis.labelling.rules import quoted
 
     automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
     return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)

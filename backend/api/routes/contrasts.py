@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
 from mxd.backend.database.engine import reading
-from mxd.backend.inference.contrasts import contrast_steps
+from mxd.backend.inference.service import contrast_steps
 from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.comparison import (
@@ -23,7 +23,7 @@ from mxd.backend.schemas.comparison import (
     ContrastRequest,
     TextKinds,
 )
-from mxd.trainer.analysis.contrast.results import Contrast
+from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
 
 router = APIRouter(prefix="/runs/{run}", tags=["contrast"])

@@ -18,7 +18,7 @@ from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.database import lists
 from mxd.backend.database.engine import reading
 from mxd.backend.inference import jobs
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import expert_page as pages

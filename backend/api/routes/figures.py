@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from mxd.backend.api.dependencies import Services, ServicesDep
 from mxd.backend.database.engine import reading
-from mxd.backend.inference.lazy_imports import IMPORT_LOCK
+from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import CachedResponse, model_response
 from mxd.backend.schemas.runs import Figure, FigureName

@@ -11,7 +11,7 @@ from mxd.backend.cli.console import columns, task
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BenchmarkConfig
 
 if TYPE_CHECKING:
-    from mxd.trainer.evaluation.probing.benchmark import Benchmark
+    from mxd.trainer.evaluation.benchmark import Benchmark
     from mxd.trainer.utils.bootstrap import Interval
 
 
@@ -40,7 +40,7 @@ class BenchmarkCommand(ModelCommand):
         """Probe, and print the means over data sets."""
         import mxd
         from mxd.trainer.errors import UserError
-        from mxd.trainer.evaluation.probing.benchmark import SaeProbes, run_benchmark, write_saebench
+        from mxd.trainer.evaluation.benchmark import SaeProbes, run_benchmark, write_saebench
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()

@@ -222,7 +222,7 @@ def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
 
 
 def _token_id(language_model: LanguageModel, word: str) -> int:
-    from mxd.trainer.language_model.prompts import single_token
+    from mxd.trainer.language_model.tokenizer import single_token
 
     return int(word) if word.isascii() and word.isdigit() else single_token(language_model, word)
 

@@ -13,8 +13,8 @@ from mxd.trainer.errors import UserError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from mxd.trainer.analysis.contrast.counting import NamedText
-    from mxd.trainer.analysis.contrast.results import Contrast, ContrastedExpert, ContrastExample
+    from mxd.trainer.analysis.contrast import NamedText
+    from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample
 
 HEADER = ("expert", "density A", "density B", "ratio", "95 %", "q", "example")
 SHOWN_BEFORE, SHOWN_AFTER = 8, 6
@@ -53,7 +53,7 @@ class ContrastCommand(ModelCommand):
 
     def run(self) -> int:
         """Compare, and print one row per expert."""
-        from mxd.trainer.analysis.contrast.measure import contrast
+        from mxd.trainer.analysis.contrast import contrast
         from mxd.trainer.storage.run import Run
 
         run = Run.load(self.name, self.settings().data)
@@ -67,7 +67,7 @@ class ContrastCommand(ModelCommand):
         return 0
 
     def _text(self, dataset: str, kind: str | None) -> NamedText:
-        from mxd.trainer.analysis.contrast.counting import text_of_file, text_of_kind
+        from mxd.trainer.analysis.contrast import text_of_file, text_of_kind
 
         text = TextConfig(dataset=dataset, column=self.column)
         if kind is None:

@@ -106,11 +106,14 @@ class EvaluateCommand(ModelCommand):
             check_held_out,
             evaluate,
             evaluate_jointly,
+            evaluate_layer_by_layer,
             is_training_text,
+            layer_by_layer_subject,
+            load_evaluation,
+            sort_by_layer,
             subject_name,
+            write_evaluation,
         )
-        from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer, layer_by_layer_subject, sort_by_layer
-        from mxd.trainer.evaluation.save import load_evaluation, write_evaluation
         from mxd.trainer.storage.run_sets import weights_digest
 
         config = self._config_for(text, runs[0])

@@ -15,7 +15,7 @@ from mxd.backend.schemas.experts import ExpertDetail, ExpertSort, Order
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from mxd.backend.inference.token_text import Vocabulary
+    from mxd.backend.inference.run_loader import Vocabulary
     from mxd.backend.queries.run_cache import BrowsedRun
 
 HEADER = ("expert", "label", "top tokens", "density", "max. activation", "loss increase", "found again")
@@ -133,7 +133,7 @@ def _browse(command: ExpertsCommand | ExpertCommand, database: Engine) -> tuple[
     Raises:
         UserError: there is no such run, or it has not been indexed.
     """
-    from mxd.backend.inference.token_text import Vocabulary
+    from mxd.backend.inference.run_loader import Vocabulary
     from mxd.backend.queries.run_cache import RunCache
     from mxd.trainer.storage.run import Run
 

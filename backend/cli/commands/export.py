@@ -63,7 +63,7 @@ class ExportCommand(ModelCommand):
 
     def _export_vectors(self) -> str:
         from mxd.backend.database.engine import opened
-        from mxd.trainer.analysis.mean_outputs import mean_outputs
+        from mxd.trainer.analysis.expert import mean_outputs
         from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
         from mxd.trainer.storage.run import Run
 

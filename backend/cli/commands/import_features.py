@@ -29,8 +29,7 @@ class ImportFeaturesCommand(Command):
     def run(self) -> int:
         """Import, and print a summary."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.analysis.imported_features.read import read_features
-        from mxd.trainer.analysis.imported_features.save import save_features
+        from mxd.trainer.analysis.imported_features import read_features, save_features
 
         settings = self.settings()
         features = read_features(self.folder)

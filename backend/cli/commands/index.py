@@ -69,7 +69,7 @@ class IndexCommand(ModelCommand):
     def _index(
         self, run: Run, config: IndexConfig, database: Engine, group: ProcessGroup, stop: StopRequest
     ) -> IndexResult:
-        from mxd.trainer.analysis.indexing import build_index
+        from mxd.trainer.analysis.indexing.build import build_index
         from mxd.trainer.data.activation_cache import ActivationCache
         from mxd.trainer.utils.memory import keep_freed_memory
 

@@ -11,7 +11,7 @@ from mxd.backend.cli.console import task
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from mxd.trainer.analysis.labelling import LabelResult
+    from mxd.trainer.analysis.labelling.rules import LabelResult
     from mxd.trainer.storage.run import Run
 
 
@@ -51,7 +51,7 @@ def label_run(run: Run, database: Engine) -> LabelResult:
         UserError: the run has no index.
         Interrupted: the task was cancelled. The labels are unchanged.
     """
-    from mxd.trainer.analysis.labelling import label_experts
+    from mxd.trainer.analysis.labelling.rules import label_experts
 
     with task(f"Labelling {run.name}", "experts") as callbacks:
         return label_experts(run, database, callbacks=callbacks)

@@ -30,7 +30,7 @@ class ProbeCommand(ModelCommand):
     def run(self) -> int:
         """Probe, and print one table per run."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.evaluation.probing.probe import probe
+        from mxd.trainer.evaluation.probing import probe
         from mxd.trainer.language_model.model import LanguageModel
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_records import register_run

@@ -10,7 +10,7 @@ from mxd.backend.cli.console import columns, task
 from mxd.trainer.config import RecurrenceConfig
 
 if TYPE_CHECKING:
-    from mxd.trainer.analysis.recurrence.results import Recurrence
+    from mxd.trainer.analysis.results import Recurrence
     from mxd.trainer.utils.bootstrap import Interval
 
 HEADER = ("other run", "found again", "95 %", "by chance", "firing cosine", "by chance", "writing cosine", "by chance")
@@ -37,8 +37,7 @@ class RecurrenceCommand(ModelCommand):
     def run(self) -> int:
         """Measure, and print one row per other run."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.analysis.recurrence.measure import measure_recurrence
-        from mxd.trainer.analysis.recurrence.save import save_recurrence
+        from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
         from mxd.trainer.errors import UserError
         from mxd.trainer.storage.run import Run
 

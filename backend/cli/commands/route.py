@@ -31,8 +31,7 @@ class RouteCommand(ModelCommand):
 
     def run(self) -> int:
         """Route, and print one line per token."""
-        from mxd.trainer.inference.predictions import predict
-        from mxd.trainer.inference.routing import route
+        from mxd.trainer.inference.routing import predict, route
         from mxd.trainer.storage.run import Run
 
         run = Run.load(self.name, self.settings().data)

@@ -106,7 +106,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server, limited_protocol
         from mxd.backend.api.logs import log_to_stderr
         from mxd.backend.cli.commands.token import create_first_tokens
-        from mxd.backend.inference.lazy_imports import preload_compute_modules
+        from mxd.backend.inference.run_loader import preload_compute_modules
 
         log_to_stderr(settings.log)
         if settings.requires_tokens:

@@ -16,7 +16,7 @@ from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.edit_text import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
-from mxd.trainer.utils.suggestions import unknown_expert
+from mxd.trainer.utils.text import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings

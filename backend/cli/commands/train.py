@@ -22,7 +22,7 @@ from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
-from mxd.trainer.utils.suggestions import suggest
+from mxd.trainer.utils.text import suggest
 
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache
@@ -343,7 +343,7 @@ def _format_result(result: TrainResult) -> str:
 
 def _routing_warning(result: TrainResult) -> str | None:
     """Return a warning if the layer's output hardly depends on its routing."""
-    from mxd.trainer.evaluation.warnings import LOW_ROUTING_SHARE
+    from mxd.trainer.evaluation.results import LOW_ROUTING_SHARE
 
     share = result.routing_share
     if share is None or not share < LOW_ROUTING_SHARE:

@@ -329,7 +329,7 @@ def _evaluation(_run: RunContents, row: Row) -> None:
 
 
 def _probe(run: RunContents, row: Row) -> None:
-    from mxd.trainer.evaluation.probing.probe import FeatureResult  # imports scikit-learn, which takes seconds
+    from mxd.trainer.evaluation.probing import FeatureResult  # imports scikit-learn, which takes seconds
 
     ProbeConfig.model_validate(row["settings"])
     result = row["result"]

@@ -28,7 +28,7 @@ from mxd.backend.export.bundles.pack import (
     insert_written,
     is_known,
 )
-from mxd.trainer.analysis.indexing.save import index_search
+from mxd.trainer.analysis.indexing.build import index_search
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import vocabulary_size
 from mxd.trainer.storage.database.open import sqlite_url, writing

@@ -18,8 +18,8 @@ from sqlalchemy.orm import Session
 
 from benchmarks.peers.scripts.protocol import serve
 from benchmarks.trainer.generate import steer_together, steering_config
-from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import Method
 from mxd.trainer.inference.routing import route

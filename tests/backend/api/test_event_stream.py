@@ -84,8 +84,8 @@ def test_superseded_routings_are_not_computed(
         monkeypatch.setattr(f"{module}.{name}", noted)
 
     noting("mxd.trainer.inference.routing", "route_together")
-    noting("mxd.trainer.inference.predictions", "predict")
-    noting("mxd.trainer.analysis.direct_effects", "direct_effects")
+    noting("mxd.trainer.inference.routing", "predict")
+    noting("mxd.trainer.analysis.effects", "direct_effects")
 
     async def type_quickly() -> None:
         first = Asking(app, ROUTING, {"text": "the old fox"})

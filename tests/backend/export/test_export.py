@@ -18,13 +18,13 @@ from mxd.backend.export.export import Target, export_run
 from mxd.backend.export.feature_files import FOLDER, write_features
 from mxd.backend.export.neuronpedia import UNMEASURED
 from mxd.backend.export.tables import open_run
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.errors import CancelledError
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
-from mxd.trainer.utils.printable import printable, spreadsheet_text
+from mxd.trainer.utils.text import printable, spreadsheet_text
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS, PER_EXPERT, SENTENCES, made_up_database
 from tests.helpers.language_models import byte_tokenizer
 

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import create_app
-from mxd.backend.inference import chats
+from mxd.backend.inference import service
 from mxd.backend.settings import Settings
 from mxd.trainer.language_model.untrusted import template_process
 from tests.helpers.language_models import ENDLESS_TEMPLATE
@@ -34,7 +34,7 @@ def client(fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     data = shutil.copytree(fitted.data, tmp_path / "data")
     (data / "runs" / "small" / "tokenizer" / "chat_template.jinja").write_text(ENDLESS_TEMPLATE)
     monkeypatch.setattr(template_process, "LIMIT_SECONDS", LIMIT_SECONDS)
-    monkeypatch.setattr(chats, "WAIT_SECONDS", WAIT_SECONDS)
+    monkeypatch.setattr(service, "WAIT_SECONDS", WAIT_SECONDS)
     template_process.TEMPLATES.close()  # the next process has the limit above
     with TestClient(create_app(Settings(data=data, device="cpu"))) as it:
         yield it

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from threading import Event
 
-from mxd.backend.inference.lazy_imports import preload_compute_modules
+from mxd.backend.inference.run_loader import preload_compute_modules
 from tests.helpers.processes import ROOT
 
 FROM_BOTH_ENDS = """
@@ -15,7 +15,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from threading import Event
-from mxd.backend.inference.lazy_imports import IMPORT_LOCK, import_compute_modules, preload_compute_modules
+from mxd.backend.inference.run_loader import IMPORT_LOCK, import_compute_modules, preload_compute_modules
 def tokenizer():
     with IMPORT_LOCK:
         from transformers import AutoTokenizer

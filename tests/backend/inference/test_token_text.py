@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.backend.inference.token_text import Vocabulary, fold
+from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.trainer.language_model.tokenizer import token_texts
 from tests.helpers.language_models import END, byte_tokenizer
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxd.backend.inference.waiting_time import HONEST_SHARE, MovingAverage, ReturnTimes
+from mxd.backend.inference.worker import HONEST_SHARE, MovingAverage, ReturnTimes
 
 SECONDS_LEFT = 100.0
 AHEAD = 128

@@ -24,10 +24,8 @@ from mxd.backend.queries.runs import mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.evaluation.evaluate import Evaluator, evaluate
-from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer
-from mxd.trainer.evaluation.probing.probe import probe
-from mxd.trainer.evaluation.save import write_evaluation
+from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
+from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.storage.run import Run

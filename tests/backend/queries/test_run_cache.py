@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.database.annotations import TagRecord
 from mxd.backend.database.engine import DatabaseVersion, open_database, reading
-from mxd.backend.inference.token_text import Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import automatic_labels, load_shown_labels
 from mxd.backend.queries.expert_page import expert_page
 from mxd.backend.queries.experts import ExpertQuery, database_page

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
-from mxd.trainer.evaluation.probing.benchmark import BASELINES, METRICS, Benchmark, Difference, Score, _baseline
+from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, Benchmark, Difference, Score, _baseline
 from mxd.trainer.utils.bootstrap import Bootstrap
 
 DATASETS = ("5_hist_fig_ismale", "36_sciq_tf", "91_glue_qqp", "96_spam_is")

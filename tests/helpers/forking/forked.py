@@ -28,7 +28,7 @@ _WANTED_LATER = (
     "mxd.backend.api.app",
     "mxd.backend.plots.report.page",
     "mxd.trainer.evaluation.evaluate",
-    "mxd.trainer.analysis.labelling",
+    "mxd.trainer.analysis.labelling.rules",
     "uvicorn",
 )
 PROCESSES.set_forkserver_preload(

@@ -17,7 +17,7 @@ from mxd.backend.database import lists
 from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.export.bundles.pack import pack
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig, RecurrenceConfig, TextConfig
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS, from_json

@@ -14,7 +14,7 @@ from sae_bench.evals.sparse_probing_sae_probes.eval_output import SparseProbingS
 from sae_probes import run_sae_evals
 
 from mxd.trainer.config.analysis import BenchmarkConfig
-from mxd.trainer.evaluation.probing.benchmark import SaeProbes, last_tokens, run_benchmark, write_saebench
+from mxd.trainer.evaluation.benchmark import SaeProbes, last_tokens, run_benchmark, write_saebench
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS

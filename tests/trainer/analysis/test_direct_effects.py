@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from mxd.trainer.analysis.direct_effects import direct_effects, expert_writes
+from mxd.trainer.analysis.effects import direct_effects, expert_writes
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from tests.helpers.language_models import CONFIGS, tiny_language_model
@@ -82,7 +82,7 @@ def test_effects_and_vectors_are_what_the_block_adds(
     """Gemma 2 normalises the MLP's output before it is added, so plain hooks see another vector than the layer's."""
     language_model = tiny_language_model(family)
     run = make_run(replace(world, language_model=language_model))
-    monkeypatch.setattr("mxd.trainer.analysis.direct_effects.check_fits", lambda *_: None)
+    monkeypatch.setattr("mxd.trainer.analysis.effects.check_fits", lambda *_: None)
     module, position = language_model.module, 5
     blocks = language_model.architecture.blocks
     ids = torch.tensor([prompt_ids(language_model, TEXT)])

@@ -17,7 +17,7 @@ from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.layer import methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run

@@ -28,7 +28,7 @@ from mxd.trainer.config.targets import (
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mxd.trainer.analysis import expert_matrix as module
-from mxd.trainer.analysis.expert_matrix import SMALL_SCALING, expert_map
+from mxd.trainer.analysis import effects as module
+from mxd.trainer.analysis.effects import SMALL_SCALING, expert_map
 from mxd.trainer.analysis.results import OutputDimension
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.mxd import MxD

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.evaluation import constant_mixing as module
-from mxd.trainer.evaluation.constant_mixing import ConstantMixing, constant_mixing_fit
+from mxd.trainer.evaluation import metrics as module
+from mxd.trainer.evaluation.metrics import ConstantMixing, constant_mixing_fit
 from mxd.trainer.layers.base import SparseLayer, normalized_mse
 from mxd.trainer.layers.registry import build_layer
 

@@ -18,11 +18,17 @@ from mxd.trainer.config.layer import methods
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import interventions
-from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, evaluate, evaluate_jointly, is_training_text
-from mxd.trainer.evaluation.results import Evaluation, JointEvaluation
-from mxd.trainer.evaluation.save import load_evaluation, write_evaluation
+from mxd.trainer.evaluation.evaluate import (
+    Evaluator,
+    check_held_out,
+    evaluate,
+    evaluate_jointly,
+    is_training_text,
+    load_evaluation,
+    write_evaluation,
+)
+from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, _target_warnings
 from mxd.trainer.evaluation.seeds import group_by_seeds
-from mxd.trainer.evaluation.warnings import _target_warnings
 from mxd.trainer.language_model import residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord

@@ -8,8 +8,13 @@ import pytest
 
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_jointly
-from mxd.trainer.evaluation.layer_by_layer import evaluate_layer_by_layer, layer_by_layer_subject
+from mxd.trainer.evaluation.evaluate import (
+    Evaluator,
+    evaluate,
+    evaluate_jointly,
+    evaluate_layer_by_layer,
+    layer_by_layer_subject,
+)
 from mxd.trainer.evaluation.results import Evaluation, JointEvaluation, LayerByLayer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.runs import run_of, small_world

@@ -8,7 +8,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig, Sampling, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import (
@@ -21,8 +21,8 @@ from mxd.trainer.evaluation.steering import (
     score_texts,
     self_similarity,
 )
-from mxd.trainer.inference.sampling import apply_repetition_penalty
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.inference.generation import apply_repetition_penalty
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.tables import SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer

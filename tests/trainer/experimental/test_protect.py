@@ -41,7 +41,7 @@ from mxd.trainer.experimental.protect import (
     write_outcome,
 )
 from mxd.trainer.language_model.mlp_hooks import Mlp
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.tables import RunRecord

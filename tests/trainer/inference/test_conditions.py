@@ -14,7 +14,7 @@ from mxd.trainer.config.conditions import Condition, GateTest
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import SteeredGeneration, TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.predictions import predict, top_ids
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.inference.routing import predict, top_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of
 

@@ -11,7 +11,7 @@ from mxd.trainer.inference.results import SteeredGeneration
 from mxd.trainer.inference.routing import route, route_together
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from tests.helpers.language_models import tiny_language_model

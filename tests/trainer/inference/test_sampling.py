@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.config import Sampling
-from mxd.trainer.inference.sampling import (
+from mxd.trainer.inference.generation import (
     _Nucleus,
     apply_repetition_penalty,
     gumbel_noise,

@@ -10,12 +10,11 @@ import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.inference.generation import RowBatch, StepOutput
+from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, sample_tokens
 from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
-from mxd.trainer.inference.sampling import gumbel_noise, sample_tokens
 from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.layers import random_layer

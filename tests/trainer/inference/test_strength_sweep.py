@@ -11,12 +11,11 @@ import torch
 
 from mxd.trainer.config import DoseConfig, Edit, Sampling, TrainConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.concept_score import Concept
 from mxd.trainer.inference.generation import RowBatch, StepOutput
 from mxd.trainer.inference.results import ConceptScore, DoseDoneEvent, DosePoint, DoseProgressEvent, TokenEvent
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import at_strength, dose, suggest_strength
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.inference.strength_sweep import Concept, at_strength, dose, suggest_strength
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World

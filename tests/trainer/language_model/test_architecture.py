@@ -155,7 +155,7 @@ def test_a_token_without_an_embedding_is_an_error() -> None:
 def test_a_token_that_only_the_tokenizer_has_is_named() -> None:
     from copy import deepcopy
 
-    from mxd.trainer.language_model.prompts import prompt_ids
+    from mxd.trainer.language_model.tokenizer import prompt_ids
 
     tokenizer = deepcopy(byte_tokenizer())
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|user|>"]})

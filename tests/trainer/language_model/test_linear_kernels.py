@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
-from mxd.trainer.language_model import linear_kernels
-from mxd.trainer.language_model.linear_kernels import LinearKernels, pack, packed_product
+from mxd.trainer.language_model import mlp_hooks
+from mxd.trainer.language_model.mlp_hooks import LinearKernels, pack, packed_product
 
 WIDTH = 384
 
@@ -69,7 +69,7 @@ def test_changed_weights_are_packed_again() -> None:
 
 def test_without_memory_for_all_copies_the_first_modules_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is computed first: otherwise, results would depend on earlier requests."""
-    monkeypatch.setattr(linear_kernels, "PACKED_BYTES", 4 * WIDTH * WIDTH)
+    monkeypatch.setattr(mlp_hooks, "PACKED_BYTES", 4 * WIDTH * WIDTH)
     linears, x = module(), torch.randn(8, WIDTH)
     kernels = LinearKernels(linears)
     assert [each.module for each in kernels._linears] == [linears[0]]

@@ -14,8 +14,8 @@ from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.generation import BatchLayout, RowBatch, SequenceState
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import Steering, steer
+from mxd.trainer.language_model.kv_cache import shared_prefix
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prefix_sharing import shared_prefix
 from tests.helpers.language_models import CONFIGS, tiny_language_model
 from tests.helpers.runs import World
 from tests.trainer.inference.test_steering import make_run

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord

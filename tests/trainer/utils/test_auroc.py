@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from mxd.trainer.utils.bootstrap import auroc, auroc_interval, aurocs
+from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
 
 VALUES = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 
@@ -16,7 +16,7 @@ VALUES = st.lists(st.integers(0, 4), min_size=1, max_size=12)
 @given(VALUES, VALUES)
 def test_it_equals_that_of_scikit_learn(positive: list[int], negative: list[int]) -> None:
     expected = roc_auc_score([1] * len(positive) + [0] * len(negative), positive + negative)
-    assert auroc(np.array(positive), np.array(negative)) == pytest.approx(expected)
+    assert aurocs(np.array(positive)[:, None], np.array(negative)[:, None]) == pytest.approx(expected)
     interval = auroc_interval(np.array(positive), np.array(negative))
     assert interval.value == pytest.approx(expected)
     assert 0 <= interval.low <= interval.high <= 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.utils.prefetch import prefetch
+from mxd.trainer.utils.distributed import prefetch
 
 
 def threads() -> list[str]:

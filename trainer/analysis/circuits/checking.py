@@ -29,8 +29,8 @@ from mxd.trainer.analysis.circuits.tracing import read_circuit
 from mxd.trainer.analysis.effects import Forward, Reading, changed_forward, layers_of
 from mxd.trainer.config.analysis import CircuitConfig, Errors
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.precision import float32_weights
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks

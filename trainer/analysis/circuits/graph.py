@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mxd.trainer.config.targets import Target
-from mxd.trainer.utils.html import ShadedToken, html_table, labelled_values, shaded_text
-from mxd.trainer.utils.printable import ShortRepr
-from mxd.trainer.utils.schema import documented
+from mxd.trainer.utils.text import ShadedToken, ShortRepr, documented, html_table, labelled_values, shaded_text
 
 Kind = Literal["target", "expert"]
 Method = Literal["gradient", "path"]

@@ -42,10 +42,9 @@ from mxd.trainer.config.targets import (
     target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.precision import float32_weights
-from mxd.trainer.language_model.prompts import single_texts
-from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids

@@ -1,27 +1,240 @@
-"""Build an index in one pass over a text, in one or several processes, and write it in one transaction."""
+"""Write an index to the database in one transaction, replacing the run's previous one.
+
+Build an index in one pass over a text, in one or several processes, and write it in one transaction.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby, islice, pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sqlalchemy import Engine
+from numpy.typing import NDArray
+from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
+from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect
-from mxd.trainer.analysis.indexing.merge import merge
-from mxd.trainer.analysis.indexing.save import write_index
-from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
+from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect, merge
+from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, StoredSequences
+from mxd.trainer.analysis.indexing.statistics import (
+    ACTIVATION_BINS,
+    HISTOGRAM_BINS,
+    ActivePairs,
+    ExpertStatistics,
+    Ints,
+)
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import decode_all
+from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed, unpack_token_ids
+from mxd.trainer.storage.database.open import delete_index, writing
+from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
+from mxd.trainer.storage.database.tables import (
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    RoutedRecord,
+    SequenceRecord,
+    utc_now,
+)
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.storage.run_records import find_record, register_run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import exclusive_lock
-from mxd.trainer.utils.html import labelled_values
+from mxd.trainer.utils.text import labelled_values
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+ROWS_PER_INSERT = 5_000
+EXPERTS_PER_INSERT = 200
+DECODED_SEQUENCES = 1 << 16
+EXAMPLE_COLUMNS = SelectedExamples._fields[:-2]
+
+
+def write_index(
+    database: Engine, run_name: str, config: IndexConfig, builder: IndexBuilder, tokenizer: PreTrainedTokenizerBase
+) -> int:
+    """Write an index. Until the transaction commits, readers see the previous one.
+
+    Returns:
+        The number of stored examples.
+
+    Raises:
+        NotFoundError: the run is not in the database.
+    """
+    with writing(database) as session:
+        run = find_record(session, run_name)
+        delete_index(session, run.id)
+        selected = builder.prune()
+        _insert(session, insert(ExpertRecord), _experts(run.id, config, builder))
+        _insert(session, insert(SequenceRecord), _sequences(run.id, builder))
+        _insert(session, insert(RoutedRecord), _routed(run.id, run.num_experts, builder.sample))
+        # Encoded together, because one by one takes as long as the inserts.
+        packed = insert(ExampleRecord).values(active=bindparam("packed", type_=LargeBinary))
+        _insert(session, packed, _examples(run.id, selected, builder.examples.pairs))
+        _insert_search(session, run.id, selected, builder.sequences, tokenizer)
+        session.add(
+            IndexRecord(
+                run_id=run.id,
+                text=config.text.dataset,
+                seed=config.seed,
+                tokens=builder.tokens,
+                context_length=config.text.context_length,
+                active_experts=int((builder.statistics.active_tokens > 0).sum()),
+                examples=len(selected.expert),
+                normalized_mse=builder.normalized_mse,
+                created_at=utc_now(),
+            )
+        )
+    return len(selected.expert)
+
+
+def _insert(session: Session, statement: Insert, rows: Iterator[dict[str, Any]]) -> None:
+    connection = session.connection()  # faster than the session's bulk insert
+    while chunk := list(islice(rows, ROWS_PER_INSERT)):
+        connection.execute(statement, chunk)
+
+
+def _experts(run_id: int, config: IndexConfig, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
+    statistics = builder.statistics
+    active, largest = statistics.active_tokens.tolist(), statistics.largest.tolist()
+    range_ends, means, p99 = (
+        values.tolist() for values in (statistics.highs, statistics.means, statistics.percentiles(0.99))
+    )
+    for summary in builder.token_counts.summaries(config.top_tokens):
+        described = zip(summary.top_tokens, summary.entropy.tolist(), strict=True)
+        for expert, (top_tokens, entropy) in enumerate(described, start=summary.first):
+            histogram_B = statistics.histogram_NB[expert]
+            yield {
+                "run_id": run_id,
+                "expert": expert,
+                "active_tokens": active[expert],
+                "density": active[expert] / builder.tokens,
+                "mean_activation": means[expert],
+                "max_activation": largest[expert],
+                "p99": p99[expert],
+                "entropy": entropy,
+                "top_tokens": top_tokens,
+                "histogram": histogram_B.tolist(),
+                "histogram_high": range_ends[expert],
+                "bins": _bin_edges(histogram_B, range_ends[expert]),
+            }
+
+
+def _bin_edges(histogram_B: Ints, high: float) -> list[list[float]]:
+    """Activation bins as [low, high, active tokens], from the highest non-empty bin down."""
+    counts = histogram_B.reshape(ACTIVATION_BINS, HISTOGRAM_BINS // ACTIVATION_BINS).sum(axis=1)
+    filled = int(np.flatnonzero(counts).max(initial=-1)) + 1
+    return [
+        [number * high / ACTIVATION_BINS, (number + 1) * high / ACTIVATION_BINS, int(counts[number])]
+        for number in reversed(range(filled))
+    ]
+
+
+def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> Iterator[dict[str, Any]]:
+    active_P = np.zeros(len(pairs.expert), ACTIVE)
+    active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.coefficient, pairs.rank
+    for start in range(0, len(selected.expert), ROWS_PER_INSERT):
+        # In chunks, because Python objects take many times the memory of arrays.
+        chunk = SelectedExamples._make(field[start : start + ROWS_PER_INSERT] for field in selected)
+        packed = pack_active(active_P, chunk.start, chunk.end)
+        for *numbers, active in zip(*(field.tolist() for field in chunk[: len(EXAMPLE_COLUMNS)]), packed, strict=True):
+            yield {"run_id": run_id, **dict(zip(EXAMPLE_COLUMNS, numbers, strict=True)), "packed": active}
+
+
+def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dict[str, Any]]:
+    for number in sample.sequences:
+        counts, experts = pack_routed(*sample.active_experts(number), num_experts)
+        yield {"run_id": run_id, "sequence": number, "counts": counts, "experts": experts}
+
+
+def _sequences(run_id: int, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
+    for number, token_ids in sorted((builder.sequences.token_ids | builder.sample.token_ids).items()):
+        yield {"run_id": run_id, "sequence": number, "token_ids": token_ids.astype(TOKEN_IDS).tobytes()}
+
+
+def _insert_search(
+    session: Session,
+    run_id: int,
+    selected: SelectedExamples,
+    sequences: StoredSequences,
+    tokenizer: PreTrainedTokenizerBase,
+) -> None:
+    make_search_table(session, run_id)
+    largest = np.flatnonzero(selected.bin == 0)
+    # Chunks contain whole experts, because each expert is one document.
+    edges = np.flatnonzero(np.diff(selected.expert[largest], prepend=-1))[::EXPERTS_PER_INSERT].tolist()
+    for start, end in pairwise([*edges, len(largest)]):
+        chunk = largest[start:end]
+        bodies = decode_all(tokenizer, _windows(selected, chunk, sequences))
+        by_expert = groupby(zip(selected.expert[chunk].tolist(), bodies, strict=True), key=lambda pair: pair[0])
+        insert_search(
+            session, run_id, ((expert, search_body(body for _, body in pairs)) for expert, pairs in by_expert)
+        )
+
+
+def _windows(selected: SelectedExamples, chosen: Ints, sequences: StoredSequences) -> list[list[int]]:
+    positions = zip(selected.sequence[chosen].tolist(), selected.position[chosen].tolist(), strict=True)
+    return [
+        sequences.token_ids[sequence][max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
+        for sequence, position in positions
+    ]
+
+
+SearchWindow = tuple[int, list[int]]
+"""An expert and the token ids around the peak of one of its top examples."""
+
+
+def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Add one search document per expert with examples, in the caller's transaction. The run must have none yet."""
+    make_search_table(session, run_id)
+    by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
+    experts = ((expert, [ids for _, ids in windows]) for expert, windows in by_expert)
+    with ThreadPoolExecutor(1) as pool:  # decodes while the next windows are read
+        decoding: Future[list[tuple[int, str]]] | None = None
+        while some := list(islice(experts, EXPERTS_PER_INSERT)):
+            following = pool.submit(_documents, tokenizer, some)
+            insert_search(session, run_id, decoding.result() if decoding else ())
+            decoding = following
+        insert_search(session, run_id, decoding.result() if decoding else ())
+
+
+def _documents(
+    tokenizer: PreTrainedTokenizerBase, experts: Sequence[tuple[int, list[list[int]]]]
+) -> list[tuple[int, str]]:
+    """Return each expert's document. One call decodes all windows, which the tokenizer spreads over the cores."""
+    texts = iter(decode_all(tokenizer, [ids for _, windows in experts for ids in windows]))
+    return [(expert, search_body(islice(texts, len(windows)))) for expert, windows in experts]
+
+
+@lru_cache(DECODED_SEQUENCES)
+def _unpack(packed: bytes) -> NDArray[np.uint32]:
+    """Token ids of a sequence. Experts and runs of one text share sequences, and unpacking is slow."""
+    return unpack_token_ids(packed)
+
+
+def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
+    same_sequence = and_(
+        SequenceRecord.run_id == ExampleRecord.run_id, SequenceRecord.sequence == ExampleRecord.sequence
+    )
+    query = (
+        select(ExampleRecord.expert, ExampleRecord.position, type_coerce(SequenceRecord.token_ids, LargeBinary))
+        .join(SequenceRecord, same_sequence)
+        .where(ExampleRecord.run_id == run_id, ExampleRecord.bin == 0)
+        .order_by(ExampleRecord.expert, ExampleRecord.rank)
+    )
+    for expert, position, packed in session.execute(query):
+        ids = _unpack(packed)
+        yield expert, ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
+
 
 LOCK_FILE = ".indexing"
 

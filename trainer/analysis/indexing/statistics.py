@@ -1,4 +1,12 @@
-"""Exact running statistics of every expert, in memory that does not grow with the text.
+"""Active (token, expert) pairs, sorted by expert, then sequence, then position.
+
+In this order, the pairs of an expert are contiguous, and so are its pairs within a sequence. Each such group of
+neighbours is reduced in one numpy call. The sort key is one integer per pair: the expert in the high bits, the slot in
+the batch in the low bits. Numpy sorts plain integers many times faster than rows with several columns.
+
+Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, K active, P active pairs.
+
+Exact running statistics of every expert, in memory that does not grow with the text.
 
 An expert's histogram covers [0, 2^e). e is the smallest exponent whose range holds the expert's largest coefficient.
 When a larger coefficient arrives, the range doubles and neighbouring bins are summed. The counts are therefore those of
@@ -7,14 +15,144 @@ a single pass with the final range, and the counts of two parts of a text can be
 The largest coefficients of each expert are kept too, because one unit of steering is their 99th percentile.
 
 Shapes: N experts, B histogram bins, P active (token, expert) pairs of a batch, R experts active in the batch.
+
+Exact counts of the vocabulary tokens on which each expert is active, in memory that does not grow with the text.
+
+This is an external merge sort. A run is a sorted array of 64-bit words: the (expert, token) key in the high bits, the
+count in the low bits. Sorting, merging and summing are therefore sorts of plain integers. Full buffers are written to
+an unnamed temporary file, which the operating system deletes with the process. Chunks of experts are then merged.
+
+Shapes: N experts, P active (token, expert) pairs of a batch.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
-from mxd.trainer.analysis.indexing.activations import ActivePairs, Floats, Ints, group_lengths, group_starts
+from mxd.trainer.layers.base import Routing
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_INDEX_BITS = np.uint64(32)
+_INDEX_MASK = np.uint64(2**32 - 1)
+
+
+LAST_RANK = np.iinfo(np.uint16).max
+"""Largest stored rank. Lower-ranked experts get it too."""
+
+
+class ActivePairs(NamedTuple):
+    """Columns of P active pairs, 16 bytes per pair."""
+
+    expert: NDArray[np.int32]
+    sequence: NDArray[np.int32]
+    position: NDArray[np.uint16]
+    coefficient: NDArray[np.float32]
+    rank: NDArray[np.uint16]
+    """Rank of the expert among those active on its token, 0 for the largest coefficient."""
+
+    def select(self, chosen: NDArray[Any]) -> ActivePairs:
+        """Return the pairs chosen by an index array or a mask."""
+        fields: tuple[Any, ...] = tuple(field[chosen] for field in self)
+        return ActivePairs(*fields)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ActivePairs]) -> ActivePairs:
+        """Concatenate several sets of pairs."""
+        fields: tuple[Any, ...] = tuple(np.concatenate(values) for values in zip(*parts, strict=True))
+        return cls(*fields)
+
+    @classmethod
+    def empty(cls) -> ActivePairs:
+        """Return a set without pairs."""
+        ids, ranks = np.zeros(0, np.int32), np.zeros(0, np.uint16)
+        return cls(ids, ids, ranks, np.zeros(0, np.float32), ranks)
+
+
+def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[ActivePairs, Ints]:
+    """Return the active pairs of a batch in order, and the batch index of each pair's token, [P].
+
+    Args:
+        routing: routing of T tokens, sequence by sequence.
+        length: L, tokens per sequence.
+        sequence_ids_S: index of each sequence in the text, ascending.
+    """
+    coefficients_TK = routing.coefficients_TK.float().cpu().numpy()
+    indices_TK = routing.indices_TK.cpu().numpy()
+    tokens, k = coefficients_TK.shape
+    column_bits = (k - 1).bit_length()
+    slot_bits = ((tokens << column_bits) - 1).bit_length()
+    slots_TK = (np.arange(tokens)[:, None] << column_bits) + np.arange(k)
+    keys_P = ((indices_TK << slot_bits) | slots_TK)[coefficients_TK > 0]
+    keys_P.sort()
+    slot_P = keys_P & ((1 << slot_bits) - 1)
+    token_P = slot_P >> column_bits
+    column_P = slot_P & ((1 << column_bits) - 1)
+    coefficient_P = coefficients_TK[token_P, column_P]
+    # Top-k gates sort by coefficient. Threshold gates do not.
+    is_sorted = bool((coefficients_TK[:, 1:] <= coefficients_TK[:, :-1]).all())
+    rank_P = column_P if is_sorted else ranks_in_token(token_P, coefficient_P)
+    row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
+    pairs = ActivePairs(
+        expert=(keys_P >> slot_bits).astype(np.int32),
+        sequence=sequence_ids_S.astype(np.int32)[row_P],
+        position=position_P.astype(np.uint16),
+        coefficient=coefficient_P,
+        rank=np.minimum(rank_P, LAST_RANK).astype(np.uint16),
+    )
+    return pairs, token_P
+
+
+def ranks_in_token(token_P: Ints, coefficient_P: NDArray[np.float32]) -> Ints:
+    """Rank of each pair among those of its token, [P], 0 for the largest coefficient."""
+    order_P = np.lexsort((-coefficient_P, token_P))
+    starts = group_starts(token_P[order_P])
+    rank_P = np.empty(len(order_P), np.int64)
+    rank_P[order_P] = np.arange(len(order_P)) - np.repeat(starts, group_lengths(starts, len(order_P)))
+    return rank_P
+
+
+def group_starts(*columns: NDArray[Any]) -> Ints:
+    """First index of each group of neighbours that are equal in every column."""
+    first = np.zeros(len(columns[0]), bool)
+    first[:1] = True
+    for column in columns:
+        first[1:] |= column[1:] != column[:-1]
+    return np.flatnonzero(first)
+
+
+def group_lengths(starts: Ints, total: int) -> Ints:
+    """Size of each group, given the groups' first indices and the total number of members."""
+    return np.diff(starts, append=total)
+
+
+def stable_argsort(values: NDArray[Any]) -> Ints:
+    """Stable argsort of at most 2**32 integers between 0 and 2**32 - 1. Faster than ``np.argsort(kind="stable")``."""
+    keys = (values.astype(np.uint64) << _INDEX_BITS) | np.arange(len(values), dtype=np.uint64)
+    keys.sort()
+    return (keys & _INDEX_MASK).astype(np.int64)
+
+
+def concatenate_sorted(parts: Sequence[ActivePairs]) -> ActivePairs:
+    """Concatenate sorted parts and sort the result. Each part's sequences must follow those of the part before it."""
+    pairs = ActivePairs.concatenate(parts)
+    return pairs.select(stable_argsort(pairs.expert))
+
+
+def positions_in_groups(values: NDArray[Any]) -> Ints:
+    """Index 0, 1, 2, … of each value within its group of equal neighbours."""
+    starts = group_starts(values)
+    return np.arange(len(values)) - np.repeat(starts, group_lengths(starts, len(values)))
+
 
 HISTOGRAM_BINS = 64
 ACTIVATION_BINS = 8
@@ -183,3 +321,159 @@ def _coarsen(histogram_NB: Ints, doublings: int) -> Ints:
     coarse = np.zeros_like(histogram_NB)
     np.add.at(coarse.T, targets, histogram_NB.T)
     return coarse
+
+
+Words = NDArray[np.uint64]
+
+COUNT_BITS = 24
+MAX_COUNT = 1 << COUNT_BITS
+"""Largest count per word. Larger counts are split over several words."""
+MAX_RUNS = 32
+"""Runs in the file before they are merged into one."""
+WORDS_PER_CHUNK = 1 << 20
+_RANKED_COUNT_BITS = 25
+_RANKED_EXPERTS = 1 << 17
+_RANK_INDEX_BITS = 21
+
+
+class TokenSummary(NamedTuple):
+    """Token statistics of consecutive experts."""
+
+    first: int
+    """Index of the first expert."""
+    top_tokens: list[list[list[int]]]
+    """Most frequent [token id, count] pairs of each expert."""
+    entropy: Floats
+    """Entropy of each expert's active-token distribution, in bits."""
+
+
+class TokenCounts:
+    """Counts of (expert, vocabulary token) pairs."""
+
+    def __init__(self, num_experts: int, vocabulary: int, folder: Path, buffer_size: int = 1 << 21) -> None:
+        """Buffer ``buffer_size`` pairs in memory and write the rest to an unnamed file in ``folder``."""
+        self.num_experts = num_experts
+        self.vocabulary = vocabulary
+        # 32-bit keys sort in half the time.
+        narrow = num_experts * vocabulary <= 1 << 32
+        self._buffer = np.empty(buffer_size, np.uint32 if narrow else np.uint64)
+        self._buffered = 0
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._runs: list[tuple[int, int]] = []
+        """Offset and length (words) of each run in the file."""
+
+    def add(self, pairs: ActivePairs, tokens_P: Ints) -> None:
+        """Count a batch. ``tokens_P`` are the token ids of the pairs."""
+        keys_P = pairs.expert.astype(np.int64) * self.vocabulary + tokens_P
+        while len(keys_P):
+            fits = min(len(keys_P), len(self._buffer) - self._buffered)
+            self._buffer[self._buffered : self._buffered + fits] = keys_P[:fits]
+            self._buffered += fits
+            keys_P = keys_P[fits:]
+            if self._buffered == len(self._buffer):
+                self.add_run(self._drain_buffer())
+
+    def add_run(self, words: Words) -> None:
+        """Add a run of sorted words, such as one yielded by another object's ``chunks``."""
+        if len(words):
+            self._append(words)
+        if len(self._runs) > MAX_RUNS:
+            self._merge_runs()
+
+    def chunks(self) -> Iterator[tuple[int, int, Words]]:
+        """Yield all counts, summed, in chunks of bounded size: (first expert, end expert, sorted words)."""
+        if self._buffered:
+            self.add_run(self._drain_buffer())
+        runs = [self._read(*location) for location in self._runs]
+        bounds_N1 = np.arange(self.num_experts + 1, dtype=np.uint64) * np.uint64(self.vocabulary)
+        bounds_RN1 = [np.searchsorted(run, bounds_N1 << np.uint64(COUNT_BITS)) for run in runs]
+        rows_N1 = np.sum([np.zeros(self.num_experts + 1, np.int64), *bounds_RN1], axis=0)
+        first = 0
+        while first < self.num_experts:
+            fits = int(np.searchsorted(rows_N1, rows_N1[first] + WORDS_PER_CHUNK, side="right")) - 1
+            end = min(max(fits, first + 1), first + _RANKED_EXPERTS, self.num_experts)
+            parts = [run[bounds[first] : bounds[end]] for run, bounds in zip(runs, bounds_RN1, strict=True)]
+            words = np.concatenate([np.zeros(0, np.uint64), *parts])
+            words.sort()
+            yield first, end, _encode_words(*_sum_words(words))
+            first = end
+
+    def summaries(self, top: int) -> Iterator[TokenSummary]:
+        """Yield the ``top`` most frequent tokens and the token entropy of every expert, in order."""
+        for first, end, words in self.chunks():
+            keys, counts = _sum_words(words)
+            experts, tokens = np.divmod(keys, np.uint64(self.vocabulary))
+            experts = experts.astype(np.int64) - first
+            totals = np.bincount(experts, counts, end - first)
+            shares = counts / totals[experts]
+            entropy = np.bincount(experts, -shares * np.log2(shares), end - first)
+            order = _most_frequent_first(experts, counts)
+            bounds = np.searchsorted(experts[order], np.arange(end - first + 1))
+            chosen = [order[low : min(low + top, high)] for low, high in pairwise(bounds.tolist())]
+            tops = [np.stack([tokens[rows].astype(np.int64), counts[rows]], axis=1).tolist() for rows in chosen]
+            yield TokenSummary(first, tops, np.maximum(entropy, 0.0))
+
+    def close(self) -> None:
+        """Close the temporary file, which deletes it."""
+        if self._file is not None:
+            self._file.close()
+
+    def _drain_buffer(self) -> Words:
+        keys = self._buffer[: self._buffered]
+        keys.sort()
+        starts = group_starts(keys)
+        words = _encode_words(keys[starts].astype(np.uint64), group_lengths(starts, len(keys)))
+        self._buffered = 0
+        return words
+
+    def _append(self, words: Words) -> None:
+        # An unnamed file leaves nothing behind, however the process ends.
+        self._file = self._file or tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # see close
+        start = self._file.seek(0, os.SEEK_END) // words.itemsize
+        words.tofile(self._file)
+        self._file.flush()
+        self._runs.append((start, len(words)))
+
+    def _read(self, start: int, length: int) -> Words:
+        assert self._file is not None
+        return np.memmap(self._file, np.uint64, "r", start * 8, (length,))
+
+    def _merge_runs(self) -> None:
+        merged = TokenCounts(self.num_experts, self.vocabulary, self._folder, buffer_size=1)
+        total = 0
+        for _, _, words in self.chunks():
+            merged._append(words)
+            total += len(words)
+        self.close()
+        # The chunks are contiguous and in order, so they form one run.
+        self._file, self._runs = merged._file, [(0, total)]
+
+
+def _sum_words(words: Words) -> tuple[Words, Ints]:
+    """Decode sorted words to unique keys and their total counts."""
+    keys = words >> np.uint64(COUNT_BITS)
+    starts = group_starts(keys)
+    counts = (words & np.uint64(MAX_COUNT - 1)).astype(np.int64) + 1
+    return keys[starts], np.add.reduceat(counts, starts) if len(starts) else counts
+
+
+def _encode_words(keys: Words, counts: Ints) -> Words:
+    """Encode ascending keys and their counts as sorted words."""
+    if counts.max(initial=0) > MAX_COUNT:
+        pieces = -(-counts // MAX_COUNT)
+        last = np.cumsum(pieces) - 1
+        sizes = np.full(int(pieces.sum()), MAX_COUNT)
+        sizes[last] = counts - (pieces - 1) * MAX_COUNT
+        return np.sort(_encode_words(np.repeat(keys, pieces), sizes))
+    return (keys << np.uint64(COUNT_BITS)) | (counts - 1).astype(np.uint64)
+
+
+def _most_frequent_first(experts: Ints, counts: Ints) -> Ints:
+    """Argsort by expert, then by descending count, then by index; at most 2**21 rows of 2**17 experts."""
+    clipped = np.minimum(counts, (1 << _RANKED_COUNT_BITS) - 1)
+    falling = (1 << _RANKED_COUNT_BITS) - 1 - clipped
+    keys = (((experts << _RANKED_COUNT_BITS) | falling) << _RANK_INDEX_BITS) | np.arange(len(counts))
+    keys.sort()
+    indices: Ints = keys & ((1 << _RANK_INDEX_BITS) - 1)
+    return indices

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.labelling.corpus import BLOCK_SEQUENCES
+from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.column_types import unpack_routed

@@ -183,7 +183,7 @@ class ExpertRecord(Base):
 
 
 class AblationRecord(Base):
-    """Ablation and steering effects of an expert; see ``mxd.trainer.analysis.ablation.summary``."""
+    """Ablation and steering effects of an expert; see ``mxd.trainer.analysis.ablation``."""
 
     __tablename__ = "ablations"
 

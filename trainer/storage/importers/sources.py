@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.utils import hub
-from mxd.trainer.utils.hub import first_line, looks_like_path
+from mxd.trainer.utils.files import endpoint, first_line, is_unreachable, looks_like_path
 
 MAX_FILES = 100_000
 """Maximum number of files in a folder of layers."""
@@ -121,10 +120,9 @@ def _repository(name: str, revision: str | None) -> Repository:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, RepositoryNotFoundError
 
-    if hub.is_unreachable():
+    if is_unreachable():
         raise UserError(
-            f"No such file or folder: {name}. The Hugging Face Hub ({hub.endpoint()}) does not respond; check the "
-            "network."
+            f"No such file or folder: {name}. The Hugging Face Hub ({endpoint()}) does not respond; check the network."
         )
     try:
         info = HfApi().model_info(name, revision=revision)

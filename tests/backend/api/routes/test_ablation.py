@@ -8,7 +8,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.ablation import STRONGEST_EXAMPLES, random_expert, strongest_examples
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.analysis.direct_effects import expert_writes
+from mxd.trainer.analysis.effects import expert_writes
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.helpers.databases import ACTIVE

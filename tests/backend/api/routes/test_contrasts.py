@@ -14,11 +14,10 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.api.access import needed_role
 from mxd.backend.api.routes import contrasts
-from mxd.backend.inference.contrasts import contrast_steps
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.service import InferenceService
+from mxd.backend.inference.service import InferenceService, contrast_steps
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.contrast.results import Contrast
+from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
 from mxd.trainer.storage.database.tables import RunRecord
 from tests.helpers.runs import World

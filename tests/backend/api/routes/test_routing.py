@@ -6,10 +6,8 @@ import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.schemas.routing import PredictionsResponse, RoutingResponse
-from mxd.trainer.analysis.direct_effects import direct_effects
-from mxd.trainer.analysis.expert_matrix import expert_map
-from mxd.trainer.inference.predictions import predict
-from mxd.trainer.inference.routing import route
+from mxd.trainer.analysis.effects import direct_effects, expert_map
+from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World

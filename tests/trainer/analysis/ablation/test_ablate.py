@@ -8,15 +8,15 @@ import torch
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.ablation import build_ablations
-from mxd.trainer.analysis.ablation.sampling import (
+from mxd.trainer.analysis.ablation import (
+    build_ablations,
     density_matched_experts,
     get_indexed_run,
     read_activity,
     read_sequences,
     sample_examples,
 )
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.tables import AblationRecord, ExpertRecord

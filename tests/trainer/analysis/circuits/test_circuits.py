@@ -19,7 +19,7 @@ from mxd.trainer.config.targets import ContinuationTarget, DifferenceTarget, Exp
 from mxd.trainer.errors import CancelledError, TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.prompts import prompt_ids
+from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks

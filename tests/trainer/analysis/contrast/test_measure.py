@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mxd.trainer.analysis.contrast.counting import NamedText, text_of_file, text_of_kind
-from mxd.trainer.analysis.contrast.measure import ContrastMeasurement, contrast
-from mxd.trainer.analysis.contrast.results import Contrast
+from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, contrast, text_of_file, text_of_kind
+from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.inference.routing import route

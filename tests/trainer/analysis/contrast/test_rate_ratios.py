@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mxd.trainer.analysis.contrast.rate_ratios import (
+from mxd.trainer.analysis.contrast import (
     DocumentCounts,
     RateRatios,
     pearson3_p_values,

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.imported_features.read import read_features
-from mxd.trainer.analysis.imported_features.save import save_features
+from mxd.trainer.analysis.imported_features import read_features, save_features
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url

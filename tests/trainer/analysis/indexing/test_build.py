@@ -16,10 +16,10 @@ from sqlalchemy.orm import Session
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-from mxd.backend.inference.token_text import Vocabulary
-from mxd.trainer.analysis.indexing import build_index
+from mxd.backend.inference.run_loader import Vocabulary
+from mxd.trainer.analysis.indexing import build as save_module
 from mxd.trainer.analysis.indexing import collect as collect_module
-from mxd.trainer.analysis.indexing import save as save_module
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activations import capture_layers
 from mxd.trainer.data.sequences import sequence_batches

@@ -10,8 +10,8 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing import build_index
 from mxd.trainer.analysis.indexing import collect as collect_module
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
 from mxd.trainer.data.activations import StreamSpec, capture_layers

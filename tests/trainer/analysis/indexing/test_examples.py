@@ -8,9 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.analysis.indexing.activations import ActivePairs, Ints, active_pairs
 from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
-from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
+from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Ints, active_pairs
 from mxd.trainer.layers.base import Routing
 
 EXPERTS, LENGTH = 6, 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxd.trainer.analysis.indexing.activations import ActivePairs
-from mxd.trainer.analysis.indexing.routed_sample import RoutedSample
+from mxd.trainer.analysis.indexing.examples import RoutedSample
+from mxd.trainer.analysis.indexing.statistics import ActivePairs
 from mxd.trainer.storage.database.column_types import pack_routed, unpack_routed
 
 LENGTH = 4

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from mxd.trainer.analysis.indexing import statistics as module
-from mxd.trainer.analysis.indexing.activations import ActivePairs, Floats
-from mxd.trainer.analysis.indexing.statistics import ExpertStatistics
+from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Floats
 
 EXPERTS = 5
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mxd.trainer.analysis.indexing import token_counts as module
-from mxd.trainer.analysis.indexing.activations import ActivePairs
-from mxd.trainer.analysis.indexing.token_counts import TokenCounts
+from mxd.trainer.analysis.indexing import statistics as module
+from mxd.trainer.analysis.indexing.statistics import ActivePairs, TokenCounts
 
 EXPERTS, VOCABULARY = 7, 11
 

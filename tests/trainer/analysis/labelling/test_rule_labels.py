@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.indexing import build_index
-from mxd.trainer.analysis.labelling import label_experts
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord

@@ -5,15 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mxd.trainer.analysis.labelling.rule_labels import describe_rule, score_rule
-from mxd.trainer.analysis.labelling.rule_search import (
+from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor
+from mxd.trainer.analysis.labelling.rules import (
     ActiveTokens,
     BackgroundTokens,
     Condition,
+    describe_rule,
     find_rules,
     matches,
+    score_rule,
 )
-from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor
 
 WORDS = ["the", "der", "fox", "ran", ",", "red", "and"]
 TOKENS = 4_000

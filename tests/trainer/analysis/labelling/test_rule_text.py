@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mxd.trainer.analysis.labelling.rule_labels import describe_rule
-from mxd.trainer.analysis.labelling.rule_search import Condition
-from mxd.trainer.analysis.labelling.token_features import FEATURES, Vocabulary
+from mxd.trainer.analysis.labelling.features import FEATURES, Vocabulary
+from mxd.trainer.analysis.labelling.rules import Condition, describe_rule
 
 
 def describe(**features: list[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxd.trainer.analysis.labelling.token_features import FEATURES, FeatureExtractor, token_kind
+from mxd.trainer.analysis.labelling.features import FEATURES, FeatureExtractor, token_kind
 
 END = "<|end|>"
 

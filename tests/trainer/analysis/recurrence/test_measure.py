@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.trainer.analysis.recurrence.firing import Firing
-from mxd.trainer.analysis.recurrence.measure import measure_recurrence
+from mxd.trainer.analysis.recurrence import Firing, measure_recurrence
 from mxd.trainer.config import RecurrenceConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.recurrence.results import ExpertRecurrence, Match, Recurrence
-from mxd.trainer.analysis.recurrence.save import save_recurrence, stored_matches
+from mxd.trainer.analysis.recurrence import save_recurrence
+from mxd.trainer.analysis.results import ExpertRecurrence, Match, Recurrence, stored_matches
 from mxd.trainer.config import RecurrenceConfig, TextConfig
 from mxd.trainer.storage.database.open import delete_index, sqlite_url, writing
 from mxd.trainer.storage.database.tables import MeasurementRecord

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from mxd.trainer.config.analysis import BenchmarkConfig
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.evaluation.probing import benchmark
-from mxd.trainer.evaluation.probing.benchmark import (
+from mxd.trainer.evaluation import benchmark
+from mxd.trainer.evaluation.benchmark import (
     Benchmark,
     BinaryDataset,
     ProbeResult,

@@ -13,8 +13,15 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.probing.examples import ProbeExamples, collect_examples, sample_labelled
-from mxd.trainer.evaluation.probing.probe import probe, probe_examples, split_texts, top_candidates
+from mxd.trainer.evaluation.probing import (
+    ProbeExamples,
+    collect_examples,
+    probe,
+    probe_examples,
+    sample_labelled,
+    split_texts,
+    top_candidates,
+)
 from mxd.trainer.storage.database.tables import ProbeRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer

@@ -12,7 +12,7 @@ from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 from torch import Tensor, nn
 
-from mxd.trainer.analysis.indexing import build_index
+from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route

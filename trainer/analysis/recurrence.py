@@ -1,4 +1,9 @@
-"""Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
+"""When the experts of a layer fire on a text, and what they write.
+
+Shapes: T tokens, L tokens per sequence, S sequences, K active experts, N experts, J experts of the other layer,
+E measured experts, I input width, O output width.
+
+Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
 
 Two experts are compared by when they fire and by what they write: the cosine of their gate activations over the tokens
 of a text, and the cosine of their mean outputs. An expert is found again if both cosines are above chance, and if the
@@ -8,29 +13,110 @@ text.
 
 Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other,
 E measured experts.
+
+Store which experts of a run were found again, and read it back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from sqlalchemy import Engine, delete, insert, select
 from torch import Tensor
 
-from mxd.trainer.analysis.recurrence.firing import Firing, sums_per_sequence
-from mxd.trainer.analysis.recurrence.results import ExpertRecurrence, Match, Recurrence, RunRecurrence
+from mxd.trainer.analysis.results import (
+    MATCH_COLUMNS,
+    RECURRENCE_COMMAND,
+    ExpertRecurrence,
+    Match,
+    Recurrence,
+    RunRecurrence,
+)
 from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import IndexRecord, MeasurementRecord, RecurrenceRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
-from mxd.trainer.utils.bootstrap import Bootstrap
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+
+class Firing:
+    """Gate activations and mean outputs of all experts of a layer over a text."""
+
+    def __init__(self, layer: SparseLayer) -> None:
+        self._layer = layer
+        self._parts: list[Routing] = []
+        self._output_NO = torch.zeros(layer.config.num_experts, layer.config.output_width)
+
+    @torch.no_grad()
+    def add(self, x_TI: Tensor) -> None:
+        """Route a batch of tokens. The outputs of an expert are summed over its active tokens."""
+        routing = self._layer.route(x_TI)
+        dense_TM = self._layer.dense_output(x_TI)
+        for column in range(routing.indices_TK.shape[1]):
+            single = Routing(routing.coefficients_TK[:, column, None], routing.indices_TK[:, column, None])
+            self._output_NO.index_add_(
+                0, single.indices_TK[:, 0].cpu(), self._layer.contribution(dense_TM, single).cpu()
+            )
+        self._parts.append(Routing(*(part.cpu() for part in routing)))
+
+    @property
+    def num_experts(self) -> int:
+        """Number of experts N."""
+        return len(self._output_NO)
+
+    @property
+    def routing(self) -> Routing:
+        """Routing of all tokens."""
+        return Routing(*(torch.cat(parts) for parts in zip(*self._parts, strict=True)))
+
+    @property
+    def active_N(self) -> Tensor:
+        """Number of active tokens of each expert."""
+        routing = self.routing
+        return torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=self.num_experts)
+
+    @property
+    def direction_NO(self) -> Tensor:
+        """Mean output of each expert, with norm 1."""
+        return torch.nn.functional.normalize(self._output_NO, dim=1)
+
+    @property
+    def norm_N(self) -> Tensor:
+        """Norm of each expert's gate activations over the text; tiny instead of 0 for those that never fire."""
+        routing = self.routing
+        squares_N = torch.zeros(self.num_experts)
+        squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.coefficients_TK.reshape(-1).square().float())
+        return squares_N.sqrt().clamp_min(1e-12)
+
+    def dense(self, length: int) -> Iterator[Tensor]:
+        """Yield the gate activations of all experts, [L, N], for each sequence of ``length`` tokens."""
+        for coefficients_LK, indices_LK in zip(*(part.split(length) for part in self.routing), strict=True):
+            dense_LN = torch.zeros(len(indices_LK), self.num_experts)
+            yield dense_LN.scatter_add_(1, indices_LK, coefficients_LK.float())
+
+
+def sums_per_sequence(
+    own: Firing, other: Firing, experts_E: Tensor, match_E: Tensor, length: int
+) -> tuple[Floats, Floats, Floats]:
+    """Sums over the tokens of each sequence, [S, E]: products of an expert's gate activations and its match's, squares
+    of the expert's, and squares of the match's."""
+    sums = []
+    for own_LN, other_LJ in zip(own.dense(length), other.dense(length), strict=True):
+        own_LE, other_LE = own_LN[:, experts_E], other_LJ[:, match_E]
+        sums.append(torch.stack([(own_LE * other_LE).sum(0), own_LE.square().sum(0), other_LE.square().sum(0)]))
+    products_SE, own_SE, other_SE = torch.stack(sums, dim=1).double().numpy()
+    return products_SE, own_SE, other_SE
+
 
 FIRING_PERCENTILE, WRITING_PERCENTILE = 0.99, 0.95
 """Percentile that a match must exceed: of shuffled experts' best cosines of gate activations, and of random pairs'
@@ -192,3 +278,29 @@ def _chance_levels(chance_E: Tensor, active_E: Tensor) -> Tensor:
     for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
         level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
     return level_E
+
+
+def save_recurrence(database: Engine, result: Recurrence, config: RecurrenceConfig) -> bool:
+    """Replace the stored matches of a run's experts. Return whether they were stored: only those of an indexed run are.
+
+    The settings get the number of tokens that were read.
+    """
+    with writing(database) as session:
+        run_id = session.scalar(
+            select(RunRecord.id)
+            .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
+            .where(RunRecord.name == result.run)
+        )
+        if run_id is None:
+            return False
+        rows = [
+            {"run_id": run_id, "expert": expert.expert, "other_run": match.run, "other_expert": match.expert}
+            | {name: getattr(match, name) for name in MATCH_COLUMNS}
+            for expert in result.experts
+            for match in expert.matches
+        ]
+        session.execute(delete(RecurrenceRecord).where(RecurrenceRecord.run_id == run_id))
+        session.execute(insert(RecurrenceRecord), rows)
+        settings = config.model_copy(update={"tokens": result.tokens}).model_dump(mode="json")
+        session.merge(MeasurementRecord(run_id=run_id, command=RECURRENCE_COMMAND, settings=settings))
+    return True

@@ -46,7 +46,7 @@ from torch import Tensor
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
-from mxd.trainer.evaluation.probing.examples import random_gate_weights, recorded_inputs, to_dense
+from mxd.trainer.evaluation.probing import random_gate_weights, recorded_inputs, to_dense
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_id
 from mxd.trainer.layers.base import SparseLayer

@@ -1,0 +1,570 @@
+"""Sample of an expert's stored examples, weighted to represent all its active tokens.
+
+The index stores random examples from each activation bin. A mean weighted by the number of active tokens in each bin
+estimates the mean over all tokens on which the expert is active, not only over its top examples.
+
+Shapes: P examples, N experts.
+
+Four interventions on an expert at one token of a sequence, batched as rows of one forward pass.
+
+Each row keeps the original MLP's output and adds one vector at one token:
+
+- ablation, −a_n (c_n * zD): remove the expert's contribution.
+- amplification, +u_n (c_n * zD): raise its coefficient by u_n, its 99th percentile.
+- random expert, +u_m (c_m * zD): raise a random expert m of similar density by its own 99th percentile.
+- random direction, +r: add a random direction with the norm of the amplification.
+
+Shapes: T tokens, M examples, R rows, I input width, O output width, W residual width, V vocabulary.
+
+Averages of an expert's measured effects, with each example weighted by the active tokens that it represents.
+
+Shapes: M examples of one expert, O output width, V vocabulary.
+
+Measure ablation and steering effects of every active expert of an indexed run, and store them.
+
+Shapes: P examples, M examples of one sequence or one expert, N experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from sqlalchemy import Engine, insert, select, update
+from sqlalchemy.orm import Session
+from torch import Tensor
+from torch.nn import functional as F
+
+from mxd.trainer.analysis.indexing.statistics import Floats, Ints
+from mxd.trainer.config import AblationConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.database.open import delete_ablations, writing
+from mxd.trainer.storage.database.tables import (
+    AblationRecord,
+    ExampleRecord,
+    ExpertRecord,
+    IndexRecord,
+    MeasurementRecord,
+    RunRecord,
+    SequenceRecord,
+)
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+NEIGHBOURS = 8
+"""Experts on either side, in order of density, from which the random expert of similar density is drawn."""
+
+
+class SampledExamples(NamedTuple):
+    """Random examples of all experts; each field [P]."""
+
+    expert: Ints
+    sequence: Ints
+    position: Ints
+    weight: Floats
+    """Number of the expert's active tokens that the example represents."""
+
+    def select(self, chosen_P: Ints) -> SampledExamples:
+        """Return some of the examples, chosen by index."""
+        return SampledExamples(
+            self.expert[chosen_P], self.sequence[chosen_P], self.position[chosen_P], self.weight[chosen_P]
+        )
+
+
+class ExpertActivity(NamedTuple):
+    """Activity of every expert in the index; each field [N]."""
+
+    density: Floats
+    p99: Floats
+
+    @property
+    def active(self) -> Ints:
+        """Experts that are not dead, by ascending density."""
+        order = np.argsort(self.density, kind="stable")
+        return order[self.density[order] > 0]
+
+
+def get_indexed_run(session: Session, name: str) -> RunRecord:
+    """Return the record of an indexed run.
+
+    Raises:
+        UserError: the run is not indexed.
+    """
+    run = session.scalar(select(RunRecord).where(RunRecord.name == name))
+    if run is None or session.get(IndexRecord, run.id) is None:
+        raise UserError(f"{name} is not indexed. Run: mxd index {name}")
+    return run
+
+
+def read_activity(session: Session, run: RunRecord) -> ExpertActivity:
+    """Read density and 99th percentile of every expert."""
+    query = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.p99).where(ExpertRecord.run_id == run.id)
+    density, p99 = np.zeros(run.num_experts), np.zeros(run.num_experts)
+    for expert, expert_density, expert_p99 in session.execute(query):
+        density[expert], p99[expert] = expert_density, expert_p99
+    return ExpertActivity(density, p99)
+
+
+def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> SampledExamples:
+    """Read up to ``examples_per_bin`` random examples from each activation bin of each expert, sorted by expert.
+
+    Raises:
+        UserError: the index has no random examples.
+    """
+    query = (
+        select(ExampleRecord.expert, ExampleRecord.bin, ExampleRecord.sequence, ExampleRecord.position)
+        .where(ExampleRecord.run_id == run.id, ExampleRecord.bin > 0, ExampleRecord.rank < examples_per_bin)
+        .order_by(ExampleRecord.expert, ExampleRecord.bin, ExampleRecord.rank)
+    )
+    rows = np.array([tuple(row) for row in session.execute(query)], np.int64).reshape(-1, 4)
+    if not len(rows):
+        raise UserError(
+            f"The index of {run.name} has no random examples. Run: mxd index {run.name} --examples-per-bin 1 (or more)"
+        )
+    expert, bin_number, sequence, position = rows.T
+    _, group, counts = np.unique(rows[:, :2], axis=0, return_inverse=True, return_counts=True)
+    active = _active_tokens(session, run, expert, bin_number)
+    return SampledExamples(expert, sequence, position, active / counts[group.reshape(-1)])
+
+
+def _active_tokens(session: Session, run: RunRecord, expert_P: Ints, bin_P: Ints) -> Floats:
+    query = select(ExpertRecord).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)
+    bins = [record.bins for record in session.scalars(query)]
+    pairs = zip(expert_P.tolist(), bin_P.tolist(), strict=True)
+    return np.array([bins[number][bin_number - 1][2] for number, bin_number in pairs], np.float64)
+
+
+def select_experts(
+    examples: SampledExamples, experts: tuple[int, ...], random_experts: Ints, run: RunRecord
+) -> SampledExamples:
+    """Keep the examples of some experts and of their random experts, which are shown beside them.
+
+    Args:
+        random_experts: random expert of each expert, [N].
+
+    Raises:
+        UserError: an expert is unknown or has no examples.
+    """
+    missing = sorted(set(experts) - set(examples.expert.tolist()))
+    if missing:
+        raise UserError(
+            f"Expert {missing[0]} of {run.name} has no examples. Choose experts from 0 to {run.num_experts - 1} "
+            "that are not dead."
+        )
+    chosen = np.union1d(experts, random_experts[list(experts)])
+    return examples.select(np.flatnonzero(np.isin(examples.expert, chosen)))
+
+
+def group_by_sequence(examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
+    """Yield each sequence with the indices of its examples."""
+    order = np.argsort(examples.sequence, kind="stable")
+    numbers, starts = np.unique(examples.sequence[order], return_index=True)
+    yield from zip(numbers.tolist(), np.split(order, starts[1:]), strict=True)
+
+
+def read_sequences(session: Session, run: RunRecord) -> dict[int, list[int]]:
+    """Read the token ids of every stored sequence."""
+    query = select(SequenceRecord.sequence, SequenceRecord.token_ids).where(SequenceRecord.run_id == run.id)
+    return {number: np.frombuffer(ids, "<u4").tolist() for number, ids in session.execute(query)}
+
+
+def density_matched_experts(activity: ExpertActivity, seed: int) -> Ints:
+    """Draw a random expert of similar density for each active expert, [N]. The only active expert gets itself."""
+    active = activity.active
+    generator = np.random.default_rng(seed)
+    random_experts = np.arange(len(activity.density))
+    for rank, expert in enumerate(active.tolist()):
+        low, high = max(0, rank - NEIGHBOURS), min(len(active), rank + NEIGHBOURS + 1)
+        neighbours = np.delete(active[low:high], rank - low)
+        if len(neighbours):
+            random_experts[expert] = generator.choice(neighbours)
+    return random_experts
+
+
+NUM_INTERVENTIONS = 4
+
+
+class Interventions(NamedTuple):
+    """Experts to intervene on and the token of each; each field [M]."""
+
+    position: Tensor
+    expert: Tensor
+    unit: Tensor
+    """99th percentile of the expert's coefficient, u_n."""
+    random_expert: Tensor
+    random_unit: Tensor
+    """99th percentile of the random expert's coefficient, u_m."""
+
+
+class InterventionEffects(NamedTuple):
+    """Effects at each example, [M], in nats."""
+
+    loss_increase: Tensor
+    """Increase of the next token's loss under ablation; NaN at the end of the sequence."""
+    kl_ablated: Tensor
+    """KL divergence of the next-token distribution under ablation from the original one."""
+    kl_amplified: Tensor
+    kl_random_expert: Tensor
+    kl_random_direction: Tensor
+    share: Tensor
+    """The expert's share of the summed norms of all active experts' contributions; no unit."""
+    contribution: Tensor
+    """Contribution of the expert to the MLP's output, [M, O]."""
+    added: Tensor
+    """Its part of the residual stream after the last block, by what the block adds because of it, [M, W]. NaN if the
+    architecture has no direct effects."""
+    residual: Tensor
+    """Original residual stream after the last block, [M, W]."""
+
+
+@torch.no_grad()
+def measure_interventions(
+    language_model: LanguageModel,
+    layer: int,
+    sparse_layer: SparseLayer,
+    ids: list[int],
+    interventions: Interventions,
+    seed: int,
+) -> InterventionEffects:
+    """Apply all interventions to the sequence ``ids``. The blocks below ``layer`` are computed once for all rows."""
+    positions_M = interventions.position
+    prefix = ids[: int(positions_M.max()) + 1]
+    rows = 1 if language_model.can_split_row(layer) else 1 + NUM_INTERVENTIONS * len(positions_M)
+    mlp = _InterventionRows(sparse_layer, interventions, seed)
+    with language_model.replace_mlps({layer: mlp}):
+        residual_RTW = language_model.residual(torch.tensor([prefix] * rows))
+    additions = language_model.additions
+    factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
+    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), mlp.contribution_MO)
+    index_M = positions_M.to(residual_RTW.device)
+    original_MW = residual_RTW[0, index_M]
+    row_R = torch.arange(1, len(residual_RTW), device=index_M.device)
+    changed_RW = residual_RTW[row_R, index_M.repeat(NUM_INTERVENTIONS)]
+    log_p_RV = language_model.unembed(torch.cat([original_MW, changed_RW])).log_softmax(dim=-1)
+    original_MV, ablated_MV, amplified_MV, random_expert_MV, random_direction_MV = log_p_RV.split(len(index_M))
+    return InterventionEffects(
+        loss_increase=_losses(ablated_MV, ids, positions_M) - _losses(original_MV, ids, positions_M),
+        kl_ablated=_kl(original_MV, ablated_MV),
+        kl_amplified=_kl(original_MV, amplified_MV),
+        kl_random_expert=_kl(original_MV, random_expert_MV),
+        kl_random_direction=_kl(original_MV, random_direction_MV),
+        share=mlp.share_M,
+        contribution=mlp.contribution_MO,
+        added=added_MW,
+        residual=original_MW.float(),
+    )
+
+
+@dataclass(eq=False)
+class _InterventionRows:
+    """MLP replacement that returns the original output, followed by one row per intervention and example."""
+
+    sparse_layer: SparseLayer
+    interventions: Interventions
+    seed: int
+
+    def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+        index_M = self.interventions.position.to(x_RTI.device)
+        added_RO = self._added_vectors(x_RTI[0].float()[index_M])
+        original_TO = mlp()[0]
+        output_RTO = original_TO.repeat(1 + len(added_RO), 1, 1)
+        row_R = torch.arange(1, 1 + len(added_RO), device=x_RTI.device)
+        output_RTO[row_R, index_M.repeat(NUM_INTERVENTIONS)] += added_RO.to(original_TO.dtype)
+        return output_RTO
+
+    def _added_vectors(self, x_MI: Tensor) -> Tensor:
+        """Vectors that the interventions add to the MLP's output, [4 M, O]."""
+        routing = self.sparse_layer.route(x_MI)
+        is_expert_MK = routing.indices_TK == self.interventions.expert.to(x_MI.device).unsqueeze(1)
+        coefficient_M = (routing.coefficients_TK * is_expert_MK).sum(dim=1)
+        dense_MH = self.sparse_layer.dense_output(x_MI)
+        norms_MK = self.sparse_layer.contribution_norms(dense_MH, routing)
+        self.share_M = (norms_MK * is_expert_MK).sum(dim=1) / norms_MK.sum(dim=1).clamp_min(1e-12)
+        self.contribution_MO = self._contribution(dense_MH, self.interventions.expert, coefficient_M)
+        amplified_MO = self._contribution(dense_MH, self.interventions.expert, self.interventions.unit)
+        random_MO = self._contribution(dense_MH, self.interventions.random_expert, self.interventions.random_unit)
+        generator = torch.Generator().manual_seed(self.seed)
+        noise_MO = F.normalize(torch.randn(amplified_MO.shape, generator=generator), dim=1).to(amplified_MO.device)
+        direction_MO = noise_MO * amplified_MO.norm(dim=1, keepdim=True)
+        return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
+
+    def _contribution(self, dense_MH: Tensor, expert_M: Tensor, coefficient_M: Tensor) -> Tensor:
+        columns = Routing(coefficient_M.to(dense_MH).unsqueeze(1), expert_M.to(dense_MH.device).unsqueeze(1))
+        return self.sparse_layer.contribution(dense_MH, columns)
+
+
+def _losses(log_p_MV: Tensor, ids: list[int], position_M: Tensor) -> Tensor:
+    """Loss of the token that follows each position, [M]; NaN at the end of the sequence."""
+    next_ids = [ids[position + 1] if position + 1 < len(ids) else -1 for position in position_M.tolist()]
+    next_M = torch.tensor(next_ids, device=log_p_MV.device)
+    losses_M = -log_p_MV.gather(1, next_M.clamp_min(0).unsqueeze(1))[:, 0]
+    return losses_M.masked_fill(next_M < 0, float("nan"))
+
+
+def _kl(original_MV: Tensor, changed_MV: Tensor) -> Tensor:
+    return F.kl_div(changed_MV, original_MV, log_target=True, reduction="none").sum(dim=1).clamp_min(0)
+
+
+NUM_TOKENS = 12
+
+
+@dataclass(frozen=True)
+class ExpertAblation:
+    """Effects of an expert, averaged over its active tokens. Losses and KL divergences are in nats per token."""
+
+    expert: int
+    examples: int
+    """Number of examples measured."""
+    loss_increase: float | None
+    """Increase of the next token's loss when only this expert is ablated; None if no example has a next token."""
+    kl_ablated: float
+    """KL divergence of the next-token distribution when only this expert is ablated."""
+    kl_amplified: float
+    """KL divergence when the expert's coefficient is raised by its 99th percentile."""
+    kl_random_expert: float
+    """KL divergence when a random expert of similar density is raised by its own, on the same tokens."""
+    kl_random_direction: float
+    """KL divergence when a random direction with the norm of the amplification is added, on the same tokens."""
+    random_expert: int
+    """Random expert of similar density."""
+    output_share: float
+    """Share of the summed norms of all active experts' contributions."""
+    input_dependence: float
+    """Share of the squared norm of the expert's contributions outside their mean direction. 0 for a transcoder feature,
+    which always adds the same direction."""
+    promoted: list[list[float]]
+    """[token id, mean change of log p] of the tokens that the contribution promotes most, by the logit lens."""
+    suppressed: list[list[float]]
+    """[token id, mean change of log p] of the tokens that the contribution suppresses most."""
+
+
+def summarise(
+    language_model: LanguageModel, expert: int, random_expert: int, effects: InterventionEffects, weight_M: Tensor
+) -> ExpertAblation:
+    """Average the effects of one expert over its examples."""
+    weight_M = (weight_M / weight_M.sum()).to(effects.share)
+
+    def mean(values_M: Tensor) -> float:
+        return float((values_M * weight_M).sum())
+
+    promoted, suppressed = _promoted_and_suppressed(language_model, effects, weight_M)
+    return ExpertAblation(
+        expert=expert,
+        examples=len(weight_M),
+        loss_increase=_mean_without_nan(effects.loss_increase, weight_M),
+        kl_ablated=mean(effects.kl_ablated),
+        kl_amplified=mean(effects.kl_amplified),
+        kl_random_expert=mean(effects.kl_random_expert),
+        kl_random_direction=mean(effects.kl_random_direction),
+        random_expert=random_expert,
+        output_share=mean(effects.share),
+        input_dependence=input_dependence(effects.contribution, weight_M),
+        promoted=promoted,
+        suppressed=suppressed,
+    )
+
+
+def input_dependence(contribution_MO: Tensor, weight_M: Tensor) -> float:
+    """Share of the contributions' squared norm outside their mean direction; 0 if all are zero."""
+    whole = float((contribution_MO.square().sum(dim=1) * weight_M).sum())
+    mean_O = (contribution_MO * weight_M.unsqueeze(1)).sum(dim=0)
+    length = float(mean_O.norm())
+    if whole <= 0 or length <= 0:
+        return float(whole > 0)
+    along = float(((contribution_MO @ (mean_O / length)).square() * weight_M).sum())
+    return min(1.0, max(0.0, 1 - along / whole))
+
+
+def _mean_without_nan(values_M: Tensor, weight_M: Tensor) -> float | None:
+    valid_M = ~values_M.isnan()
+    if not bool(valid_M.any()):
+        return None
+    return float((values_M[valid_M] * weight_M[valid_M]).sum() / weight_M[valid_M].sum())
+
+
+def _promoted_and_suppressed(
+    language_model: LanguageModel, effects: InterventionEffects, weight_M: Tensor
+) -> tuple[list[list[float]], list[list[float]]]:
+    """Tokens whose log p the contribution raises and lowers most, on average. None without direct effects."""
+    if bool(effects.added.isnan().any()):
+        return [], []
+    residuals_RW = torch.cat([effects.residual, effects.residual - effects.added])
+    with_MV, without_MV = language_model.unembed(residuals_RW).log_softmax(dim=-1).chunk(2)
+    change_V = ((with_MV - without_MV) * weight_M.to(with_MV).unsqueeze(1)).sum(dim=0)
+    return _strongest(change_V, 1.0), _strongest(change_V, -1.0)
+
+
+def _strongest(change_V: Tensor, sign: float) -> list[list[float]]:
+    top = (change_V * sign).topk(min(NUM_TOKENS, len(change_V)))
+    return [[token, sign * value] for token, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
+
+
+EXPERT_COLUMNS = ("loss_increase", "kl_amplified", "output_share", "input_dependence")
+"""Effects that are also stored with the experts, because the expert table can be sorted by them."""
+
+
+def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str, Any]], config: AblationConfig) -> None:
+    """Replace a run's stored ablations, or those of the chosen experts, in the caller's transaction.
+
+    Args:
+        ablations: columns of ``AblationRecord`` except ``run_id``. Every expert must be in the database.
+        config: settings of the measurement.
+    """
+    delete_ablations(session, run_id, [values["expert"] for values in ablations] if config.experts else None)
+    earlier = session.get(MeasurementRecord, (run_id, "ablate"))
+    settings = config.model_dump(mode="json")
+    if config.experts and earlier is not None:  # the rows of other experts stay, so the settings name these, too
+        before = earlier.settings.get("experts")
+        settings["experts"] = sorted({*before, *config.experts}) if before else []
+    session.merge(MeasurementRecord(run_id=run_id, command="ablate", settings=settings))
+    rows = [{"run_id": run_id, **values} for values in ablations]
+    if rows:
+        session.execute(insert(AblationRecord), rows)
+        session.execute(
+            update(ExpertRecord),
+            [{name: row[name] or 0.0 for name in ("run_id", "expert", *EXPERT_COLUMNS)} for row in rows],
+        )
+
+
+EXPERTS_PER_CHUNK = 4096
+"""Experts whose contributions and residual streams are in memory at a time."""
+EXAMPLES_PER_FORWARD = 16
+
+
+@dataclass(frozen=True)
+class AblationResult:
+    """Summary that ``mxd ablate`` reports: medians over the experts that are active in the index."""
+
+    run: str
+    experts: int
+    examples: int
+    loss_increase: float
+    kl_amplified: float
+    kl_random_expert: float
+    kl_random_direction: float
+    input_dependence: float
+
+
+def build_ablations(
+    run: Run,
+    config: AblationConfig,
+    language_model: LanguageModel,
+    database: Engine,
+    *,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> AblationResult:
+    """Measure all active experts or the chosen ones, and replace their stored results in one transaction.
+
+    Raises:
+        UserError: the run is not indexed, was trained on another language model, or has no examples of a chosen
+            expert.
+        CancelledError: the task was cancelled. Previous results are unchanged.
+    """
+    check_fits(language_model, run)
+    with Session(database) as session:
+        record = get_indexed_run(session, run.name)
+        activity = read_activity(session, record)
+        random_experts = density_matched_experts(activity, config.seed)
+        examples = sample_examples(session, record, config.examples_per_bin)
+        if config.experts:
+            examples = select_experts(examples, config.experts, random_experts, record)
+        sequences = read_sequences(session, record)
+        ablation_run = _AblationRun(run, language_model, config.seed, activity, random_experts, examples, sequences)
+        run_id = record.id
+    ablations = list(ablation_run.measure_experts(callbacks))
+    with writing(database) as session:
+        write_ablations(session, run_id, [asdict(ablation) for ablation in ablations], config)
+    return _result(run.name, ablations)
+
+
+class _AblationRun:
+    def __init__(
+        self,
+        run: Run,
+        language_model: LanguageModel,
+        seed: int,
+        activity: ExpertActivity,
+        random_experts: Ints,
+        examples: SampledExamples,
+        sequences: dict[int, list[int]],
+    ) -> None:
+        self.layer = run.config.layer
+        self.sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
+        self.language_model = language_model
+        self.seed = seed
+        self.activity = activity
+        self.examples = examples
+        self.sequences = sequences
+        self.random_experts = random_experts
+
+    def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:
+        """Yield the ablation of every expert with random examples."""
+        total = len(self.examples.expert)
+        measured_examples = 0
+        for low in range(0, len(self.activity.density), EXPERTS_PER_CHUNK):
+            within_P = (self.examples.expert >= low) & (self.examples.expert < low + EXPERTS_PER_CHUNK)
+            examples = self.examples.select(np.flatnonzero(within_P))
+            parts: list[tuple[Ints, InterventionEffects]] = []
+            for sequence, rows in self._forwards(examples):
+                callbacks.check_cancelled()
+                parts.append((rows, self._measure(sequence, examples.select(rows))))
+                measured_examples += len(rows)
+                callbacks.on_progress(measured_examples, total, "")
+            yield from self._summaries(examples, parts)
+
+    def _forwards(self, examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
+        for sequence, rows in group_by_sequence(examples):
+            for start in range(0, len(rows), EXAMPLES_PER_FORWARD):
+                yield sequence, rows[start : start + EXAMPLES_PER_FORWARD]
+
+    def _measure(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
+        random_expert = self.random_experts[examples.expert]
+        interventions = Interventions(
+            position=torch.from_numpy(examples.position),
+            expert=torch.from_numpy(examples.expert),
+            unit=torch.from_numpy(self.activity.p99[examples.expert]),
+            random_expert=torch.from_numpy(random_expert),
+            random_unit=torch.from_numpy(self.activity.p99[random_expert]),
+        )
+        seed = int(np.random.SeedSequence([self.seed, sequence]).generate_state(1)[0])
+        ids = self.sequences[sequence]
+        effects = measure_interventions(self.language_model, self.layer, self.sparse_layer, ids, interventions, seed)
+        # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
+        return InterventionEffects(*(values.cpu() for values in effects))
+
+    def _summaries(
+        self, examples: SampledExamples, parts: list[tuple[Ints, InterventionEffects]]
+    ) -> Iterator[ExpertAblation]:
+        if not parts:
+            return
+        order = np.argsort(np.concatenate([rows for rows, _ in parts]))
+        columns = zip(*(part for _, part in parts), strict=True)
+        joined = InterventionEffects(*(torch.cat(values)[torch.from_numpy(order)] for values in columns))
+        experts, starts = np.unique(examples.expert, return_index=True)
+        for expert, rows in zip(experts.tolist(), np.split(np.arange(len(examples.expert)), starts[1:]), strict=True):
+            effects = InterventionEffects(*(values[torch.from_numpy(rows)] for values in joined))
+            weight_M = torch.from_numpy(examples.weight[rows]).float()
+            yield summarise(self.language_model, expert, int(self.random_experts[expert]), effects, weight_M)
+
+
+def _result(run: str, ablations: list[ExpertAblation]) -> AblationResult:
+    def median(values: list[float]) -> float:
+        return float(np.median(values)) if values else float("nan")
+
+    return AblationResult(
+        run=run,
+        experts=len(ablations),
+        examples=sum(ablation.examples for ablation in ablations),
+        loss_increase=median([ablation.loss_increase for ablation in ablations if ablation.loss_increase is not None]),
+        kl_amplified=median([ablation.kl_amplified for ablation in ablations]),
+        kl_random_expert=median([ablation.kl_random_expert for ablation in ablations]),
+        kl_random_direction=median([ablation.kl_random_direction for ablation in ablations]),
+        input_dependence=median([ablation.input_dependence for ablation in ablations]),
+    )

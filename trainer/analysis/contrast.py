@@ -1,0 +1,668 @@
+"""Counts of experts' activations over the documents of two texts.
+
+The two texts of a contrast: documents from files, cut into sequences of token ids.
+
+Count the active tokens of each expert in each document of a text, and keep its strongest examples.
+
+Shapes: S sequences of a batch, L tokens of the longest, T = S * L, P (document, expert) pairs, N experts.
+
+Rate ratios of rare events counted in documents of two texts.
+
+Tokens of one document are not independent: an expert on code fires in every line of a program. The unit is therefore
+the document. With m tokens and y active ones in a document, and the density p of both texts together:
+
+- **Test.** The residuals y - p m sum to 0 over all documents. Their sum T over the documents of text A is compared with
+  its distribution over all assignments of documents to the texts. The mean, variance and skewness of that distribution
+  are exact; its heavier tail is that of the Pearson type III distribution with these moments (Mielke and Berry). A
+  normal tail is too light if an expert is rare and one text is much smaller.
+- **Interval.** The variance of the log ratio is the sum of one variance per text. Each is that of a ratio estimator,
+  sum (y - p m)^2 / (sum y)^2. It is at least the dispersion of both texts together divided by the text's active tokens
+  (quasi-Poisson), which matters if a text has hardly any. Half an active token is added to each text, so the ratio is
+  finite.
+
+Shapes: D documents, P (document, expert) pairs with active tokens, N experts.
+
+Contrast of two texts: route both, count the active tokens of each expert in each document, compare.
+
+Shapes: D documents, N experts, E tested experts.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mxd.trainer.analysis.indexing.collect import layer_input, route_in_parts
+from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
+from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Ints, active_pairs
+from mxd.trainer.analysis.results import (
+    SIGNIFICANT_Q,
+    ChanceLevel,
+    Contrast,
+    ContrastedExpert,
+    ContrastedText,
+    ContrastExample,
+    ContrastExamples,
+    Unit,
+)
+from mxd.trainer.config import ContrastConfig, TextConfig
+from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.data.documents import documents
+from mxd.trainer.data.labelled import labelled_file, read_labelled
+from mxd.trainer.data.readers import Document
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.layers.base import Routing
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import check_fits
+from mxd.trainer.utils.bootstrap import Interval
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.text import suggest
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+MIN_DOCUMENTS = 10
+"""Documents per text below which sequences are the unit."""
+MIN_UNITS = 2
+
+
+@dataclass(frozen=True)
+class NamedText:
+    """Documents of a text, and its name in tables."""
+
+    name: str
+    documents: Iterable[Document]
+
+
+def text_of_file(config: TextConfig, seed: int) -> NamedText:
+    """Documents of a file, a folder or a Hub dataset, in random order.
+
+    Raises:
+        NotFoundError, UserError: as ``documents``.
+    """
+    return NamedText(config.dataset, documents(config, "shuffled", seed))
+
+
+def text_of_kind(config: TextConfig, kind: str, kind_column: str, seed: int) -> NamedText:
+    """Documents of one kind from a file of labelled texts, in random order.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UserError: the file lacks a column, or has no text of this kind.
+    """
+    labelled = list(read_labelled(labelled_file(config.dataset), config.column, kind_column))
+    texts = [each.text for each in labelled if each.label == kind]
+    if not texts:
+        kinds = sorted({each.label for each in labelled})
+        raise UserError(
+            f"No text of kind '{kind}' in {config.dataset}.{suggest(kind, kinds)} Its kinds: {_listed(kinds)}."
+        )
+    return NamedText(kind, shuffled(texts, seed))
+
+
+def shuffled(texts: Sequence[str], seed: int) -> list[str]:
+    """Return the texts in random order."""
+    return random.Random(seed).sample(texts, len(texts))
+
+
+def _listed(kinds: Sequence[str]) -> str:
+    return ", ".join(kinds[:30]) + (", …" if len(kinds) > 30 else "")
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """Sequences of a text. Each begins with the start token, which is not counted."""
+
+    name: str
+    documents: int
+    sequences: tuple[list[int], ...]
+    document_of: tuple[int, ...]
+    """Index of the document of each sequence."""
+
+    def units(self, unit: Unit) -> list[int]:
+        """Index of the unit of each sequence."""
+        return list(self.document_of) if unit == "document" else list(range(len(self.sequences)))
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens without start tokens."""
+        return sum(map(len, self.sequences)) - len(self.sequences)
+
+
+def tokenize_text(
+    text: NamedText, tokenizer: PreTrainedTokenizerBase, start_token: int, tokens: int, context_length: int
+) -> TokenizedText:
+    """Read documents until they have ``tokens`` tokens, and cut them into sequences of at most ``context_length``.
+
+    The last document is cut where the tokens end. Every sequence begins with the start token, because the first token
+    of a sequence has unusual activations.
+
+    Raises:
+        UserError: as the documents raise during iteration, or they are all empty.
+    """
+    sequences: list[list[int]] = []
+    document_of: list[int] = []
+    number, left = 0, tokens
+    for document in text.documents:
+        ids = _token_ids(document, tokenizer)[:left]
+        if not ids:
+            continue
+        parts = [[start_token, *part] for part in _cut(ids, context_length - 1)]
+        sequences += parts
+        document_of += [number] * len(parts)
+        number, left = number + 1, left - len(ids)
+        if not left:
+            break
+    if not sequences:
+        raise UserError(f"Text {text.name} is empty. Give a text with at least one word.")
+    return TokenizedText(text.name, number, tuple(sequences), tuple(document_of))
+
+
+def _token_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    if not isinstance(document, str):
+        return list(document)
+    ids: list[int] = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
+    return ids
+
+
+def _cut(ids: Sequence[int], length: int) -> Iterator[Sequence[int]]:
+    return (ids[first : first + length] for first in range(0, len(ids), length))
+
+
+def choose_unit(texts: Sequence[TokenizedText]) -> Unit:
+    """Return the unit that is counted as independent.
+
+    Raises:
+        UserError: a text is too short for two units.
+    """
+    if all(text.documents >= MIN_DOCUMENTS for text in texts):
+        return "document"
+    for text in texts:
+        if len(text.sequences) < MIN_UNITS:
+            raise UserError(
+                f"Text {text.name} is too short: {text.tokens} tokens in one sequence. Give several documents, "
+                f"{MIN_DOCUMENTS} or more if possible."
+            )
+    return "sequence"
+
+
+TOKENS_BEFORE, TOKENS_AFTER = 24, 40
+"""Tokens of an example around its peak."""
+
+
+class Batch(NamedTuple):
+    """Sequences of a text that are routed together."""
+
+    token_ids_SL: Ints
+    lengths_S: Ints
+    sequence_ids_S: Ints
+
+
+class _Sums(NamedTuple):
+    """Active tokens and summed activations by key, the document times N plus the expert."""
+
+    key_P: Ints
+    count_P: Ints
+    activation_P: Floats
+
+    def merged(self) -> _Sums:
+        """Sum the values of equal keys."""
+        keys, inverse_P = np.unique(self.key_P, return_inverse=True)
+        counts = np.bincount(inverse_P, self.count_P, len(keys)).astype(np.int64)
+        activations: Floats = np.bincount(inverse_P, self.activation_P, len(keys)).astype(np.float64)
+        return _Sums(keys, counts, activations)
+
+
+class TextCounter:
+    """One text with the counts and examples of its experts."""
+
+    def __init__(self, text: TokenizedText, units: Sequence[int], num_experts: int, config: ContrastConfig) -> None:
+        self.text, self.units = text, np.array(units)
+        self.num_experts = num_experts
+        # Sequences of similar length share a batch, so that little of it is padding.
+        self._order = np.argsort([-len(ids) for ids in text.sequences], kind="stable")
+        self._next = 0
+        self.tokens_done = 0
+        self._parts: list[_Sums] = []
+        self._statistics = ExpertStatistics(num_experts)
+        self._top = TopExamples(num_experts, max(config.examples, 1), 0, config.seed)
+        self._selected: SelectedExamples | None = None
+        self._max_examples = config.examples
+
+    @property
+    def is_done(self) -> bool:
+        """True if the text is routed."""
+        return self._next >= len(self._order)
+
+    @property
+    def num_units(self) -> int:
+        """Number of documents or sequences that are counted as independent."""
+        return int(self.units.max()) + 1
+
+    def next_batch(self, count: int) -> Batch:
+        """Return the next sequences, padded at the end, where no token of a text attends to the padding."""
+        ids_S = self._order[self._next : self._next + count]
+        self._next += len(ids_S)
+        sequences = [self.text.sequences[number] for number in ids_S]
+        lengths_S = np.array([len(ids) for ids in sequences])
+        token_ids_SL = np.zeros((len(sequences), lengths_S.max()), np.int64)
+        for row, ids in enumerate(sequences):
+            token_ids_SL[row, : len(ids)] = ids
+        return Batch(token_ids_SL, lengths_S, ids_S)
+
+    def add(self, batch: Batch, routing: Routing) -> None:
+        """Count a batch without its padding and start tokens."""
+        length = batch.token_ids_SL.shape[1]
+        place_L = np.arange(length)
+        counts_SL = (place_L > 0) & (place_L < batch.lengths_S[:, None])
+        mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.coefficients_TK.device)
+        masked = Routing(routing.coefficients_TK * mask_T1, routing.indices_TK)
+        # The places of the batches in the order are ascending, as the selection of examples needs.
+        first = self._next - len(batch.sequence_ids_S)
+        pairs, _ = active_pairs(masked, length, first + np.arange(len(batch.sequence_ids_S)))
+        self._top.add(pairs, self._statistics, self._statistics.add(pairs))
+        if self._top.needs_pruning:
+            self._top.prune(self._statistics)
+        self._parts.append(self._summed(pairs))
+        self.tokens_done += int(counts_SL.sum())
+
+    def _summed(self, pairs: ActivePairs) -> _Sums:
+        """Sum the pairs of each expert in each document."""
+        unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
+        keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
+        return _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.coefficient.astype(np.float64)).merged()
+
+    def counts(self) -> DocumentCounts:
+        """Return the counts of all documents."""
+        lengths = np.array([len(ids) - 1 for ids in self.text.sequences])
+        keys, counts, activations = (np.concatenate(fields) for fields in zip(*self._parts, strict=True))
+        summed = _Sums(keys, counts, activations).merged()
+        return DocumentCounts(
+            tokens_D=np.bincount(self.units, lengths).astype(np.int64),
+            document_P=summed.key_P // self.num_experts,
+            expert_P=summed.key_P % self.num_experts,
+            count_P=summed.count_P,
+            activation_P=summed.activation_P,
+            num_experts=self.num_experts,
+        )
+
+    def examples(self, expert: int) -> Iterator[ContrastExample]:
+        """Yield the strongest examples of an expert."""
+        self._selected = self._selected or self._top.prune(self._statistics)
+        first, end = np.searchsorted(self._selected.expert, [expert, expert + 1])
+        for index in range(first, min(end, first + self._max_examples)):
+            yield self._example(self._selected, index)
+
+    def _example(self, selected: SelectedExamples, index: int) -> ContrastExample:
+        sequence = int(self._order[selected.sequence[index]])
+        ids, peak = self.text.sequences[sequence], int(selected.position[index])
+        first, end = max(1, peak - TOKENS_BEFORE), peak + TOKENS_AFTER + 1
+        pairs = self._top.pairs.select(np.arange(selected.start[index], selected.end[index]))
+        active = zip(pairs.position.tolist(), pairs.coefficient.tolist(), pairs.rank.tolist(), strict=True)
+        return ContrastExample(
+            sequence=sequence,
+            position=peak - first,
+            coefficient=float(selected.coefficient[index]),
+            token_ids=tuple(ids[first:end]),
+            active=tuple((place - first, value, rank) for place, value, rank in active if first <= place < end),
+        )
+
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+NORMAL_97_5 = 1.959964
+HALF_TOKEN = 0.5
+SMALL_SKEWNESS = 1e-3
+"""Skewness below which the normal distribution is used; the gamma function loses digits there."""
+
+
+@dataclass(frozen=True)
+class DocumentCounts:
+    """Active tokens of each expert in each document."""
+
+    tokens_D: Ints
+    document_P: Ints
+    expert_P: Ints
+    count_P: Ints
+    activation_P: Floats
+    """Summed activation."""
+    num_experts: int
+
+    def sums(self, value_P: Floats | Ints, chosen_P: Mask | slice = slice(None)) -> Floats:
+        """Sum a value of each pair over the chosen pairs of each expert, [N]."""
+        weight_P = value_P.astype(np.float64)[chosen_P]
+        return np.bincount(self.expert_P[chosen_P], weight_P, self.num_experts).astype(np.float64)
+
+
+class TextSums(NamedTuple):
+    """Sums over the documents of a text; each field [N] or a number."""
+
+    documents: int
+    tokens: float
+    squared_tokens: float
+    active_N: Floats
+    units_N: Floats
+    """Documents with an active token."""
+    squares_N: Floats
+    """Sum of y^2."""
+    products_N: Floats
+    """Sum of y m."""
+    activation_N: Floats
+
+    @classmethod
+    def of(cls, counts: DocumentCounts, chosen_D: Mask) -> TextSums:
+        """Sum over the chosen documents."""
+        tokens_D = counts.tokens_D[chosen_D].astype(np.float64)
+        chosen_P, count_P = chosen_D[counts.document_P], counts.count_P
+        return cls(
+            documents=len(tokens_D),
+            tokens=float(tokens_D.sum()),
+            squared_tokens=float((tokens_D**2).sum()),
+            active_N=counts.sums(count_P, chosen_P),
+            units_N=counts.sums(np.ones(len(count_P)), chosen_P),
+            squares_N=counts.sums(count_P**2, chosen_P),
+            products_N=counts.sums(count_P * counts.tokens_D[counts.document_P], chosen_P),
+            activation_N=counts.sums(counts.activation_P, chosen_P),
+        )
+
+    def squared_residuals(self, density_N: Floats) -> Floats:
+        """Sum of (y - p m)^2, [N]. Rounding may leave a tiny negative number."""
+        sum_N = self.squares_N - 2 * density_N * self.products_N + density_N**2 * self.squared_tokens
+        return np.maximum(sum_N, 0.0)
+
+    def variance(self) -> Floats:
+        """Variance of the number of active tokens around density times tokens, [N]."""
+        correction = self.documents / max(self.documents - 1, 1)
+        return correction * self.squared_residuals(self.active_N / self.tokens)
+
+
+@dataclass(frozen=True)
+class RateRatios:
+    """Comparison of all experts; each field [N]."""
+
+    a: TextSums
+    b: TextSums
+    log_ratio_N: Floats
+    error_N: Floats
+    """Standard error of the log ratio; NaN for experts that are never active."""
+    p_value_N: Floats
+
+    @property
+    def low_N(self) -> Floats:
+        """Lower end of the 95 % interval of the log ratio."""
+        return self.log_ratio_N - NORMAL_97_5 * self.error_N
+
+    @property
+    def high_N(self) -> Floats:
+        """Upper end of the 95 % interval of the log ratio."""
+        return self.log_ratio_N + NORMAL_97_5 * self.error_N
+
+    def enough(self, min_tokens: int, min_units: int) -> Mask:
+        """Mask of the experts with enough active tokens and documents in both texts together, [N].
+
+        Both numbers are the same for every assignment of documents, so the choice does not bias the test.
+        """
+        enough_N: Mask = (self.a.active_N + self.b.active_N >= min_tokens) & (
+            self.a.units_N + self.b.units_N >= min_units
+        )
+        return enough_N
+
+
+def rate_ratios(counts: DocumentCounts, in_a_D: Mask) -> RateRatios:
+    """Compare the documents of text A with all others. Both texts need at least one document."""
+    a, b = TextSums.of(counts, in_a_D), TextSums.of(counts, ~in_a_D)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_ratio_N, error_N = _log_ratio(a, b)
+        p_value_N = _p_values(counts, a, b)
+    return RateRatios(a, b, log_ratio_N, error_N, p_value_N)
+
+
+def _log_ratio(a: TextSums, b: TextSums) -> tuple[Floats, Floats]:
+    """Log ratio of the densities and its standard error, [N] each."""
+    active_N = a.active_N + b.active_N
+    density_N = active_N / (a.tokens + b.tokens)
+    dispersion_N = (a.variance() + b.variance()) / active_N
+    log_density, variance = [], []
+    for text in (a, b):
+        raised_N = text.active_N + HALF_TOKEN
+        log_density.append(np.log(raised_N / (text.tokens + HALF_TOKEN / density_N)))
+        variance.append(np.maximum(text.variance() / raised_N**2, dispersion_N / raised_N))
+    return log_density[0] - log_density[1], np.sqrt(variance[0] + variance[1])
+
+
+def _p_values(counts: DocumentCounts, a: TextSums, b: TextSums) -> Floats:
+    """Two-sided p-values of the random assignment of documents, [N]; 1 if it has no variance."""
+    n, size_a, size_b = a.documents + b.documents, a.documents, b.documents
+    density_N = (a.active_N + b.active_N) / (a.tokens + b.tokens)
+    squared_N, cubed_N = _residual_moments(counts, density_N)
+    variance_N = size_a * size_b / (n * (n - 1)) * squared_N
+    third_N = size_a * size_b * (size_b - size_a) / (n * (n - 1) * max(n - 2, 1)) * cubed_N
+    z_N = (a.active_N - density_N * a.tokens) / np.sqrt(variance_N)
+    skewness_N = third_N / variance_N**1.5
+    is_known_N = np.isfinite(z_N) & np.isfinite(skewness_N)
+    p_value_N = np.ones(len(z_N))
+    p_value_N[is_known_N] = pearson3_p_values(z_N[is_known_N], skewness_N[is_known_N])
+    return p_value_N
+
+
+def _residual_moments(counts: DocumentCounts, p_N: Floats) -> tuple[Floats, Floats]:
+    """Sums of the second and third power of y - p m over all documents, [N] each."""
+    y_P, m_D = counts.count_P.astype(np.float64), counts.tokens_D.astype(np.float64)
+    m_P = m_D[counts.document_P]
+    squared_N = counts.sums(y_P**2) - 2 * p_N * counts.sums(y_P * m_P) + p_N**2 * (m_D**2).sum()
+    cubed_N = (
+        counts.sums(y_P**3)
+        - 3 * p_N * counts.sums(y_P**2 * m_P)
+        + 3 * p_N**2 * counts.sums(y_P * m_P**2)
+        - p_N**3 * (m_D**3).sum()
+    )
+    return np.maximum(squared_N, 0.0), cubed_N
+
+
+def pearson3_p_values(z: Floats, skewness: Floats) -> Floats:
+    """Two-sided p-values of standardised values under the Pearson type III distribution of a given skewness.
+
+    The light tail of that distribution ends at a finite value, which a permutation can pass. There the normal
+    distribution is used, whose tail is heavier.
+    """
+    value, skew = torch.from_numpy(z), torch.from_numpy(skewness)
+    # A negative skewness is the mirror image of a positive one.
+    mirrored = torch.where(skew < 0, -value, value)
+    shape = (2 / skew.abs().clamp_min(SMALL_SKEWNESS)) ** 2
+    heavy_tail = torch.special.gammaincc(shape, (shape + mirrored * shape.sqrt()).clamp_min(0))
+    normal_tail = torch.special.erfc(mirrored.abs() / 2**0.5) / 2
+    is_normal = (mirrored < 0) | (skew.abs() < SMALL_SKEWNESS)
+    p_values: Floats = (2 * torch.where(is_normal, normal_tail, heavy_tail)).clamp_max(1).numpy()
+    return p_values
+
+
+def q_values(p_values: Floats) -> Floats:
+    """Benjamini-Hochberg q-values: the smallest false discovery rate at which each hypothesis is rejected."""
+    order = np.argsort(p_values)
+    scaled = p_values[order] * len(p_values) / np.arange(1, len(p_values) + 1)
+    result = np.empty(len(p_values))
+    result[order] = np.minimum(np.minimum.accumulate(scaled[::-1])[::-1], 1.0)
+    return result
+
+
+def contrast(
+    run: Run,
+    a: NamedText,
+    b: NamedText,
+    config: ContrastConfig,
+    language_model: LanguageModel,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> Contrast:
+    """Find the experts whose activation density differs between two texts.
+
+    Raises:
+        UserError: a text is too short, or no expert is active often enough.
+        CancelledError: the task was cancelled.
+    """
+    measurement = ContrastMeasurement(run, a, b, config, language_model)
+    while not measurement.is_done:
+        callbacks.check_cancelled()
+        measurement.step(SEQUENCES_PER_FORWARD)
+        callbacks.on_progress(measurement.tokens_done, measurement.tokens, run.name)
+    return measurement.result()
+
+
+class ContrastMeasurement:
+    """A contrast in steps, so that a server can do other work between them."""
+
+    def __init__(
+        self, run: Run, a: NamedText, b: NamedText, config: ContrastConfig, language_model: LanguageModel
+    ) -> None:
+        """Read and tokenise both texts.
+
+        Raises:
+            UserError: a text is too short, or the run does not fit the language model.
+        """
+        check_fits(language_model, run)
+        self.run, self.config = run, config
+        self._language_model = language_model
+        context_length = min(run.config.text.context_length, language_model.max_tokens)
+        start_token = start_token_id(language_model.tokenizer, run.config.text.start_token)
+        texts = [
+            tokenize_text(text, language_model.tokenizer, start_token, config.tokens, context_length) for text in (a, b)
+        ]
+        self.unit = choose_unit(texts)
+        self._sides = [TextCounter(text, text.units(self.unit), run.layer.config.num_experts, config) for text in texts]
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens of both texts."""
+        return sum(side.text.tokens for side in self._sides)
+
+    @property
+    def tokens_done(self) -> int:
+        """Number of routed tokens."""
+        return sum(side.tokens_done for side in self._sides)
+
+    @property
+    def is_done(self) -> bool:
+        """True if both texts are routed."""
+        return all(side.is_done for side in self._sides)
+
+    def step(self, sequences: int) -> None:
+        """Route the next sequences."""
+        side = next(side for side in self._sides if not side.is_done)
+        batch = side.next_batch(sequences)
+        layer = self.run.config.layer
+        sparse_layer = self.run.layer.to(self._language_model.device_of(layer))
+        x_TI = layer_input(sparse_layer, layer, self._language_model, batch.token_ids_SL)
+        side.add(batch, route_in_parts(sparse_layer, x_TI))
+
+    def result(self) -> Contrast:
+        """Compare the texts.
+
+        Raises:
+            UserError: no expert is active often enough.
+        """
+        counts, in_a_D = self._counts()
+        ratios = rate_ratios(counts, in_a_D)
+        is_tested_N = ratios.enough(self.config.min_tokens, self.config.min_units)
+        if not is_tested_N.any():
+            raise UserError(
+                f"No expert is active on {self.config.min_tokens} tokens of {self.config.min_units} {self.unit}s. "
+                "Give longer texts, or lower the two limits."
+            )
+        experts = _described(ratios, np.flatnonzero(is_tested_N))
+        significant = [each for each in experts if each.is_found]
+        found_a = [each for each in significant if each.ratio.value > 1]
+        found_b = [each for each in significant if each.ratio.value < 1]
+        shown = [each.expert for part in (found_a, found_b) for each in part[: self.config.shown]]
+        a, b = (ContrastedText(s.text.name, s.text.documents, s.num_units, s.text.tokens) for s in self._sides)
+        return Contrast(
+            run=self.run.name,
+            a=a,
+            b=b,
+            unit=self.unit,
+            num_experts=counts.num_experts,
+            min_tokens=self.config.min_tokens,
+            min_units=self.config.min_units,
+            tested=len(experts),
+            found_a=len(found_a),
+            found_b=len(found_b),
+            chance=_chance_level(counts, in_a_D, is_tested_N, self.config) if self.config.shuffles else None,
+            experts=tuple(experts),
+            examples={expert: ContrastExamples(*(tuple(s.examples(expert)) for s in self._sides)) for expert in shown},
+        )
+
+    def _counts(self) -> tuple[DocumentCounts, Mask]:
+        a, b = (side.counts() for side in self._sides)
+        counts = DocumentCounts(
+            tokens_D=np.concatenate([a.tokens_D, b.tokens_D]),
+            document_P=np.concatenate([a.document_P, b.document_P + len(a.tokens_D)]),
+            expert_P=np.concatenate([a.expert_P, b.expert_P]),
+            count_P=np.concatenate([a.count_P, b.count_P]),
+            activation_P=np.concatenate([a.activation_P, b.activation_P]),
+            num_experts=a.num_experts,
+        )
+        return counts, np.arange(len(counts.tokens_D)) < len(a.tokens_D)
+
+
+def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
+    """Describe the tested experts: first those found, by the end of their interval that is nearer to 1."""
+    a, b = ratios.a, ratios.b
+    q_E = q_values(ratios.p_value_N[experts_E])
+    ratio_N, low_N, high_N = (np.exp(values) for values in (ratios.log_ratio_N, ratios.low_N, ratios.high_N))
+    described = [
+        ContrastedExpert(
+            expert=expert,
+            active_a=int(a.active_N[expert]),
+            active_b=int(b.active_N[expert]),
+            units_a=int(a.units_N[expert]),
+            units_b=int(b.units_N[expert]),
+            density_a=float(a.active_N[expert] / a.tokens),
+            density_b=float(b.active_N[expert] / b.tokens),
+            ratio=Interval(float(ratio_N[expert]), float(low_N[expert]), float(high_N[expert])),
+            activation_ratio=_activation_ratio(ratios, expert),
+            p_value=float(ratios.p_value_N[expert]),
+            q_value=q_value,
+        )
+        for expert, q_value in zip(experts_E.tolist(), q_E.tolist(), strict=True)
+    ]
+    return sorted(described, key=lambda each: (not each.is_found, -each.bound, each.p_value, each.expert))
+
+
+def _activation_ratio(ratios: RateRatios, expert: int) -> float | None:
+    a, b = ratios.a, ratios.b
+    if not b.activation_N[expert]:
+        return None
+    return float(a.activation_N[expert] / a.tokens / (b.activation_N[expert] / b.tokens))
+
+
+@dataclass(frozen=True)
+class _Shuffle:
+    num_found: int
+    covered: float
+
+
+def _chance_level(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask, config: ContrastConfig) -> ChanceLevel:
+    """Repeat the comparison with random assignments of documents to the texts."""
+    generator = np.random.default_rng(config.seed)
+    shuffles = [_shuffle(counts, generator.permutation(in_a_D), is_tested_N) for _ in range(config.shuffles)]
+    numbers = [shuffle.num_found for shuffle in shuffles]
+    return ChanceLevel(
+        shuffles=len(shuffles),
+        mean_found=float(np.mean(numbers)),
+        most_found=max(numbers),
+        shuffles_with_any=sum(number > 0 for number in numbers),
+        covered=float(np.mean([shuffle.covered for shuffle in shuffles])),
+    )
+
+
+def _shuffle(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask) -> _Shuffle:
+    ratios = rate_ratios(counts, in_a_D)
+    includes_1 = (ratios.low_N <= 0) & (ratios.high_N >= 0)
+    is_found = q_values(ratios.p_value_N[is_tested_N]) <= SIGNIFICANT_Q
+    return _Shuffle(int(is_found.sum()), float(includes_1[is_tested_N].mean()))

@@ -1,1 +1,0 @@
-"""Contrast of two texts: which experts tell them apart."""

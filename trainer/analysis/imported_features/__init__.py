@@ -1,1 +1,0 @@
-"""Features of other people from Neuronpedia, as runs without weights: their examples and labels can be browsed."""

@@ -1,1 +1,0 @@
-"""Single-expert probes on labelled texts."""

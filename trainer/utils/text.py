@@ -1,0 +1,134 @@
+"""Tokens shaded by a number, as HTML for notebooks: no script, readable on light and dark pages, all text escaped.
+
+Text of others for terminals and spreadsheets, which would obey some of its characters.
+
+Error messages about unknown names, with the nearest known name as a suggestion.
+
+JSON schemas of result dataclasses that the API serves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields
+from difflib import get_close_matches
+from html import escape
+from typing import Any, NamedTuple, TypeVar
+
+from pydantic import ConfigDict
+
+AMBER = (217, 139, 20)
+"""RGB colour of activations, as in the dashboard."""
+HIGHER = (38, 137, 83)
+"""RGB colour (green) of increased probabilities."""
+LOWER = (140, 84, 190)
+"""RGB colour (purple) of negative strengths."""
+MAX_OPACITY = 0.6
+"""Opacity at strength 1: text stays readable in both colour schemes."""
+TEXT = "font-family:ui-monospace,monospace;white-space:pre-wrap;overflow-wrap:anywhere;line-height:1.7"
+TABLE = "border-collapse:collapse;text-align:left"
+CELL = "padding:2px 12px 2px 0;vertical-align:top;text-align:left"
+
+
+class ShadedToken(NamedTuple):
+    """One token and its shade."""
+
+    text: str
+    strength: float
+    """Shade from -1 to 1. 0 is not shaded; negative values have the colour ``LOWER``."""
+    title: str = ""
+    """Tooltip."""
+    peak: bool = False
+    """True if the token has an outline, so that colour is not the only mark."""
+
+
+def shaded_text(tokens: Iterable[ShadedToken], colour: tuple[int, int, int] = AMBER) -> str:
+    """Tokens in a row, each on its shade."""
+    return f'<span style="{TEXT}">{"".join(_token(token, colour) for token in tokens)}</span>'
+
+
+def labelled_values(pairs: Iterable[tuple[str, str]]) -> str:
+    """One line of names and values, separated by dots."""
+    return "<div>" + " · ".join(f"{escape(name)} <b>{escape(value)}</b>" for name, value in pairs) + "</div>"
+
+
+def html_table(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
+    """Return a table. ``cells`` are HTML; ``head`` is plain text."""
+    top = "".join(f'<th style="{CELL}">{escape(name)}</th>' for name in head)
+    body = "".join("<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in row) + "</tr>" for row in cells)
+    return f'<table style="{TABLE}"><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table>'
+
+
+def _token(token: ShadedToken, colour: tuple[int, int, int]) -> str:
+    red, green, blue = colour if token.strength >= 0 else LOWER
+    style = f"background:rgba({red},{green},{blue},{MAX_OPACITY * min(abs(token.strength), 1.0):.2f})"
+    if token.peak:
+        style += ";outline:1px solid currentColor"
+    # Line breaks get a visible symbol, which carries the shade.
+    text = escape(token.text).replace("\n", "⏎\n")
+    return f'<span style="{style}" title="{escape(token.title)}">{text}</span>'
+
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""Control characters other than tab and line feed. Terminals obey the sequences that they begin."""
+SHOWN_ITEMS, SHOWN_CHARACTERS = 8, 120
+"""Longest collection, and longest text of a value, in a ``repr``."""
+_FORMULA_SIGNS = ("=", "+", "-", "@", "\t", "\r")
+
+
+def printable(text: str) -> str:
+    """Return ``text`` with control characters as JSON escapes, so that a terminal displays them."""
+    return _CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def spreadsheet_text(text: str) -> str:
+    """Return ``text`` with an apostrophe in front if a spreadsheet would compute it as a formula."""
+    return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
+
+
+class ShortRepr:
+    """Base of dataclasses of results, whose ``repr`` fits a screen: long values are abbreviated."""
+
+    def __repr__(self) -> str:
+        values = ", ".join(f"{field.name}={_short(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
+        return f"{type(self).__name__}({values})"
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, Collection) and not isinstance(value, str) and len(value) > SHOWN_ITEMS:
+        return f"<{len(value)} items>"
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """Return `` Did you mean 'x'?`` for the name in ``known`` nearest to ``name``, or with these initials, such as
+    ``lr`` for ``learning_rate``; nothing if none is near."""
+    names = list(known)
+    initials = [other for other in names if "".join(word[:1] for word in re.split("[_-]", other)) == name]
+    nearest = get_close_matches(name, names, n=1) or initials
+    return f" Did you mean '{nearest[0]}'?" if nearest else ""
+
+
+def unknown_run(name: str, known: Iterable[str]) -> str:
+    """Return the error message for a run that does not exist."""
+    names = list(known)
+    if not names:
+        return f"Unknown run '{name}'. There are no runs yet. Train one with 'mxd train'."
+    return f"Unknown run '{name}'.{suggest(name, names)} Run 'mxd runs' for a list."
+
+
+def unknown_expert(expert: int, run: str, num_experts: int) -> str:
+    """Return the error message for an expert id that a run does not have."""
+    return f"Unknown expert {expert}. Run '{run}' has experts 0 to {num_experts - 1}."
+
+
+T = TypeVar("T")
+
+
+def documented(cls: type[T]) -> type[T]:
+    """Publish the attribute docstrings of a dataclass in its JSON schema, where fields with defaults always exist."""
+    config = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+    setattr(cls, "__pydantic_config__", config)  # noqa: B010
+    return cls
