@@ -20,7 +20,7 @@ from mxd.trainer.analysis.labelling.llm_explainer import (
     explain_experts,
     json_object,
 )
-from mxd.trainer.analysis.labelling.rules import llm_explainer as module
+from mxd.trainer.analysis.labelling import llm_explainer as module
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
