@@ -12,6 +12,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.labelling import llm_explainer as module
 from mxd.trainer.analysis.labelling.llm_explainer import (
     AnswerError,
     Endpoint,
@@ -20,7 +21,6 @@ from mxd.trainer.analysis.labelling.llm_explainer import (
     explain_experts,
     json_object,
 )
-from mxd.trainer.analysis.labelling import llm_explainer as module
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
