@@ -40,7 +40,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run_fuzz.py",)),
     "imports: pickles, YAML, norms, files of trainers": (
         30,
-        (f"{STORAGE}/importers/test_rejected_files.py", f"{STORAGE}/importers/test_formats.py"),
+        (f"{STORAGE}/formats/test_rejected_files.py", f"{STORAGE}/formats/test_formats.py"),
     ),
     "texts: damaged, nested, compressed to expand": (60, ("tests/trainer/data/test_readers_fuzz.py",)),
     "command line: damaged and foreign config files": (30, ("tests/backend/fuzz/test_command_line.py",)),

@@ -17,8 +17,7 @@ from mxd.backend.database.lists import EntryRecord, ListRecord
 from mxd.backend.database.migrations import CHAIN
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig
-from mxd.trainer.storage.database.open import open_trainer_database
-from mxd.trainer.storage.database.versions import prepare
+from mxd.trainer.storage.database.open import open_trainer_database, prepare
 
 OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
 """Tables of annotations and access tokens."""

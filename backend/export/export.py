@@ -12,8 +12,7 @@ from mxd.backend.export.neuronpedia import Batches
 from mxd.backend.export.tables import AT_A_TIME, Exported, chunks, open_run, tables
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.storage.portable import check_empty_folder
-from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run import Run, check_empty_folder
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_directory
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from mxd.backend.export.tables import Chunk, Exported, Row
 from mxd.trainer.storage.database.tables import AblationRecord, utc_now
-from mxd.trainer.storage.portable import without_folder
+from mxd.trainer.storage.run import without_folder
 
 UNMEASURED = (
     "neuron_alignment_indices",

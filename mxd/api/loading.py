@@ -27,9 +27,7 @@ from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.index_values import with_medians
 from mxd.trainer.storage.database.engine import connect
-from mxd.trainer.storage.database.migrations import CHAIN
-from mxd.trainer.storage.database.open import sqlite_url
-from mxd.trainer.storage.database.versions import check_version, read_version
+from mxd.trainer.storage.database.open import CHAIN, check_version, read_version, sqlite_url
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.files import looks_like_path

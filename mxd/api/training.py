@@ -26,7 +26,7 @@ from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
-from mxd.trainer.storage.importers import import_run as import_layer
+from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.training.finetune import finetune as finetune_runs
 from mxd.trainer.training.train import Resume, train_layer

@@ -13,8 +13,8 @@ from mxd.backend.cli.main import run as mxd
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.exporters import LayerFormat
-from mxd.trainer.storage.exporters.layers import export_layers
+from mxd.trainer.storage.formats import LayerFormat
+from mxd.trainer.storage.formats.export import export_layers
 from mxd.trainer.storage.run import Run
 from tests.interop.conftest import MXD, PACKAGES, TOLERANCE, TRANSCODER, Table
 from tests.interop.environments import Oracles

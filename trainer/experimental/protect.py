@@ -41,8 +41,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
 from mxd.trainer.layers.base import LayerOutput
 from mxd.trainer.layers.mxd import MxD, centre_weight, token_mean
 from mxd.trainer.storage.database.tables import RunRecord
-from mxd.trainer.storage.portable import copy_tokenizer
-from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
+from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, copy_tokenizer, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.storage.run_sets import check_compatible_runs
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval

@@ -11,7 +11,7 @@ from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import task
 from mxd.backend.export.export import TableFormat
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.exporters import LayerFormat, VectorFormat
+from mxd.trainer.storage.formats import LayerFormat, VectorFormat
 
 ExportFormat = Literal[TableFormat, LayerFormat, VectorFormat]
 
@@ -53,7 +53,7 @@ class ExportCommand(ModelCommand):
         return self._report(self._export_tables())
 
     def _export_layers(self) -> str:
-        from mxd.trainer.storage.exporters.layers import export_layers
+        from mxd.trainer.storage.formats.export import export_layers
         from mxd.trainer.storage.run import Run
 
         runs = [Run.load(name, self.settings().data) for name in self.names]
@@ -64,7 +64,7 @@ class ExportCommand(ModelCommand):
     def _export_vectors(self) -> str:
         from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.expert import mean_outputs
-        from mxd.trainer.storage.exporters.vectors import check_vectors, write_vectors
+        from mxd.trainer.storage.formats.export import check_vectors, write_vectors
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()

@@ -27,7 +27,7 @@ class ImportCommand(Command):
     def run(self) -> int:
         """Import, and print a summary."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.storage.importers import import_run
+        from mxd.trainer.storage.formats.import_run import import_run
 
         settings = self.settings()
         language_model = absolute_path(self.config.language_model)

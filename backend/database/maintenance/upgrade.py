@@ -11,11 +11,10 @@ from sqlalchemy.exc import DatabaseError
 
 from mxd.backend.database import migrations as backend_migrations
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.storage.database import migrations as trainer_migrations
 from mxd.trainer.storage.database.engine import cannot_open, connect, schema_transaction
-from mxd.trainer.storage.database.versions import read_version, upgrade
+from mxd.trainer.storage.database.open import CHAIN, read_version, upgrade
 
-CHAINS = (trainer_migrations.CHAIN, backend_migrations.CHAIN)
+CHAINS = (CHAIN, backend_migrations.CHAIN)
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,7 @@ def _disable_foreign_keys(connection: Any, _record: Any) -> None:
 
 
 def _upgrade(connection: Connection) -> UpgradeResult:
-    before = read_version(connection, trainer_migrations.CHAIN)
+    before = read_version(connection, CHAIN)
     if all(read_version(connection, chain) == chain.newest for chain in CHAINS):
         return UpgradeResult(before, before)
     for chain in CHAINS:
@@ -68,4 +67,4 @@ def _upgrade(connection: Connection) -> UpgradeResult:
             "The database was not changed: some rows refer to rows that do not exist. "
             "Run mxd database check with the version that wrote it."
         )
-    return UpgradeResult(before, read_version(connection, trainer_migrations.CHAIN))
+    return UpgradeResult(before, read_version(connection, CHAIN))

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from mxd.trainer.storage.database.versions import MigrationChain
+from mxd.trainer.storage.database.open import MigrationChain
 
 CHAIN = MigrationChain(owner="backend", scripts=Path(__file__).parent, newest=1)

@@ -7,7 +7,7 @@ import sae_lens
 import torch
 from safetensors.torch import load_file
 
-import mxd.trainer.storage.exporters.saelens_layer  # noqa: F401 - registers the architecture
+import mxd.trainer.storage.formats.saelens_layer  # noqa: F401 - registers the architecture
 
 differences = []
 for folder, tensors in zip(sys.argv[1::2], sys.argv[2::2], strict=True):

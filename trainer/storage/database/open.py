@@ -1,17 +1,40 @@
-"""Opening a database with the trainer's tables, and deleting measurements of a run."""
+"""Opening a database with the trainer's tables, their versions and upgrades, and deleting measurements of a run.
+
+Each owner of tables (trainer, backend) has a chain of Alembic revisions named 1, 2, … and a version table. A new
+database gets the newest tables at once. An older one changes only with ``mxd database upgrade``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, delete, update
+from sqlalchemy import (
+    Column,
+    Connection,
+    Engine,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    delete,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.exc import DatabaseError
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig, connect
-from mxd.trainer.storage.database.migrations import CHAIN
+from mxd.trainer.storage.database.engine import (
+    DEFAULT_CONNECTIONS,
+    ConnectionConfig,
+    cannot_open,
+    connect,
+    schema_transaction,
+)
 from mxd.trainer.storage.database.search import delete_search, prepare_search
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
@@ -26,8 +49,111 @@ from mxd.trainer.storage.database.tables import (
     SequenceRecord,
     SteeringStrengthRecord,
 )
-from mxd.trainer.storage.database.versions import prepare
 
+
+@dataclass(frozen=True)
+class MigrationChain:
+    """All versions of one owner's tables."""
+
+    owner: str
+    """Prefix of the version table: ``trainer`` or ``backend``."""
+    scripts: Path
+    """Folder with Alembic's ``env.py`` and ``versions``."""
+    newest: int
+    """The version that this program reads and writes."""
+
+    @property
+    def table(self) -> Table:
+        """The version table, as Alembic creates it."""
+        name = f"{self.owner}_version"
+        key = PrimaryKeyConstraint("version_num", name=f"{name}_pkc")
+        return Table(name, MetaData(), Column("version_num", String(32), nullable=False), key)
+
+
+def read_version(connection: Connection, chain: MigrationChain) -> int:
+    """Return the version of an owner's tables; 0 if the database has none."""
+    table = chain.table
+    if not inspect(connection).has_table(table.name):
+        return 0
+    return int(connection.scalar(select(table.c.version_num)) or 0)
+
+
+def prepare(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
+    """Create an owner's tables in a new database, or check the version of the existing ones.
+
+    Raises:
+        UserError: the tables have another version, the database cannot be opened, or it is not one of ours.
+    """
+    try:
+        with engine.connect() as connection:
+            if engine.dialect.name == "sqlite":
+                _check_file(connection, engine.url.database)
+            version = read_version(connection, chain)
+        if not version:
+            _create(engine, chain, create_tables)
+    except DatabaseError as error:
+        raise cannot_open(engine.url, error) from error
+    if version:
+        check_version(version, chain)
+
+
+def _check_file(connection: Connection, file: str | None) -> None:
+    """Check an SQLite file that somebody else may have made.
+
+    Raises:
+        UserError: it has triggers or views, of which we make none and which could run when tables are used.
+    """
+    query = "SELECT type || ' ' || name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
+    found = connection.exec_driver_sql(query).scalar()
+    if found is not None:
+        raise UserError(f"The database {file} was not made by this program: it has the {found}. Use another file.")
+
+
+def _create(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
+    with schema_transaction(engine) as connection:
+        # Check again under the lock: another process may have created them.
+        if not read_version(connection, chain):
+            create_tables(connection)
+            chain.table.create(connection)
+            connection.execute(chain.table.insert().values(version_num=str(chain.newest)))
+
+
+def check_version(version: int, chain: MigrationChain) -> None:
+    """Check that this program can use tables of ``version``.
+
+    Raises:
+        UserError: the version is older or newer; the message says what to do.
+    """
+    versions = f"its tables have version {version}; this version needs {chain.newest}"
+    if version < chain.newest:
+        raise UserError(
+            f"The database was written by an older version of MxD Explorer ({versions}). "
+            "Back it up, then run 'mxd database upgrade'."
+        )
+    if version > chain.newest:
+        raise UserError(
+            f"The database was written by a newer version of MxD Explorer ({versions}). "
+            "Install that version, or choose another database with --database."
+        )
+
+
+def upgrade(connection: Connection, chain: MigrationChain) -> None:
+    """Upgrade an owner's tables to the newest version, in the caller's transaction.
+
+    Raises:
+        UserError: the tables have a newer version.
+    """
+    from alembic import command
+    from alembic.config import Config
+
+    check_version(max(read_version(connection, chain), chain.newest), chain)
+    config = Config(attributes={"connection": connection, "version_table": chain.table.name})
+    # Config files treat "%" as the start of an interpolation.
+    config.set_main_option("script_location", str(chain.scripts).replace("%", "%%"))
+    command.upgrade(config, "head")
+
+
+CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=3)
 IN_MEMORY = "sqlite://"
 """URL of a database that disappears with the process."""
 

@@ -27,8 +27,7 @@ from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_bytes, token_texts
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
-from mxd.trainer.storage.database.search import experts_with
-from mxd.trainer.storage.database.search.sqlite import search_table
+from mxd.trainer.storage.database.search import experts_with, search_table
 from mxd.trainer.storage.database.tables import (
     Base,
     ExampleRecord,

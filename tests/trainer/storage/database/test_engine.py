@@ -11,8 +11,7 @@ import pytest
 
 from mxd.backend.database.engine import open_database
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.migrations import CHAIN
-from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.open import CHAIN, open_trainer_database, sqlite_url
 from tests.helpers.servers.postgresql import Server
 
 

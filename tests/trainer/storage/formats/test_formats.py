@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
+from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import generate
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.tables import RunRecord
-from mxd.trainer.storage.importers import ImportConfig, ImportResult, import_run
+from mxd.trainer.storage.formats.import_run import ImportResult, import_run
 from mxd.trainer.storage.run import Run
 from tests.helpers.formats.outside import (
     WIDTH,

@@ -1,7 +1,8 @@
-"""Steering vectors as GGUF control vectors, one file per expert, and as one safetensors file with ``expert.N`` [W].
+"""Export of trained layers in the formats of other libraries, and of steering vectors.
 
-llama.cpp adds the tensor ``direction.L`` to the residual stream after block L, for L from 1 on. The vectors are what
-block L itself adds because of an expert, so the place is the same.
+Steering vectors are GGUF control vectors, one file per expert, or one safetensors file with ``expert.N`` [W]. llama.cpp
+adds the tensor ``direction.L`` to the residual stream after block L, for L from 1 on. The vectors are what block L
+itself adds because of an expert, so the place is the same.
 
 Shapes: W width of the residual stream.
 """
@@ -15,10 +16,36 @@ from torch import Tensor
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import save_tensors
-from mxd.trainer.storage.exporters import VectorFormat
-from mxd.trainer.storage.portable import check_empty_folder
-from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.formats import LayerFormat, VectorFormat
+from mxd.trainer.storage.formats.circuit_tracer import write_circuit_tracer
+from mxd.trainer.storage.formats.saelens import write_saelens
+from mxd.trainer.storage.formats.sparsify import write_sparsify
+from mxd.trainer.storage.run import Run, check_empty_folder
 from mxd.trainer.utils.files import atomic_directory
+
+
+def export_layers(runs: Sequence[Run], format: LayerFormat, folder: Path) -> None:
+    """Write the layers of some runs. With saelens, several runs get a folder each.
+
+    Raises:
+        UserError: the folder is not empty, or the format has no such layers; no files are left.
+    """
+    check_empty_folder(folder)
+    if len({run.config.layer for run in runs}) < len(runs):
+        raise UserError("These runs are of the same layer. Export them one by one.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(folder) as partial:
+        if format == "circuit-tracer":
+            write_circuit_tracer(runs, partial)
+            return
+        for run in runs:
+            if format == "sparsify":
+                write_sparsify(run, partial)
+            else:
+                target = partial if len(runs) == 1 else partial / f"layer_{run.config.layer}"
+                target.mkdir(exist_ok=True)
+                write_saelens(run, target)
+
 
 GGUF_ARCHITECTURE = "controlvector"
 VECTORS_FILE = "vectors.safetensors"

@@ -26,8 +26,14 @@ from torch import Tensor
 
 from mxd.trainer.config import Activation
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.importers.base import ImportedLayer, SourceSettings, SourceTensors
-from mxd.trainer.storage.importers.hook_names import input_place, output_place, split_hook
+from mxd.trainer.storage.formats.base import (
+    ImportedLayer,
+    SourceSettings,
+    SourceTensors,
+    input_place,
+    output_place,
+    split_hook,
+)
 
 SETTINGS_CLASS = "sae_training.config.LanguageModelSAERunnerConfig"
 ACTIVATIONS: dict[str, Activation] = {

@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.queries.search import words_of
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.search import (
+    SYMBOL,
     Ranked,
     best_experts_with,
     delete_search,
@@ -20,8 +21,8 @@ from mxd.trainer.storage.database.search import (
     insert_search,
     make_search_table,
     search_body,
+    split_words,
 )
-from mxd.trainer.storage.database.search.words import SYMBOL, split_words
 from tests.helpers.servers.postgresql import Server
 
 WORDS = (
@@ -44,7 +45,7 @@ WORDS = (
     "C++",
     "→",
 )
-SEVERAL = ("don't", "x_y", "1.5", "北京大学", "京大", "สวัส", "C++")
+SEVERAL = ("don't", "x_y", "1.5", "北京大学", "京大", "สวัส", "สวัสดี", "C++")
 SINGLE = sorted({"fo", "do", *WORDS} - set(SEVERAL))
 TYPED = st.lists(st.sampled_from(SINGLE), min_size=1, max_size=3) | st.sampled_from(SEVERAL).map(lambda it: [it])
 """Among others, a word that is several is as near only to a word or two."""

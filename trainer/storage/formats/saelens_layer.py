@@ -1,6 +1,6 @@
 """A class for SAELens that holds any layer of ours. Importing this module registers it as architecture ``mxd``.
 
-    import mxd.trainer.storage.exporters.saelens_layer
+    import mxd.trainer.storage.formats.saelens_layer
     from sae_lens import SAE
 
     layer = SAE.load_from_disk("folder-of-mxd-export")
@@ -24,7 +24,7 @@ from torch import Tensor
 from mxd.trainer.config import LayerConfig
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.exporters.saelens import ARCHITECTURE
+from mxd.trainer.storage.formats.saelens import ARCHITECTURE
 
 
 @dataclass

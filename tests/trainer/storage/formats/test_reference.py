@@ -9,9 +9,10 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
+from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
-from mxd.trainer.storage.importers import ImportConfig, import_run
+from mxd.trainer.storage.formats.import_run import import_run
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import byte_tokenizer
 
