@@ -79,7 +79,7 @@ def revoke_token(session: Session, token_id: int) -> None:
         NotFoundError: no token has this id.
     """
     if session.get(AccessTokenRecord, token_id) is None:
-        raise NotFoundError(f"Unknown token: {token_id}. Run mxd token list to see the active tokens.")
+        raise NotFoundError(f"Unknown token: {token_id}. Run 'mxd token list' to see the active tokens.")
     session.execute(delete(AccessTokenRecord).where(AccessTokenRecord.id == token_id))
 
 

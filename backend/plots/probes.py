@@ -55,7 +55,7 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     """Activations of the selected expert inside and outside each class, one panel per class."""
     own = probes_of(session, run)
     if not own:
-        raise NoEvaluationsError(f"{run.name} has not been probed. Run: mxd probe {run.name} --labels FILE")
+        raise NoEvaluationsError(f"{run.name} has not been probed. Run 'mxd probe {run.name} --labels FILE'.")
     named = _classes(own)
     panels = [(named[_texts(probe)][name], panel) for probe in own for name, panel in _experts(probe).items()]
     rows = -(-len(panels) // COLUMNS)

@@ -143,7 +143,7 @@ def frontier(session: Session) -> Figure:
     """Error of every indexed run over K, one line per method and layer."""
     runs = indexed_runs(session)
     if not runs:
-        raise NoEvaluationsError("No run has been indexed. Run: mxd index NAME")
+        raise NoEvaluationsError("No run has been indexed. Run 'mxd index NAME'.")
     lines: dict[tuple[str, str, int], list[Indexed]] = defaultdict(list)
     for run in runs:
         lines[run.method, run.language_model, run.layer].append(run)

@@ -33,7 +33,7 @@ def steering(session: Session, run: RunRecord) -> Figure:
     records = session.scalars(select(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run.id)).all()
     if not records:
         raise NoEvaluationsError(
-            f"Steering with {run.name} has not been evaluated. Run: mxd evaluate-steering {run.name}"
+            f"Steering with {run.name} has not been evaluated. Run 'mxd evaluate-steering {run.name}'."
         )
     results = median_results(
         [

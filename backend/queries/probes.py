@@ -193,7 +193,7 @@ def stored_benchmark(data: Path) -> BenchmarkSummary | None:
         return None
     except (OSError, ValueError) as error:
         raise UnusableBenchmarkError(
-            f"{path} is not a summary of a benchmark: {_reason(error)}. Run mxd benchmark again to replace it."
+            f"{path} is not a summary of a benchmark: {_reason(error)}. Run 'mxd benchmark' again to replace it."
         ) from error
 
 

@@ -13,8 +13,10 @@ from mxd.trainer.errors import UserError
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_COMMAND = re.compile(r"'mxd ([a-z]+)((?: [^']*)?)'")
-_FLAG = re.compile(r"--([a-z](?:[a-z-]*[a-z])?)(?:=([\w-]+(?:\.\w+)*)| (?=[\d.]+\b)([\d.]*\d))?")
+_SHELL_OR_FLAG = re.compile(
+    r"'(?P<program>mxd|pip|torchrun) (?P<command>[a-z]*)(?P<words>[^']*)'"
+    r"|--(?P<flag>[a-z](?:[a-z-]*[a-z])?)(?:=(?P<value>[\w-]+(?:\.\w+)*)| (?=[\d.]+\b)(?P<number>[\d.]*\d))?"
+)
 _VALUES = {"resume": '"if-any"', "seen-text": "True", "experts": "experts=[...]"}
 
 
@@ -38,27 +40,37 @@ def speaks_python(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def in_python(message: str) -> str:
-    """An error message with Python's names of settings and functions."""
-    return _FLAG.sub(_keyword, _COMMAND.sub(_call, message))
+    """An error message with Python's names of settings and functions.
+
+    Messages quote commands: ``Run 'mxd index my-run'``. Those of other programs, and those of ``mxd`` that have no
+    function, are for the shell and remain.
+    """
+    return _SHELL_OR_FLAG.sub(lambda match: _keyword(match) if match["flag"] else _call(match), message)
 
 
 def _call(match: re.Match[str]) -> str:
-    name, words = match[1], match[2].split()
+    if match["program"] != "mxd":
+        return match[0]
+    name, words = match["command"], match["words"].split()
     if name not in mxd.__all__:
         return match[0] if not any(word.startswith("--") for word in words) else f"'mxd {name}'"
     arguments = []
     while words:
         word = words.pop(0)
         if not word.startswith("--"):
-            arguments.append(f'"{word}"')
+            arguments.append(_quoted(word))
             continue
-        value = f'"{words.pop(0)}"' if words and not words[0].startswith("--") else _VALUES.get(word[2:], "True")
+        value = _quoted(words.pop(0)) if words and not words[0].startswith("--") else _VALUES.get(word[2:], "True")
         arguments.append(f"{word[2:].replace('-', '_')}={value}")
     return f"mxd.{name}({', '.join(arguments)})"
 
 
+def _quoted(word: str) -> str:
+    return word if word.startswith('"') else f'"{word}"'
+
+
 def _keyword(match: re.Match[str]) -> str:
-    name, value = match[1], match[2] or match[3]
+    name, value = match["flag"], match["value"] or match["number"]
     if value is None:
         value = _VALUES.get(name, "")
     elif not value.replace(".", "", 1).isdecimal():

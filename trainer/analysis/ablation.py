@@ -99,7 +99,7 @@ def get_indexed_run(session: Session, name: str) -> RunRecord:
     """
     run = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if run is None or session.get(IndexRecord, run.id) is None:
-        raise UserError(f"{name} is not indexed. Run: mxd index {name}")
+        raise UserError(f"{name} is not indexed. Run 'mxd index {name}'.")
     return run
 
 
@@ -126,7 +126,7 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
     rows = np.array([tuple(row) for row in session.execute(query)], np.int64).reshape(-1, 4)
     if not len(rows):
         raise UserError(
-            f"The index of {run.name} has no random examples. Run: mxd index {run.name} --examples-per-bin 1 (or more)"
+            f"The index of {run.name} has no random examples. Run 'mxd index {run.name} --examples-per-bin 3'."
         )
     expert, bin_number, sequence, position = rows.T
     _, group, counts = np.unique(rows[:, :2], axis=0, return_inverse=True, return_counts=True)

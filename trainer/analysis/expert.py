@@ -139,7 +139,7 @@ def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:
         select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
     )
     if run_id is None:
-        raise NotFoundError(f"{run.name} is not indexed. Run: mxd index {run.name}")
+        raise NotFoundError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
     record = session.get(ExpertRecord, (run_id, expert_id))
     if record is None:
         last = run.layer_config.num_experts - 1

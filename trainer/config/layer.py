@@ -176,7 +176,7 @@ def read_layer_config(folder: Path) -> LayerConfig:
     """
     path = folder / CONFIG_FILE
     if not path.is_file():
-        raise NotFoundError(f"No trained layer in {folder}: {CONFIG_FILE} is missing. Train one with mxd train.")
+        raise NotFoundError(f"No trained layer in {folder}: {CONFIG_FILE} is missing. Train one with 'mxd train'.")
     try:
         return LayerConfig.model_validate(read_json(path))
     except ValueError as error:

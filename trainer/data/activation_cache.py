@@ -201,7 +201,7 @@ class ActivationCache:
         """
         manifest = _read_manifest(folder)
         if not manifest.complete_buffers:
-            raise UserError(f"The cache {folder} is still empty. Run the same mxd train --cache again to continue it.")
+            raise UserError(f"The cache {folder} is still empty. Run the same 'mxd train --cache' again to continue it.")
         return cls(folder, manifest, device)
 
     @property
@@ -293,7 +293,7 @@ class ActivationCache:
         path = self.folder / name
         if name not in self.verified:  # once, because a GPU trains faster than this can hash
             if _sha256(path) != self.manifest.files[name]:
-                raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.")
+                raise UserError(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.")
             self.verified.add(name)
         with safe_open(path, framework="pt") as file:
             tensors = (file.get_tensor(tensor).to(self.device, torch.float32) for tensor in TENSORS)
@@ -318,7 +318,7 @@ def _sha256(path: Path) -> str:
             return file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise UserError(
-            f"Cannot read {path}: {error.strerror}. Delete the cache; mxd train --cache writes it again."
+            f"Cannot read {path}: {error.strerror}. Delete the cache; 'mxd train --cache' writes it again."
         ) from error
 
 
@@ -329,8 +329,8 @@ def _without_path(text: TextConfig) -> TextConfig:
 def _read_manifest(folder: Path) -> CacheManifest:
     path = folder / MANIFEST
     if not path.is_file():
-        raise NotFoundError(f"No activation cache in {folder}. Write one with: mxd train MODEL --cache {folder}")
+        raise NotFoundError(f"No activation cache in {folder}. Write one with 'mxd train MODEL --cache {folder}'.")
     try:
         return CacheManifest.model_validate(read_json(path))
     except ValueError as error:
-        raise UserError(f"{path} is damaged. Delete the cache; mxd train --cache writes it again.") from error
+        raise UserError(f"{path} is damaged. Delete the cache; 'mxd train --cache' writes it again.") from error

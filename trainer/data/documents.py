@@ -86,7 +86,7 @@ def _documents(config: TextConfig, files: list[Path] | None, order: Order, seed:
         empty = False
         yield document
     if empty:
-        raise UserError(f"{config.dataset} holds no documents, or only empty ones. Give --dataset a file with text.")
+        raise UserError(f"{config.dataset} holds no documents, or only empty ones. Choose a dataset with text.")
 
 
 def _in_turn(files: list[Path], column: str) -> Iterator[Document]:
@@ -174,7 +174,7 @@ def _files(text: str) -> list[Path]:
     path = Path(os.path.expanduser(text))
     if not text.strip() or not os.path.exists(path):
         raise NotFoundError(
-            f"There is no file or folder '{text[:300]}'. Give --dataset a .txt, .jsonl, .csv or .parquet file "
+            f"There is no file or folder '{text[:300]}'. Give a .txt, .jsonl, .csv or .parquet file "
             "(also .gz or .zst), a folder of them, or the name of a Hub dataset."
         )
     if path.is_dir():
@@ -244,7 +244,7 @@ def _hub_documents(config: TextConfig, seed: int | None = None) -> Iterator[Docu
     if is_unreachable():
         raise UserError(
             f"Cannot fetch the dataset '{config.dataset}', which is not a local file: the Hub ({endpoint()}) does not "
-            "answer. Check the network, or give --dataset a file."
+            "answer. Check the network, or give a file."
         )
     name, _, subset = config.dataset.partition(":")
     where = f"the dataset {config.dataset}"
@@ -264,6 +264,6 @@ def _hub_documents(config: TextConfig, seed: int | None = None) -> Iterator[Docu
         raise
     except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError) as error:
         raise UserError(
-            f"Cannot read the dataset '{config.dataset}' from the Hub: {one_line(error)}. Check the network, --split and "
-            "the name (NAME:SUBSET for a dataset with several), or give --dataset a file."
+            f"Cannot read the dataset '{config.dataset}' from the Hub: {one_line(error)}. Check the network, the split and "
+            "the name (NAME:SUBSET for a dataset with several), or give a file."
         ) from error

@@ -110,9 +110,9 @@ class SaeProbes:
         try:
             installed = version("sae-probes")
         except PackageNotFoundError as error:
-            raise UserError(f"The package sae-probes is not installed. Run: {INSTALL}") from error
+            raise UserError(f"The package sae-probes is not installed. Run '{INSTALL}'.") from error
         if installed != VERSION:
-            raise UserError(f"sae-probes {installed} is installed, but version {VERSION} is required. Run: {INSTALL}")
+            raise UserError(f"sae-probes {installed} is installed, but version {VERSION} is required. Run '{INSTALL}'.")
         with _stand_ins(), warnings.catch_warnings():
             self._data: Any = import_module("sae_probes.utils_data")
             self._training: Any = import_module("sae_probes.utils_training")
@@ -375,9 +375,7 @@ def _checked_settings(
         changed = [name for name in settings if stored.get(name) != settings[name]]
         changed += [f"weights of {name}" for name in weights if known.get(name, weights[name]) != weights[name]]
         if changed:
-            raise UserError(
-                f"{folder} holds results with other settings: {', '.join(changed)}. Give another folder as --out."
-            )
+            raise UserError(f"{folder} holds results with other settings: {', '.join(changed)}. Give another folder.")
         weights = known | weights
     settings["weights"] = weights
     atomic_write(path, json.dumps(settings, indent=1) + "\n")

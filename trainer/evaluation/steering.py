@@ -217,7 +217,7 @@ def _sample_experts(session: Session, run_id: int, run: str, config: SteeringEva
     query = select(AblationRecord).where(AblationRecord.run_id == run_id).order_by(AblationRecord.expert)
     ablations = session.scalars(query).all()
     if not ablations:
-        raise UserError(f"No ablation data for {run}. Run: mxd ablate {run}")
+        raise UserError(f"No ablation data for {run}. Run 'mxd ablate {run}'.")
     records = session.scalars(select(ExpertRecord).where(ExpertRecord.run_id == run_id))
     units = {record.expert: record.p99 for record in records}
     count = min(config.experts, len(ablations))

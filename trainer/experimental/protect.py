@@ -836,7 +836,9 @@ def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
         known = set(session.scalars(select(RunRecord.name).where(RunRecord.name.in_(names))))
     for name in names:
         if name in known or (runs_folder(data) / name).exists():
-            raise UserError(f"Run '{name}' already exists. Choose another --name, or remove it with mxd remove {name}.")
+            raise UserError(
+                f"Run '{name}' already exists. Choose another --name, or remove it with 'mxd remove {name}'."
+            )
 
 
 def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: ProtectConfig) -> TrainConfig:

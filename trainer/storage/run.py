@@ -306,7 +306,7 @@ def resume_command(name: str, parents: Sequence[str]) -> str:
     if not parents:
         return f"mxd train --name {name} --resume"
     pattern = name.replace(parents[0], "{run}", 1)
-    return f"mxd finetune {' '.join(parents)} --name '{pattern}' --resume"
+    return f'mxd finetune {" ".join(parents)} --name "{pattern}" --resume'
 
 
 def checkpoints(folder: Path) -> list[Path]:

@@ -251,7 +251,7 @@ def _check_same_step(runs: Sequence[TrainingRun]) -> None:
         behind = min(steps, key=lambda name: steps[name])
         raise UserError(
             f"A checkpoint of '{behind}' is damaged, and the other runs are at a later step. Remove "
-            f"{', '.join(steps)} with mxd remove, then fine-tune again."
+            f"{', '.join(steps)} with 'mxd remove', then fine-tune again."
         )
 
 

@@ -236,9 +236,9 @@ class LayerTrainer:
             UserError: they differ from each other, or run on another kind of device.
         """
         if device.type != "cuda":
-            raise UserError(f"Only steps on NVIDIA and AMD GPUs can be recorded, not on {device}. Use --launch eager.")
+            raise UserError(f"Only steps on NVIDIA and AMD GPUs can be recorded, not on {device}. Use --launch=eager.")
         if self.config.regularization.k_spread or not self.group.is_single:
-            raise UserError("Steps with --k-spread or of several processes cannot be recorded. Use --launch eager.")
+            raise UserError("Steps with --k-spread or of several processes cannot be recorded. Use --launch=eager.")
 
     def train_step(self, batch: MlpActivations) -> LayerOutput:
         """Take one optimizer step on a batch of activations, on any device."""

@@ -130,6 +130,6 @@ def log_to(name: LogName) -> OpenLog:
         import_module("torch.utils.tensorboard.writer" if name == "tensorboard" else name)
     except ImportError as error:
         raise UserError(
-            f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or leave out --log."
+            f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or choose another logger."
         ) from error
     return _OPENERS[name]

@@ -120,7 +120,7 @@ def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
     if differing:
         raise UserError(
             f"Run '{config.name}' was started with another {', '.join(differing)}. Resume it with the same settings "
-            f"({run.resume_command()}), or choose another --name."
+            f"('{run.resume_command()}'), or choose another --name."
         )
 
 
@@ -519,7 +519,7 @@ def _check_configs(configs: Sequence[TrainConfig], language_model: LanguageModel
         build_layer_config(config, language_model.architecture)
         if config.parents:
             command = resume_command(config.name, config.parents)
-            raise UserError(f"Run '{config.name}' is fine-tuned jointly with other layers. Resume it with: {command}")
+            raise UserError(f"Run '{config.name}' is fine-tuned jointly with other layers. Resume it with '{command}'.")
 
 
 def _check_unique_names(configs: Sequence[TrainConfig]) -> None:

@@ -44,7 +44,7 @@ def named_device(name: str) -> torch.device:
     present = accelerator()
     if backend is None or not (present == torch.device(device.type) or getattr(backend, "is_available", bool)()):
         found = "no accelerator" if present is None else f"'{present.type}'"
-        raise UserError(f"Device not available: '{name}'. PyTorch finds {found} here. Use --device auto or cpu.")
+        raise UserError(f"Device not available: '{name}'. PyTorch finds {found} here. Use --device=auto or cpu.")
     count = backend.device_count()
     if (device.index or 0) >= count:
         names = ", ".join(f"{device.type}:{index}" for index in range(count))

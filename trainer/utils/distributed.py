@@ -185,7 +185,7 @@ class ProcessGroup:
         if requested == AUTO_MAP and not self.is_single and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
             raise UserError(
                 "--device=auto-map uses all GPUs of a machine, so it allows only one process per machine. "
-                "Use torchrun --nproc-per-node 1, or leave --device=auto-map out."
+                "Use 'torchrun --nproc-per-node 1', or leave --device=auto-map out."
             )
         used = _gpus()
         if self.is_single or used is None or requested not in ("auto", used):
@@ -314,7 +314,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
     if gpus is not None:
         processes, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.accelerator.device_count()
         if processes > count:
-            message = f"Too many processes: {processes}, but {count} GPUs. Use torchrun --nproc-per-node {count}."
+            message = f"Too many processes: {processes}, but {count} GPUs. Use 'torchrun --nproc-per-node {count}'."
             raise UserError(message) if store.add("failures", 1) == 1 else SilentError(message)
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"

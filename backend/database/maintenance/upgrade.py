@@ -65,6 +65,6 @@ def _upgrade(connection: Connection) -> UpgradeResult:
     if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
         raise UserError(
             "The database was not changed: some rows refer to rows that do not exist. "
-            "Run mxd database check with the version that wrote it."
+            "Run 'mxd database check' with the version that wrote it."
         )
     return UpgradeResult(before, read_version(connection, CHAIN))

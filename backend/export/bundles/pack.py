@@ -112,7 +112,7 @@ def pack(session: Session, run: Run, out: Path, callbacks: Callbacks) -> int:
         UserError: the file exists, or packing was cancelled; no file is left.
     """
     if out.exists():
-        raise UserError(f"{out} already exists. Choose another file with --out.")
+        raise UserError(f"{out} already exists. Choose another file name.")
     partial = out.with_name(f".{out.name}.partial")
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -71,7 +71,7 @@ def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
         UserError: the file is not a bundle or is damaged, or the folder contains something else.
     """
     if not file.is_file():
-        raise NotFoundError(f"File not found: {file}. Expected a bundle written by mxd pack.")
+        raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd pack'.")
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = _manifest(archive, file)
@@ -87,7 +87,7 @@ def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
 def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
     names = archive.namelist()
     if names.count(MANIFEST) != 1 or archive.getinfo(MANIFEST).file_size > LARGEST_MANIFEST:
-        raise UserError(f"{file} is not a bundle of mxd pack: its manifest is missing or too large.")
+        raise UserError(f"{file} is not a bundle of 'mxd pack': its manifest is missing or too large.")
     try:
         manifest = Manifest.model_validate_json(archive.read(MANIFEST))
     except (ValidationError, RuntimeError) as error:
@@ -110,7 +110,7 @@ def _is_opened(folder: Path, manifest: Manifest) -> bool:
     path = folder / OPENED
     if path.is_file() and path.read_text("utf-8") == manifest.model_dump_json():
         return True
-    raise UserError(f"{folder} contains something else. Choose another folder with --into.")
+    raise UserError(f"{folder} contains something else. Choose another folder.")
 
 
 def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
@@ -142,7 +142,7 @@ def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     if needed_bytes > shutil.disk_usage(folder.parent).free:
         raise UserError(
             f"The bundle needs {needed_bytes / 1e9:.1f} GB, more than the disk has. "
-            "Free space, or choose another folder with --into."
+            "Free space, or choose another folder."
         )
 
 

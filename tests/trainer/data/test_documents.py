@@ -244,7 +244,7 @@ def test_the_error_names_the_file_without_the_column(folder: Path) -> None:
 def test_an_unreachable_dataset_is_an_error() -> None:
     message = failure(TextConfig(dataset="some-one/nothing"))
     assert "some-one/nothing" in message
-    assert "--split" in message
+    assert "the split" in message
 
 
 def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> None:

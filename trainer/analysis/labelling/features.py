@@ -100,7 +100,7 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
     )
     sequence_ids, sequences = _sequences(session, run)
     if not len(density) or not sequence_ids:
-        raise UserError(f"{run.name} is not indexed. Run: mxd index {run.name}")
+        raise UserError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
     lengths = np.array([len(ids) for ids in sequences])
     starts = np.concatenate([[0], lengths.cumsum()])
     offsets = np.full(max(sequence_ids) + 1, -1)

@@ -340,7 +340,7 @@ def _experts_to_label(
         query = select(ExpertRecord.expert).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
         active_experts = session.scalars(query.order_by(ExpertRecord.max_activation.desc(), ExpertRecord.expert)).all()
         if not active_experts:
-            raise UserError(f"{name} is not indexed. Run: mxd index {name}")
+            raise UserError(f"{name} is not indexed. Run 'mxd index {name}'.")
         queue = [expert for expert in (experts or active_experts) if expert not in labelled]
         inactive = sorted(set(queue) - set(active_experts))
         if inactive:

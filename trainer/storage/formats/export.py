@@ -60,7 +60,7 @@ def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder
     if not experts:
         raise UserError("Steering vectors are written for chosen experts. Choose them with --experts.")
     if format == "gguf" and run.config.layer == 0:
-        raise UserError("GGUF control vectors cannot act on layer 0. Use --format vectors, or a run of a later layer.")
+        raise UserError("GGUF control vectors cannot act on layer 0. Use --format=vectors, or a run of a later layer.")
     check_empty_folder(folder)
 
 
