@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from mxd.backend.schemas.experts import LabelRequest, NoteRequest
+from mxd.backend.schemas.annotations import AnnotationChange, MakeListRequest
 from mxd.backend.schemas.steering import SaveSessionRequest
 from mxd.trainer.config import EvaluateConfig
 from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceConfig, SteeringEvaluationConfig
@@ -280,7 +280,7 @@ def _routed(run: RunContents, row: Row) -> None:
 
 def _automatic_label(_run: RunContents, row: Row) -> None:
     check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
-    LabelRequest(label=row["label"][:200])
+    AnnotationChange(label=row["label"][:200])
 
 
 def _ablation(run: RunContents, row: Row) -> None:
@@ -361,20 +361,20 @@ def _check_probe_scores(name: str, scores: Mapping[str, Any]) -> None:
 
 
 def _label(_run: RunContents, row: Row) -> None:
-    LabelRequest(label=row["label"])
+    AnnotationChange(label=row["label"])
 
 
 def _note(_run: RunContents, row: Row) -> None:
-    NoteRequest(note=row["note"])
+    AnnotationChange(note=row["note"])
 
 
 def _tag(_run: RunContents, row: Row) -> None:
-    LabelRequest(label=row["tag"])
+    AnnotationChange(add_tags=(row["tag"],))
 
 
 def _list(_run: RunContents, row: Row) -> None:
     check_whole("id", row["id"] - 1, 2**31 - 1)
-    LabelRequest(label=row["name"])
+    MakeListRequest(name=row["name"])
 
 
 def _entry(_run: RunContents, row: Row) -> None:
