@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend import schemas
 from mxd.backend.inference.closest import Closest, closest
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import with_names
+from mxd.backend.schemas import experts as schemas
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
