@@ -126,7 +126,7 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
     rows = np.array([tuple(row) for row in session.execute(query)], np.int64).reshape(-1, 4)
     if not len(rows):
         raise UserError(
-            f"The index of {run.name} has no random examples. Run 'mxd index {run.name} --examples-per-bin 3'."
+            f"The index of {run.name} has no random examples. Run 'mxd index {run.name} --examples-per-bin 1'."
         )
     expert, bin_number, sequence, position = rows.T
     _, group, counts = np.unique(rows[:, :2], axis=0, return_inverse=True, return_counts=True)

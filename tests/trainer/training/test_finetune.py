@@ -107,7 +107,7 @@ def test_fine_tuning_lowers_the_kl_and_changes_only_the_new_layers(trained: Worl
     changed = Run.load("far-lower", trained.data)
     assert changed.config.parents == ("lower", "upper")
     assert changed.config.origin is None
-    assert "mxd finetune lower upper --name 'far-{run}' --resume" in changed.resume_command()
+    assert 'mxd finetune lower upper --name "far-{run}" --resume' in changed.resume_command()
     before, after = weights(trained, ""), weights(trained, "far-")
     assert not [name for name in before if torch.equal(before[name], after[name])]
 
