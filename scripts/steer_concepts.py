@@ -34,7 +34,7 @@ from torch.nn import functional as F
 from mxd.trainer.analysis.effect_search import expert_effects, unit_prices, units_of
 from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of, read_target
 from mxd.trainer.config import Sampling
-from mxd.trainer.config.targets import ContinuationTarget
+from mxd.trainer.config.analysis import ContinuationTarget
 from mxd.trainer.data.labelled import read_labelled
 from mxd.trainer.evaluation.steering import original_losses
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens

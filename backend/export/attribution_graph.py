@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, CircuitNode
-from mxd.trainer.config.targets import target_tokens
+from mxd.trainer.config.analysis import target_tokens
 from mxd.trainer.utils.files import atomic_write
 
 FEATURE = "cross layer transcoder"

@@ -11,8 +11,7 @@ from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config import Method, Size
-from mxd.trainer.config.analysis import Errors
-from mxd.trainer.config.targets import Target, TokenTarget
+from mxd.trainer.config.analysis import Errors, Target, TokenTarget
 from mxd.trainer.inference.results import PredictedToken, RoutedToken
 from mxd.trainer.language_model.chat_template import Turn
 

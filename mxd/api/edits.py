@@ -18,7 +18,7 @@ from transformers.cache_utils import Cache
 
 from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit, SteeringMode
-from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
+from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
 from mxd.trainer.inference.steering import edit_plans

@@ -37,9 +37,8 @@ from mxd.trainer.config import (
     SteeringConfig,
     TextConfig,
 )
-from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig
-from mxd.trainer.config.targets import Target as CircuitTarget
-from mxd.trainer.config.targets import TokenTarget
+from mxd.trainer.config.analysis import CircuitConfig, ProbeConfig, TokenTarget
+from mxd.trainer.config.analysis import Target as CircuitTarget
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluate import Evaluator, check_held_out, is_training_text, write_evaluation
@@ -426,7 +425,7 @@ def trace(
     Args:
         run: the run, or several of different layers.
         prompt: the text.
-        target: a token such as ``" Paris"``, or one of ``mxd.trainer.config.targets``: a token, the difference of two
+        target: a token such as ``" Paris"``, or one of ``mxd.trainer.config.analysis``: a token, the difference of two
             tokens, a set of tokens, a continuation, or an expert. Default: the most probable next token.
         model: as in ``index``.
         tokenizer: as in ``index``.

@@ -38,8 +38,7 @@ from mxd.trainer.analysis.effects import (
 )
 from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, FoundGroup
 from mxd.trainer.config import Edit
-from mxd.trainer.config.analysis import UNRELATED, FindConfig
-from mxd.trainer.config.targets import ContinuationTarget, SetTarget
+from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
 from mxd.trainer.inference.steering import Units, edit_plans, saved_units

@@ -42,10 +42,10 @@ from mxd.trainer.analysis.results import (
     SingularDirection,
     TokenEffect,
 )
-from mxd.trainer.config.analysis import Errors
-from mxd.trainer.config.targets import (
+from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
+    Errors,
     ExpertTarget,
     SetTarget,
     Target,

@@ -10,7 +10,7 @@ from typing import Literal
 from sqlalchemy import ColumnElement, and_, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config.generation import Edit
+from mxd.trainer.config.steering import Edit
 from mxd.trainer.storage.database.tables import RecurrenceRecord
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.text import ShortRepr, documented

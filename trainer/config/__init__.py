@@ -11,17 +11,17 @@ from mxd.trainer.config.analysis import (
     SteeringEvaluationConfig,
 )
 from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
-from mxd.trainer.config.conditions import Scope
-from mxd.trainer.config.generation import (
+from mxd.trainer.config.layer import Activation, Encoder, LayerConfig, Method
+from mxd.trainer.config.steering import (
     DoseConfig,
     Edit,
     EditMode,
     Sampling,
+    Scope,
     SteeringConfig,
     SteeringMode,
     Strength,
 )
-from mxd.trainer.config.layer import Activation, Encoder, LayerConfig, Method
 from mxd.trainer.config.training import (
     Dtype,
     DtypeChoice,

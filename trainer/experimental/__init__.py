@@ -20,13 +20,13 @@ METHODS = {
         "a mixture of low-rank experts (muMoE in CP form, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, width // 4), lambda _count, rank: rank),
-        module="mxd.trainer.experimental.low_rank",
+        module="mxd.trainer.experimental.mumoe",
     ),
     "tensor-ring-mxd": MethodTraits(
         "a mixture of experts in tensor-ring form (muMoE, arXiv 2402.12550)",
         "experimental",
         rank=RankTraits(lambda width: max(1, math.isqrt(width // 4)), lambda _count, rank: rank**2),
-        module="mxd.trainer.experimental.tensor_ring",
+        module="mxd.trainer.experimental.mumoe",
     ),
     "hidden-mxd": MethodTraits(
         "an MxD that mixes hidden units (EleutherAI's clt-training)",

@@ -1,15 +1,22 @@
-"""Diversity penalty: experts of a batch should write different outputs.
+"""Training with the diversity penalty: experts of a batch should write different outputs.
 
 Shapes: N experts, C compared experts, O output width.
 """
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.layers.base import Routing
+from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.train import train_layers
 
 MAX_COMPARED = 512
 """Number of experts whose rows are compared in one step."""
@@ -36,3 +43,38 @@ def _used_experts(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor]:
     positions_C = torch.arange(MAX_COMPARED, device=count.device) * (count // MAX_COMPARED).clamp_min(1)
     is_valid_C = (positions_C < count).to(routing.coefficients_TK.dtype)
     return used_first_N[positions_C.clamp_max(num_experts - 1)], is_valid_C
+
+
+class ExperimentalLayerTrainer(LayerTrainer):
+    """``LayerTrainer`` with the experimental settings of an ``ExperimentalTrainConfig``."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.experimental = check_experimental(self.config, self.group.is_single)
+
+    def auxiliary_loss(self, routing: Routing) -> Tensor | None:
+        terms = [super().auxiliary_loss(routing)]
+        if self.experimental.diversity_weight:
+            terms.append(self.experimental.diversity_weight * output_similarity(routing, self.layer.table))
+        present = [term for term in terms if term is not None]
+        return torch.stack(present).sum() if present else None
+
+
+def check_experimental(config: TrainConfig, is_single_process: bool) -> ExperimentalConfig:
+    """Experimental settings of a run; the defaults if it has none.
+
+    Raises:
+        UserError: the method, the gate or several processes do not support them.
+    """
+    settings = config.experimental if isinstance(config, ExperimentalTrainConfig) else ExperimentalConfig()
+    if settings == ExperimentalConfig():
+        return settings
+    if not is_single_process:
+        raise UserError("The diversity penalty needs all experts in one process. Run without torchrun.")
+    if config.method == "molt":
+        raise UserError("A molt has no expert rows to compare. Omit --diversity-weight.")
+    return settings
+
+
+train_experimental = partial(train_layers, trainer_class=ExperimentalLayerTrainer)
+"""``train_layers`` with the experimental settings of the configs."""

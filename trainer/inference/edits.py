@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.trainer.config import Edit, SteeringMode
-from mxd.trainer.config.conditions import Condition
+from mxd.trainer.config.steering import Condition
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts

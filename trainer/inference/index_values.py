@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
-from mxd.trainer.config.conditions import GateTest
+from mxd.trainer.config.steering import GateTest
 from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
 
 AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.config.conditions import GateTest
+from mxd.trainer.config.steering import GateTest
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.edits import EditPlan, GateCheck, LayerEdits, TextProgress
 from mxd.trainer.inference.generation import (

@@ -13,8 +13,8 @@ from mxd.backend.cli.console import task
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
 from mxd.trainer.config import DtypeChoice
-from mxd.trainer.config.analysis import CircuitConfig
-from mxd.trainer.config.targets import (
+from mxd.trainer.config.analysis import (
+    CircuitConfig,
     ContinuationTarget,
     DifferenceTarget,
     ExpertTarget,

@@ -49,6 +49,6 @@ class LabTrainCommand(TrainCommand):
     @property
     def _trainer(self) -> Any:
         """The function that trains."""
-        from mxd.trainer.experimental.train import train_experimental
+        from mxd.trainer.experimental.diversity import train_experimental
 
         return train_experimental

@@ -13,7 +13,7 @@ from mxd.backend.cli.console import progress
 from mxd.backend.cli.options import nest
 from mxd.backend.cli.parser import validate
 from mxd.trainer.config import Edit, SteeringConfig
-from mxd.trainer.config.edit_text import EDIT_FORMATS
+from mxd.trainer.config.steering import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
 from mxd.trainer.utils.text import unknown_expert

@@ -32,7 +32,7 @@ from mxd.backend.cli.mcp.api import Api
 from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.search import RankBy
 from mxd.trainer.config import Edit
-from mxd.trainer.config.edit_text import CLAUSES, EDIT_FORMATS
+from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
 
 RunName = Annotated[str, Field(description="Name of the run; list_runs names all.")]

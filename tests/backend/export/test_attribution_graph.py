@@ -20,7 +20,7 @@ from mxd.trainer.analysis.circuits.graph import (
     NextToken,
     Sufficiency,
 )
-from mxd.trainer.config.targets import ExpertTarget, TokenTarget
+from mxd.trainer.config.analysis import ExpertTarget, TokenTarget
 
 REQUIRED = {"node_id", "feature", "layer", "ctx_idx", "feature_type", "jsNodeId", "clerp"}
 AGREEMENT = Agreement(2, None, 1.0, None, 0.5)

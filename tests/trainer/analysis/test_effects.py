@@ -17,7 +17,7 @@ from mxd.trainer.analysis.effects import (
     output_gradients,
     read_target,
 )
-from mxd.trainer.config.targets import (
+from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
     ExpertTarget,

@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
-from mxd.trainer.experimental import diversity
-from mxd.trainer.experimental.diversity import output_similarity
+import mxd.trainer
+from mxd.trainer.config import RegularizationConfig, TrainConfig
+from mxd.trainer.config import layer as registered
+from mxd.trainer.config.layer import MethodTraits, methods
+from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig, diversity
+from mxd.trainer.experimental.diversity import (
+    ExperimentalLayerTrainer,
+    check_experimental,
+    output_similarity,
+    train_experimental,
+)
+from mxd.trainer.language_model.model import MlpActivations
+from mxd.trainer.layers import registry
 from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.transcoders import Transcoder
+from mxd.trainer.storage.run import Run
+from mxd.trainer.training.finetune import new_run_configs
+from mxd.trainer.training.train import train_layers
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from tests.helpers.runs import World
 
 
 def routing_to(indices: list[list[int]]) -> Routing:
@@ -33,3 +56,78 @@ def test_the_penalty_compares_evenly_spaced_experts_of_the_batch(tokens: int, mo
     others_NN = cosines_NN.square() * (1 - torch.eye(len(used)))
     expected = others_NN.sum() / max(1, len(used) * (len(used) - 1))
     assert output_similarity(routing_to(indices_TK.tolist()), table_NO) == pytest.approx(expected.item(), abs=1e-6)
+
+
+TRAINER = Path(str(mxd.trainer.__file__)).parent
+
+
+def experimental_config(world: World, name: str = "small", **changes: Any) -> ExperimentalTrainConfig:
+    settings = {name: changes.pop(name) for name in ExperimentalConfig.model_fields if name in changes}
+    config = world.config(name, **changes).model_dump()
+    return ExperimentalTrainConfig.model_validate({**config, "experimental": settings})
+
+
+def train(world: World, config: ExperimentalTrainConfig, callbacks: Callbacks = NO_CALLBACKS) -> None:
+    train_experimental([config], world.data, world.database, world.language_model, resume="if-any", callbacks=callbacks)
+
+
+def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="Unknown method\\. Did you mean 'mxd'"):
+        TrainConfig.from_keywords({}, {**world.config().model_dump(), "method": "mxdd"})
+    monkeypatch.setattr(registered, "_TRAITS", dict(registered._TRAITS))
+    monkeypatch.setattr(registry, "_CLASSES", dict(registry._CLASSES))
+    registered.register_method("foreign", MethodTraits("a method of another package", has_top_k=False))
+    registry.register_layers("foreign", Transcoder)
+    assert "foreign" in methods("core")
+    train_layers([world.config(method="foreign", init="random")], world.data, world.database, world.language_model)
+    assert isinstance(Run.load("small", world.data).layer, Transcoder)
+    assert Run.load("small", world.data).config.method == "foreign"
+
+
+def test_the_core_names_no_experiment() -> None:
+    """Lines of the trainer and of its settings that name the package or one of its methods."""
+    core = [path for path in TRAINER.rglob("*.py") if "experimental" not in path.relative_to(TRAINER).parts]
+    named = re.compile("|".join(["trainer.experimental", *map(repr, methods("experimental"))]).replace("'", "[\"']"))
+    found = {path.name for path in core if named.search(path.read_text("utf-8"))}
+    assert found == {"sparsify.py"}  # reads EleutherAI's hidden-side MxDs
+
+
+def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) -> None:
+    changes: dict[str, Any] = {
+        "regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
+        "diversity_weight": 0.01,
+    }
+    train(world, experimental_config(world, **changes))
+    expected = Run.load("small", world.data).layer.state_dict()
+    cancelled = iter([False] * 9 + [True])
+    train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
+    train(world, experimental_config(world, "again", **changes))
+    resumed = Run.load("again", world.data)
+    assert isinstance(resumed.config, ExperimentalTrainConfig)
+    assert resumed.config.experimental.diversity_weight == 0.01
+    assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
+
+
+def test_the_diversity_penalty_reaches_the_table(world: World) -> None:
+    config = experimental_config(world, diversity_weight=1.0, init="random")
+    trainer = ExperimentalLayerTrainer.create(config, world.language_model, total_steps=4)
+    batch = MlpActivations(torch.randn(64, 16), torch.randn(64, 16))
+    loss = trainer.auxiliary_loss(trainer.layer.route(batch.input_TI))
+    assert loss is not None
+    loss.backward()
+    assert trainer.layer.table.grad is not None and trainer.layer.table.grad.any()
+
+
+def test_unsupported_combinations(world: World) -> None:
+    with pytest.raises(UserError, match="A molt has no expert rows"):
+        check_experimental(experimental_config(world, method="molt", diversity_weight=0.1), is_single_process=True)
+    with pytest.raises(UserError, match="Run without torchrun"):
+        check_experimental(experimental_config(world, diversity_weight=0.1), is_single_process=False)
+
+
+def test_fine_tuning_keeps_the_settings_of_the_core(world: World) -> None:
+    train(world, experimental_config(world, diversity_weight=0.01))
+    settings = FinetuneConfig(text=world.text, tokens=512)
+    (tuned,) = new_run_configs([Run.load("small", world.data)], settings)
+    assert type(tuned) is TrainConfig
+    assert (tuned.parents, tuned.method, tuned.k) == (("small",), "mxd", world.config().k)

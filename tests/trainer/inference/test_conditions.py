@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
-from mxd.trainer.config.conditions import Condition, GateTest
+from mxd.trainer.config.steering import Condition, GateTest
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import SteeredGeneration, TokenEvent
 from mxd.trainer.inference.steering import Steering, steer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from mxd.trainer.config.targets import Target
+from mxd.trainer.config.analysis import Target
 from mxd.trainer.utils.text import ShadedToken, ShortRepr, documented, html_table, labelled_values, shaded_text
 
 Kind = Literal["target", "expert"]

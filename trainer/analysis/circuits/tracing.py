@@ -30,17 +30,19 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig, Errors
-from mxd.trainer.config.layer import method_traits
-from mxd.trainer.config.targets import (
+from mxd.trainer.config.analysis import (
+    MOST_TOKENS,
+    CircuitConfig,
     ContinuationTarget,
     DifferenceTarget,
+    Errors,
     ExpertTarget,
     SetTarget,
     Target,
     TokenTarget,
     target_tokens,
 )
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.model import LanguageModel

@@ -6,7 +6,7 @@ import pytest
 
 from mxd.backend.cli.commands.steer import parse_edit
 from mxd.trainer.config import Edit
-from mxd.trainer.config.conditions import Condition, GateTest
+from mxd.trainer.config.steering import Condition, GateTest
 from mxd.trainer.errors import UserError
 
 

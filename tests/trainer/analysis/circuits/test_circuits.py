@@ -14,8 +14,15 @@ from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
 from mxd.trainer.analysis.circuits.scores import scores_of
 from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
 from mxd.trainer.analysis.effects import layers_of
-from mxd.trainer.config.analysis import MOST_TOKENS, CircuitConfig
-from mxd.trainer.config.targets import ContinuationTarget, DifferenceTarget, ExpertTarget, SetTarget, TokenTarget
+from mxd.trainer.config.analysis import (
+    MOST_TOKENS,
+    CircuitConfig,
+    ContinuationTarget,
+    DifferenceTarget,
+    ExpertTarget,
+    SetTarget,
+    TokenTarget,
+)
 from mxd.trainer.errors import CancelledError, TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from mxd.trainer.config import Edit
-from mxd.trainer.config.conditions import Condition, GateTest
+from mxd.trainer.config.steering import Condition, GateTest
 
 EXPERTS, NAMES = st.integers(0, 10**6), st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,9}", fullmatch=True)
 STRENGTHS = st.floats(-1000, 1000)
