@@ -63,7 +63,6 @@ from mxd.backend.errors import (
 )
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
-from mxd.backend.plots.cached import cached_figures
 from mxd.backend.queries.caches import IndexCache
 from mxd.backend.queries.coactivation import load_coactivation
 from mxd.backend.queries.comparison import match_cache
@@ -99,7 +98,6 @@ def create_app(settings: Settings) -> FastAPI:
         run_cache=RunCache(database),
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
-        figures=cached_figures(library),
         downloads=BoundedSemaphore(bundles.MAX_DOWNLOADS),
         chance=random.Random(),
         authenticator=Authenticator(settings, database),
@@ -127,8 +125,8 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
     )
     of_runs = (runs, comparison, contrasts, evaluations, experts, annotations)
     modules = (health, access, *of_runs, routing, live, circuits, steering, find, sessions, figures, bundles)
-    for module in modules:
-        app.include_router(module.router, prefix="/api")
+    for router in (*(module.router for module in modules), experts.of_all_runs):
+        app.include_router(router, prefix="/api")
     app.include_router(openai.router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)

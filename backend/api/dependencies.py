@@ -19,7 +19,6 @@ from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.caches import IndexCache, PairCache
 from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.run_cache import RunCache
-from mxd.backend.responses import CachedResponse
 from mxd.backend.settings import Settings
 from mxd.trainer.language_model.chat_template import Turn
 
@@ -41,8 +40,6 @@ class Services:
     run_cache: RunCache
     together: IndexCache[CoactivationIndex]
     matches: PairCache[MatchedExperts]
-    figures: dict[str, IndexCache[CachedResponse]]
-    """Figures that read every expert; cached, because they are expensive and requested often."""
     downloads: BoundedSemaphore
     """Bundles that may be downloaded at the same time."""
     chance: random.Random

@@ -23,7 +23,8 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.examples import described, stored_examples
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
-from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, ExpertRecord, IndexRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, REAL, ExpertRecord
+from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord
 from mxd.trainer.utils.text import printable, spreadsheet_text
 
 AT_A_TIME = 128
@@ -87,28 +88,7 @@ def chunk_of(session: Session, exported: Exported, experts: Sequence[int]) -> Ch
     )
 
 
-EXPERT_COLUMNS = (
-    "expert",
-    "label",
-    "automatic",
-    "tags",
-    "density",
-    "active_tokens",
-    "mean_activation",
-    "max_activation",
-    "p99",
-    "entropy",
-    "loss_increase",
-    "kl_amplified",
-    "output_share",
-    "input_dependence",
-    "recurrence",
-    "compared_runs",
-    "top_tokens",
-    "histogram",
-    "histogram_high",
-    "bins",
-)
+FILE_COLUMNS = (*(column.key for column in EXPERT_COLUMNS), "bins")
 EXAMPLE_COLUMNS = (
     "expert",
     "bin",
@@ -202,24 +182,22 @@ def _schemas() -> tuple[Any, Any]:
     edges = pa.struct([("low", number), ("high", number), ("active_tokens", number)])
     active = pa.struct([("position", whole), ("coefficient", number), ("rank", whole)])
     scores = [("balanced_accuracy", number), ("precision", number), ("recall", number), ("test_examples", whole)]
-    special = {
-        "label": text,
-        "automatic": pa.struct([("label", text), ("labeller", text), *scores]),
+    kinds = dict.fromkeys(("id", "count"), whole) | dict.fromkeys(REAL, number)
+    kinds |= {
+        "text": text,
+        "label": pa.struct([("label", text), ("labeller", text), *scores]),
         "tags": pa.list_(text),
-        "top_tokens": pa.list_(top_token),
+        "tokens": pa.list_(top_token),
         "histogram": pa.list_(whole),
-        "bins": pa.list_(edges),
+    }
+    experts = [(column.key, kinds[column.kind]) for column in EXPERT_COLUMNS]
+    examples = dict.fromkeys(EXAMPLE_COLUMNS, whole) | {
+        "coefficient": number,
         "token_ids": pa.list_(whole),
         "tokens": pa.list_(text),
         "active": pa.list_(active),
-    } | dict.fromkeys(
-        ("expert", "active_tokens", "recurrence", "compared_runs", "bin", "rank", "sequence", "position"), whole
-    )
-    experts, examples = (
-        pa.schema([(name, special.get(name, number)) for name in columns])
-        for columns in (EXPERT_COLUMNS, EXAMPLE_COLUMNS)
-    )
-    return experts, examples
+    }
+    return pa.schema([*experts, ("bins", pa.list_(edges))]), pa.schema(list(examples.items()))
 
 
 @contextmanager
@@ -230,7 +208,7 @@ def tables(folder: Path, suffix: str) -> Iterator[tuple[Table, Table]]:
         if suffix == "json":
             yield JsonTable(experts, stack), JsonTable(examples, stack)
         elif suffix == "csv":
-            yield CsvTable(experts, EXPERT_COLUMNS, stack), CsvTable(examples, EXAMPLE_COLUMNS, stack)
+            yield CsvTable(experts, FILE_COLUMNS, stack), CsvTable(examples, EXAMPLE_COLUMNS, stack)
         else:
             expert_schema, example_schema = _schemas()
             yield ParquetTable(experts, expert_schema, stack), ParquetTable(examples, example_schema, stack)

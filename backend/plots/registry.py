@@ -1,4 +1,4 @@
-"""Figures by name, except the cached ones."""
+"""Figures by name."""
 
 from __future__ import annotations
 
@@ -6,14 +6,18 @@ from functools import partial
 
 from sqlalchemy.orm import Session
 
+from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.plots import evaluations as figures_of_evaluations
 from mxd.backend.plots import frontiers as figures_of_frontiers
 from mxd.backend.plots import probes as figures_of_probes
 from mxd.backend.plots import runs as figures
 from mxd.backend.plots.evaluations import figure_or_hint
 from mxd.backend.plots.steering import steering
-from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.runs import Figure, FigureName
+from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.schemas.runs import (
+    Figure,
+    FigureName,
+)
 from mxd.trainer.errors import UserError
 
 MEASURED_OF_A_RUN = {
@@ -21,6 +25,11 @@ MEASURED_OF_A_RUN = {
     "load": figures_of_evaluations.load,
     "density-evaluated": figures_of_evaluations.density_evaluated,
     "probe-coefficients": figures_of_probes.probe_coefficients,
+}
+OF_A_RUN = {
+    "training": figures.training,
+    "density-activation": figures.density_activation,
+    "density-histogram": figures.density_histogram,
 }
 MEASURED_OF_ALL = {
     "loss-frontier": figures_of_frontiers.loss_frontier,
@@ -31,8 +40,8 @@ MEASURED_OF_ALL = {
 }
 
 
-def draw(session: Session, name: FigureName, run: str | None, expert: int | None) -> Figure:
-    """Build the figure with this name.
+def draw(session: Session, library: RunLoader, name: FigureName, run: str | None, expert: int | None) -> Figure:
+    """Build the figure with this name. ``library`` loads a run's weights.
 
     Raises:
         UserError: a run or an expert is missing or unknown, or nothing was measured.
@@ -49,8 +58,11 @@ def draw(session: Session, name: FigureName, run: str | None, expert: int | None
     record = find_run(session, run)
     if name in MEASURED_OF_A_RUN:
         return figure_or_hint(name, partial(MEASURED_OF_A_RUN[name], session, record))
-    if name == "training":
-        return figures.training(session, record)
+    if name in OF_A_RUN:
+        return OF_A_RUN[name](session, record)
+    if name == "similarity-map":
+        find_index(session, record)
+        return figures.similarity_map(session, record, library.run(record.name))
     if expert is None:
         raise UserError(f"The figure {name} needs an expert. Add ?expert=ID.")
     return figures.coefficients(session, record, expert)

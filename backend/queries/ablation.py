@@ -13,13 +13,8 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import find_expert
 from mxd.backend.schemas.experts import Ablation, ExpertAblation
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
-from mxd.trainer.storage.database.tables import (
-    AblationRecord,
-    ExampleRecord,
-    ExpertRecord,
-    RunRecord,
-    SequenceRecord,
-)
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, RunRecord, SequenceRecord
 
 
 def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertAblation:

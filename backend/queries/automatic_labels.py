@@ -15,7 +15,8 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import among
 from mxd.backend.schemas.experts import AutomaticLabel
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
 
 FEATURES = "features"

@@ -16,8 +16,13 @@ from mxd.backend.database.sql import among
 from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader, Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.caches import PairCache
-from mxd.backend.schemas.comparison import ComparedExpert, MatchedPair, RunComparison
-from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.backend.schemas.comparison import (
+    ComparedExpert,
+    MatchedPair,
+    RunComparison,
+)
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import RunRecord
 
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts

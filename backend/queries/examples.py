@@ -22,10 +22,13 @@ from sqlalchemy.orm import InstrumentedAttribute, Session
 from mxd.backend.database.stored_examples import WITH_TOKENS, StoredExample
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
-from mxd.backend.queries.expert_table import PackedLists
-from mxd.backend.schemas.experts import Example, RandomExamples
-from mxd.trainer.storage.database.column_types import unpack_active
-from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, RunRecord
+from mxd.backend.schemas.experts import (
+    Example,
+    RandomExamples,
+)
+from mxd.trainer.storage.database.column_types import PackedLists, unpack_active
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
 
 
 class ExampleQuery(BaseModel):
@@ -67,7 +70,7 @@ def stored_examples(
 ) -> list[StoredExample]:
     """Return examples with their token ids, decoded in one pass."""
     rows = session.execute(WITH_TOKENS.where(*conditions).order_by(*order).limit(limit)).all()
-    token_ids = PackedLists.of([bytes(row[-1]) for row in rows]).at(range(len(rows)))
+    token_ids = PackedLists.of([bytes(row[-1]) for row in rows]).lists()
     return [StoredExample._make((*row[:-1], ids)) for row, ids in zip(rows, token_ids, strict=True)]
 
 

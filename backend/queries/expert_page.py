@@ -1,112 +1,152 @@
-"""Filtered and sorted pages of experts, from memory."""
+"""Filtered and sorted pages of experts: chosen in memory, read from the database."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from mxd.backend.database.annotations import tagged
+from mxd.backend.database.engine import reading
+from mxd.backend.database.lists import experts_in
+from mxd.backend.errors import CursorError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.expert_table import NOT_COMPARED, NUMBERS, UNMEASURED, WHOLE, Columns, Mask
-from mxd.backend.queries.experts import SORT_COLUMNS, ExpertQuery, cursor_at, last_of, token_counts
-from mxd.backend.queries.run_cache import BrowsedRun
+from mxd.backend.queries.cursors import ExpertCursor
+from mxd.backend.queries.expert_table import Floats, Mask
+from mxd.backend.queries.experts import described, known
+from mxd.backend.queries.run_cache import BrowsedRun, RunCache
+from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
+from mxd.backend.schemas.experts import (
+    Order,
+    PageSort,
+)
+from mxd.trainer.storage.database.expert_columns import BOUNDS
 
 
-def rows_at(browsed: BrowsedRun, places: Sequence[int], vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Return rows for some column indices."""
-    columns = browsed.columns
-    at = np.array(places, np.int64)
-    values = [columns.values[name][at].astype(np.int64).tolist() for name in WHOLE]
-    values += [columns.values[name][at].tolist() for name in NUMBERS]
-    names = (*WHOLE, *NUMBERS)
-    top_tokens, histograms = columns.packed["top_tokens"].at(places), columns.packed["histogram"].at(places)
-    rows = []
-    recurrences = _recurrences(columns, at)
-    each = zip(zip(*values, strict=True), top_tokens, histograms, recurrences, strict=True)
-    for numbers, tokens, histogram, compared in each:
-        row: dict[str, Any] = dict(zip(names, numbers, strict=True))
-        expert = row["expert"]
-        row["label"] = browsed.labels.get(expert)
-        row["automatic"] = browsed.automatic.of(expert)
-        row["tags"] = browsed.tags.get(expert, ())
-        row |= {} if row["output_share"] else UNMEASURED
-        row |= compared
-        row["top_tokens"] = token_counts(tokens[::2], tokens[1::2], row["active_tokens"], vocabulary)
-        row["histogram"] = histogram
-        rows.append(row)
-    return rows
+class PageQuery(BaseModel):
+    """Order and filters of a page of experts, without the bounds of columns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    sort: PageSort = "max_activation"
+    """Column, or ``match``: with ascending order, the best matches of ``search`` first, the others by label."""
+    order: Order = "desc"
+    search: SearchText | None = None
+    """Text to search in labels, top tokens and examples."""
+    token: Annotated[str | None, Field(min_length=1, max_length=100)] = None
+    """Only experts with this top token, ignoring case and surrounding spaces."""
+    tag: Annotated[str | None, Field(max_length=60)] = None
+    """Only experts with this tag."""
+    list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """Only experts in the list with this id."""
+    among: Annotated[str | None, Field(max_length=30_000, pattern=r"^\d{1,9}(,\d{1,9})*$")] = None
+    """Only these comma-separated expert ids."""
+    cursor: Annotated[str | None, Field(max_length=1000)] = None
+    """``next_cursor`` of the previous page, with the same order and filters."""
+    limit: Annotated[int, Field(ge=1, le=200)] = 50
 
 
-def _recurrences(columns: Columns, at: NDArray[np.int64]) -> list[Mapping[str, int | None]]:
-    numbers, runs = (columns.values[name][at].astype(np.int64).tolist() for name in NOT_COMPARED)
-    return [
-        {"recurrence": number, "compared_runs": of} if of else NOT_COMPARED
-        for number, of in zip(numbers, runs, strict=True)
-    ]
-
-
-FILTERED = ("density", "mean_activation", "max_activation")
+if TYPE_CHECKING:
+    ExpertQuery = PageQuery
+else:
+    WORDS = {"min": "Only experts with at least this value", "max": "Only experts with at most this value"}
+    ExpertQuery = create_model(
+        "ExpertQuery",
+        __base__=PageQuery,
+        __doc__="Order and filters of a page of experts.",
+        **{
+            name: (
+                Annotated[int | None, Field(ge=0, lt=2**31, description=f"{WORDS[end]}. {column.description}")]
+                if column.kind == "count"
+                else Annotated[
+                    float | None, Field(allow_inf_nan=False, description=f"{WORDS[end]}. {column.description}")
+                ],
+                None,
+            )
+            for name, (end, column) in BOUNDS.items()
+        },
+    )
 
 
 def expert_page(
-    browsed: BrowsedRun,
-    query: ExpertQuery,
-    selections: Sequence[NDArray[Any]],
-    vocabulary: Vocabulary,
-    matches: Sequence[int] = (),
+    database: Engine, cache: RunCache, run: str, query: ExpertQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them.
 
-    Args:
-        browsed: the run.
-        query: order, filters and cursor.
-        selections: experts that match the search, the tag and the list, for each that is requested.
-        vocabulary: vocabulary of the run's tokenizer.
-        matches: best matches of the search, for the order ``match``.
+    Raises:
+        RunNotFoundError: the database has no such run.
+        NoIndexError: the run is not indexed.
+        CursorError: the cursor is invalid or belongs to another order.
     """
-    total, descending = browsed.record.num_experts, query.order == "desc"
-    chosen = _chosen(query, selections, browsed.columns)
-    columns = _ordered(browsed, query, matches)
-    ids = columns.after(chosen, query.sort, descending, last_of(query), query.limit + 1)
-    shown = ids[: query.limit]
-    more = len(ids) > query.limit
-    places = columns.places(shown)
-    return {
-        "experts": rows_at(browsed, [places[expert] for expert in shown], vocabulary),
-        "next_cursor": cursor_at(query, columns.value(query.sort, shown[-1]), shown[-1]) if more else None,
-        "matching": total if chosen is None else int(chosen.sum()),
-        "total": total,
-    }
+    browsed = cache.of(run)
+    record, descending = browsed.record, query.order == "desc"
+    with reading(database) as session:
+        chosen = _chosen(session, cache, browsed, query, vocabulary)
+        keys = _keys(session, cache, browsed, query, vocabulary)
+        found = browsed.columns.after(keys, chosen, descending, _last(query), query.limit + 1)
+        shown = found[: query.limit]
+        records = known(session, record, [expert for _, expert in shown])
+        stored = [records[expert] for _, expert in shown if expert in records]
+        cursor = None
+        if len(found) > query.limit:
+            value, expert = shown[-1]
+            cursor = ExpertCursor(sort=query.sort, order=query.order, value=value, expert=expert).encode()
+        return {
+            "experts": described(session, record, stored, vocabulary),
+            "next_cursor": cursor,
+            "matching": record.num_experts if chosen is None else int(chosen.sum()),
+            "total": record.num_experts,
+        }
 
 
-def _ordered(browsed: BrowsedRun, query: ExpertQuery, matches: Sequence[int]) -> Columns:
-    if query.sort == "match":
-        return browsed.by_label[False].with_matches(matches)
-    if query.sort == "label":
-        return browsed.by_label[query.order == "desc"]
-    return browsed.columns.ascending if query.order == "asc" else browsed.columns.descending
+def _last(query: ExpertQuery) -> tuple[float, int] | None:
+    """Return (key, expert) at the end of the previous page."""
+    if query.cursor is None:
+        return None
+    last = ExpertCursor.decode(query.cursor)
+    if (last.sort, last.order) != (query.sort, query.order):
+        raise CursorError("The cursor belongs to another sort order. Start at the first page.")
+    return last.value, last.expert
 
 
-def is_whole(query: ExpertQuery) -> bool:
-    """Return whether a query has no filters and an order with a database index."""
-    bounds = (getattr(query, f"{end}_{name}") for end in ("min", "max") for name in FILTERED)
-    chosen = (query.search or None, query.token, query.tag, query.list, query.among, query.min_recurrence, *bounds)
-    return query.sort in SORT_COLUMNS and all(value is None for value in chosen)
-
-
-def _chosen(query: ExpertQuery, selections: Sequence[NDArray[Any]], columns: Columns) -> Mask | None:
+def _chosen(
+    session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary
+) -> Mask | None:
     """Return a mask of the experts that pass all filters; None if there are none."""
-    masks: list[Mask] = []
-    for name in FILTERED:
-        column = columns.values[name]
-        low, high = getattr(query, f"min_{name}"), getattr(query, f"max_{name}")
-        if low is not None:
-            masks.append(column >= low)
-        if high is not None:
-            masks.append(column <= high)
-    if query.min_recurrence is not None:
-        masks.append(columns.values["recurrence"] >= query.min_recurrence)
-    masks += (columns.among(experts) for experts in selections)
+    columns, masks = browsed.columns, list[Mask]()
+    for name, (end, column) in BOUNDS.items():
+        if (bound := getattr(query, name)) is not None:
+            values = columns.values[column.key]
+            masks.append(values >= bound if end == "min" else values <= bound)
+    if query.search:
+        tokens = cache.tokens.of(session, browsed.index)
+        masks.append(columns.among(find_experts(session, browsed, tokens, query.search, vocabulary)))
+    if query.token is not None:
+        users = cache.tokens.of(session, browsed.index).users(vocabulary.exact_matches(query.token))
+        masks.append(columns.among(users))
+    if query.tag is not None:
+        masks.append(columns.among(tagged(session, browsed.record.name, query.tag)))
+    if query.list is not None:
+        masks.append(columns.among(experts_in(session, browsed.record.name, query.list)))
+    if query.among is not None:
+        masks.append(columns.among([int(number) for number in query.among.split(",")]))
     return np.logical_and.reduce(masks) if masks else None
+
+
+def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary) -> Floats:
+    """Return the sort key of each expert."""
+    columns, descending = browsed.columns, query.order == "desc"
+    if query.sort not in ("label", "match"):
+        return columns.keys(query.sort, descending)
+    by_label = columns.label_keys(browsed.labels, browsed.automatic.best_first, descending and query.sort == "label")
+    if query.sort == "label":
+        return by_label
+    matches: list[int] = []
+    if query.search:
+        tokens = cache.tokens.of(session, browsed.index)
+        hits = search(session, browsed, tokens, query.search, MAX_RANKED, vocabulary)
+        matches = [hit.expert for hit in hits]
+    return columns.match_keys(matches, by_label)

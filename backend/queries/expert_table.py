@@ -1,237 +1,185 @@
-"""In-memory columns of a run's experts, for queries that no database index serves.
+"""Orders and filters of a run's experts, from their numbers in memory.
 
-These are filters on several columns, sets of experts from a search or a list, and counts of matches. 86,015 experts
-take about 30 MB: 14 numbers each, sort orders, and compressed top tokens and histograms. Shapes: N experts.
+A page is chosen here and read with SQL. SQL alone is too slow for 86,015 experts: a filter on two columns takes 0.1 s
+per statement and an order without an index 0.2 s, while labels and recurrences are no columns at all. The numbers take
+10 MB. Shapes: N experts.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, Self, get_args
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.recurrence import FoundAgain, found_again
-from mxd.backend.schemas.experts import ExpertSort
-from mxd.trainer.storage.database.column_types import count_packed, unpack_all
+from mxd.backend.queries.recurrence import found_again
+from mxd.trainer.storage.database.column_types import PackedLists
+from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, EXPERT_COLUMNS, NUMERIC, ExpertRecord
+from mxd.trainer.storage.database.tables import RecurrenceRecord
 
 Mask = NDArray[np.bool_]
-Places = NDArray[np.int64]
+Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-NOT_STORED: tuple[ExpertSort, ...] = ("label", "recurrence")
-"""Orders without a column of the table of experts."""
-SORTED: tuple[ExpertSort, ...] = tuple(name for name in get_args(ExpertSort) if name not in NOT_STORED)
-SHOWN = ("active_tokens", "p99", "histogram_high")
-"""Displayed columns without a sort order."""
-PACKED = ("top_tokens", "histogram")
-MEASURED = ("loss_increase", "kl_amplified", "output_share", "input_dependence")
-WHOLE = ("expert", "active_tokens")
-NUMBERS = ("density", "mean_activation", "max_activation", "p99", "entropy", *MEASURED, "histogram_high")
-"""Float columns of a row."""
-UNMEASURED = dict.fromkeys(MEASURED)
-"""Effects of an expert that are not measured. Its output_share is stored as 0, which no measured one is."""
-NOT_COMPARED: Mapping[str, int | None] = {"recurrence": None, "compared_runs": None}
-"""Recurrence of an expert that was not measured."""
-
-
-@dataclass(frozen=True)
-class PackedLists:
-    """A compressed list of small integers per expert."""
-
-    packed: bytes
-    ends: Places
-    """[N + 1] byte offsets: the list of expert n is between entries n and n + 1."""
-
-    @classmethod
-    def of(cls, lists: Sequence[bytes]) -> Self:
-        """Concatenate one compressed list per expert."""
-        return cls(b"".join(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64))
-
-    def at(self, places: Iterable[int]) -> list[list[int]]:
-        """Return the lists at some indices."""
-        ends = self.ends
-        some = PackedLists.of([self.packed[ends[place] : ends[place + 1]] for place in places])
-        numbers, counts = some.all_numbers()
-        flat, stops = numbers.tolist(), counts.tolist()
-        return [flat[start:stop] for start, stop in pairwise(stops)]
-
-    def all_numbers(self) -> tuple[Places, Places]:
-        """Return the integers of all lists concatenated, and [N + 1] offsets of the lists."""
-        return unpack_all(self.packed), count_packed(self.packed, self.ends)
-
-
-DEAD = 1e300
+LAST = 1e300
 """Sort key of experts that come last in ascending orders; its negative in descending ones. Beyond any real value."""
-NO_LISTS: Mapping[str, PackedLists] = {}
+STORED = {
+    column.key: column
+    for column in EXPERT_COLUMNS
+    if column.measured_by in ("index", "ablate") and column.kind in NUMERIC and (column.sortable or column.filters)
+}
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Statistics of every expert as columns."""
+    """Numbers of every expert."""
 
-    expert: Places
+    expert: Ints
     """[N], ascending."""
     values: Mapping[str, Floats]
-    """Column name -> values [N]."""
-    packed: Mapping[str, PackedLists] = field(default_factory=lambda: NO_LISTS)
+    """Column key -> values [N]: every sortable or filtered number, ``active_tokens`` and ``recurrence``."""
 
-    @cached_property
-    def _orders(self) -> dict[str, Places]:
-        return {}
-
-    @cached_property
-    def active(self) -> Places:
+    @property
+    def active(self) -> Ints:
         """Ids of the active experts."""
         return self.expert[self.values["active_tokens"] > 0]
 
-    @cached_property
-    def ascending(self) -> Columns:
-        """Columns for ascending orders, with experts without a value last: dead or not measured."""
-        dead = self.values["active_tokens"] == 0
-        last = {name: self._unmeasured if name in MEASURED else dead for name in SORTED if name != "expert"}
-        last["recurrence"] = self.values["recurrence"] < 0
-        return self._with_keys({name: np.where(mask, DEAD, self.values[name]) for name, mask in last.items()})
+    def among(self, experts: Collection[int] | NDArray[np.integer]) -> Mask:
+        """Return a mask of the experts that occur in ``experts``."""
+        return np.isin(self.expert, np.asarray(list(experts) if isinstance(experts, set) else experts, np.int64))
 
-    @cached_property
-    def descending(self) -> Columns:
-        """Columns for descending orders, with experts that are not measured last."""
-        return self._with_keys({name: np.where(self._unmeasured, -DEAD, self.values[name]) for name in MEASURED})
+    def keys(self, sort: str, descending: bool) -> Floats:
+        """Return the sort key of each expert. Experts without a value come last: dead or not measured."""
+        if sort == "expert":
+            return self.expert.astype(np.float64)
+        values = self.values[sort]
+        if sort == "recurrence":  # -1 if not measured
+            return values if descending else np.where(values < 0, LAST, values)
+        if sort in ABLATION_COLUMNS:
+            return np.where(self.values["output_share"] == 0, -LAST if descending else LAST, values)
+        return values if descending else np.where(self.values["active_tokens"] == 0, LAST, values)
 
-    @property
-    def _unmeasured(self) -> Mask:
-        unmeasured: Mask = self.values["output_share"] == 0
-        return unmeasured
-
-    def _with_keys(self, keys: Mapping[str, Floats]) -> Columns:
-        return replace(self, values={**self.values, **keys})
-
-    def neighbours(self, expert: int) -> tuple[int | None, int | None]:
-        """Return the active experts with the next lower and the next higher id."""
-        before, after = np.searchsorted(self.active, expert), np.searchsorted(self.active, expert, side="right")
-        return (
-            int(self.active[before - 1]) if before > 0 else None,
-            int(self.active[after]) if after < len(self.active) else None,
-        )
-
-    def places(self, experts: Iterable[int]) -> dict[int, int]:
-        """Return expert -> index for those experts that are indexed."""
-        requested = np.array(list(experts), np.int64)
-        places = np.searchsorted(self.expert, requested)
-        pairs = zip(requested.tolist(), places.tolist(), strict=True)
-        return {expert: at for expert, at in pairs if at < len(self.expert) and self.expert[at] == expert}
-
-    def order(self, sort: str) -> Places:
-        """Return the indices of all experts in ascending order of (value, expert)."""
-        if sort not in self._orders:
-            # Ids ascend already, and a stable sort keeps the order of equal values.
-            self._orders[sort] = np.argsort(self.values[sort], kind="stable")
-        return self._orders[sort]
-
-    def with_labels(self, labels: Mapping[int, str], automatic: Iterable[int], descending: bool) -> Columns:
-        """Return the columns with ``label``, the place of each expert in the order of labels.
-
-        User labels come first, in alphabetical order, and experts without a label last.
+    def label_keys(self, labels: Mapping[int, str], automatic: Sequence[int], descending: bool) -> Floats:
+        """Return the place of each expert in the order of labels, which has those without a label last.
 
         Args:
-            labels: user labels by expert.
+            labels: user labels by expert. They come first, in alphabetical order.
             automatic: experts with an automatic label, best first. They follow those with a user label.
             descending: sort order of the user labels.
         """
         written = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert), reverse=descending)
-        ordered = np.array([*written, *(expert for expert in automatic if expert not in labels)], np.int64)
-        places = np.searchsorted(self.expert, ordered)
-        places = places[self.expert[np.minimum(places, len(self.expert) - 1)] == ordered]
-        rank_N = np.full(len(self.expert), -1.0 if descending else float(len(places)))
-        rank_N[places] = np.arange(len(places))[:: -1 if descending else 1]
-        is_labelled = np.zeros(len(self.expert), np.bool_)
-        is_labelled[places] = True
-        without = np.flatnonzero(~is_labelled)
-        columns = replace(self, values={**self.values, "label": rank_N})
-        columns._orders["label"] = np.concatenate([without, places[::-1]] if descending else [places, without])
-        return columns
+        rest = np.array(automatic, np.int64)
+        ordered = np.concatenate([np.array(written, np.int64), rest[~np.isin(rest, written)]])
+        ordered = ordered[np.isin(ordered, self.expert)]
+        keys = np.full(len(self.expert), -1.0 if descending else float(len(ordered)))
+        keys[np.searchsorted(self.expert, ordered)] = np.arange(len(ordered))[:: -1 if descending else 1]
+        return keys
 
-    def with_matches(self, matches: Iterable[int]) -> Columns:
-        """Return columns sorted by label with ``match``: the place with ``matches`` first, the others by label."""
-        first = np.array(list(self.places(matches).values()), np.int64)
-        rest = self.order("label")
-        order = np.concatenate([first, rest[~np.isin(rest, first)]])
-        columns = replace(self, values={**self.values, "match": np.argsort(order).astype(np.float64)})
-        columns._orders["match"] = order
-        return columns
-
-    def value(self, name: str, expert: int) -> float:
-        """Return the value of an expert in a column."""
-        return float(self.values[name][np.searchsorted(self.expert, expert)])
-
-    def among(self, experts: NDArray[Any]) -> Mask:
-        """Return a mask of the experts that occur in ``experts``, which may have duplicates."""
-        named = np.zeros(int(self.expert[-1]) + 1 if len(self.expert) else 0, np.bool_)
-        named[experts[experts < len(named)]] = True
-        return named[self.expert]
+    def match_keys(self, matches: Iterable[int], label_keys: Floats) -> Floats:
+        """Return the place of each expert in an order with ``matches`` first and the others by label."""
+        first = np.array([match for match in matches if match in self.expert], np.int64)
+        order = np.lexsort((self.expert, label_keys))
+        order = np.concatenate([np.searchsorted(self.expert, first), order[~np.isin(self.expert[order], first)]])
+        return np.argsort(order).astype(np.float64)
 
     def after(
-        self, chosen: Mask | None, sort: str, descending: bool, last: tuple[float, int] | None, count: int
-    ) -> list[int]:
-        """Return the next experts of a sorted selection.
-
-        Args:
-            chosen: mask of the selection; None for all.
-            sort: name of the column.
-            descending: sort order.
-            last: (value, expert) of the last expert of the previous page; None for the first page.
-            count: maximum number of experts.
-        """
-        order = self.order(sort)
-        places = order if chosen is None else order[chosen[order]]
-        if descending:
-            end = len(places) if last is None else self._place(places, sort, *last, "left")
-            shown = places[max(0, end - count) : end][::-1]
-        else:
-            start = 0 if last is None else self._place(places, sort, *last, "right")
-            shown = places[start : start + count]
-        return [int(expert) for expert in self.expert[shown].tolist()]
-
-    def _place(self, places: Places, sort: str, value: float, expert: int, side: Literal["left", "right"]) -> int:
-        """Return the insertion point of (value, expert) in the sorted indices ``kept``."""
-        values = self.values[sort]
-        find = bisect_left if side == "left" else bisect_right
-        # Seventeen bisection steps in Python take a tenth of the time of gathering all values with NumPy.
-        return find(places, (value, expert), key=lambda at: (values[at], self.expert[at]))
+        self, keys: Floats, chosen: Mask | None, descending: bool, last: tuple[float, int] | None, count: int
+    ) -> list[tuple[float, int]]:
+        """Return the (key, expert) pairs that follow the last one of the previous page, None for the first page."""
+        mask = np.ones(len(keys), np.bool_) if chosen is None else chosen
+        if last is not None:
+            key, expert = last
+            beyond = keys < key if descending else keys > key
+            further = self.expert < expert if descending else self.expert > expert
+            mask = mask & (beyond | ((keys == key) & further))
+        places = np.flatnonzero(mask)
+        sign = -1 if descending else 1
+        if len(places) > count:
+            signed = sign * keys[places]
+            places = places[signed <= np.partition(signed, count - 1)[count - 1]]
+        order = places[np.lexsort((sign * self.expert[places], sign * keys[places]))][:count]
+        return list(zip(keys[order].tolist(), self.expert[order].tolist(), strict=True))
 
 
 def load_columns(session: Session, run_id: int) -> Columns:
     """Load the columns of a run's experts."""
-    names = (*SORTED, *SHOWN, *PACKED)
-    requested = text(f"SELECT {', '.join(names)} FROM experts WHERE run_id = :run ORDER BY expert")
-    rows = session.execute(requested, {"run": run_id}).all()
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    values: dict[str, Floats] = {name: np.array(columns[name], np.float64) for name in (*SORTED, *SHOWN)}
-    values |= _recurrences(found_again(session, run_id), values["expert"])
-    packed = {name: PackedLists.of([bytes(value) for value in columns[name]]) for name in PACKED}
-    return Columns(values["expert"].astype(np.int64), values, packed)
-
-
-def _recurrences(stored: Mapping[int, FoundAgain], expert_N: Floats) -> dict[str, Floats]:
-    """Columns of recurrence. The whole part is the number of other runs, and -1 stands for experts that were not
-    measured. The mean firing cosine, below 1, sorts experts that were found again in as many runs."""
-    recurrence_N, runs_N = np.full(len(expert_N), -1.0), np.zeros(len(expert_N))
-    for place, expert in enumerate(expert_N.tolist()):
-        if (each := stored.get(int(expert))) is not None:
-            recurrence_N[place] = each.recurrence + min(max(each.firing_cosine, 0.0), 0.999)
-            runs_N[place] = each.compared_runs
-    return {"recurrence": recurrence_N, "compared_runs": runs_N}
+    columns = {"expert": ExpertRecord.expert, "active_tokens": ExpertRecord.active_tokens}
+    columns |= {key: column.of(ExpertRecord) for key, column in STORED.items()}
+    statement = select(*columns.values()).where(ExpertRecord.run_id == run_id).order_by(ExpertRecord.expert)
+    rows = np.array(session.execute(statement).all(), np.float64).reshape(-1, len(columns))
+    values = dict(zip(columns, rows.T.copy(), strict=True))
+    expert_N = values.pop("expert").astype(np.int64)
+    # The whole part is the number of other runs, and -1 stands for experts that were not measured. The mean firing
+    # cosine, below 1, sorts experts that were found again in as many runs.
+    values["recurrence"] = np.full(len(expert_N), -1.0)
+    for expert, found in found_again(session, run_id).items():
+        at = int(np.searchsorted(expert_N, expert))
+        values["recurrence"][at] = found.recurrence + min(max(found.firing_cosine, 0.0), 0.999)
+    return Columns(expert_N, values)
 
 
 def columns_stamp(session: Session, run_id: int) -> Hashable:
     """Return a value that changes when measurements are added after indexing."""
-    sums = ", ".join(f"(SELECT sum({name}) FROM experts WHERE run_id = :run)" for name in MEASURED)
-    sums += ", (SELECT sum(firing_cosine + firing_chance + writing_cosine) FROM recurrences WHERE run_id = :run)"
-    return tuple(session.execute(text(f"SELECT {sums}"), {"run": run_id}).one())
+    effects = select(*(func.sum(getattr(ExpertRecord, key)) for key in ABLATION_COLUMNS))
+    table = RecurrenceRecord
+    compared = select(func.sum(table.firing_cosine + table.firing_chance + table.writing_cosine))
+    return (
+        *session.execute(effects.where(ExpertRecord.run_id == run_id)).one(),
+        *session.execute(compared.where(table.run_id == run_id)).one(),
+    )
+
+
+@dataclass(frozen=True)
+class TokenIndex:
+    """Experts by top token. 86,015 experts with 12 tokens each take 12 MB; as lists in the database, they would have to
+    be decoded for every search, which takes 0.4 s."""
+
+    token: NDArray[np.int32]
+    """Token of every (token, expert) pair, ascending."""
+    expert: NDArray[np.int32]
+    share: NDArray[np.float32]
+    """Share of the expert's active tokens."""
+
+    def users(self, tokens: Collection[int]) -> NDArray[np.int32]:
+        """Experts whose most frequent tokens include one of ``tokens``; some more than once."""
+        return self.expert[self._places(tokens)]
+
+    def strongest_users(self, tokens: Collection[int], count: int) -> dict[int, tuple[int, float]]:
+        """The first ``count`` of them by the largest share that one of ``tokens`` has, with that token and share."""
+        places = self._places(tokens)
+        share = self.share[places]
+        enough = count * len(tokens)  # an expert has one place a token at most
+        if 0 < enough < len(share):
+            places = places[share >= np.partition(share, -enough)[-enough]]
+        order = places[np.lexsort((self.expert[places], -self.share[places]))]
+        columns = (column[order].tolist() for column in (self.expert, self.token, self.share))
+        strongest: dict[int, tuple[int, float]] = {}
+        for expert, token, its_share in zip(*columns, strict=True):
+            strongest.setdefault(expert, (token, its_share))
+        return dict(islice(strongest.items(), count))
+
+    def _places(self, tokens: Collection[int]) -> NDArray[np.int64]:
+        requested = np.fromiter(tokens, np.int64, len(tokens))
+        starts, ends = np.searchsorted(self.token, requested), np.searchsorted(self.token, requested + 1)
+        ranges = [np.arange(start, end) for start, end in zip(starts, ends, strict=True)]
+        return np.concatenate([np.zeros(0, np.int64), *ranges])
+
+
+def load_token_index(session: Session, run_id: int) -> TokenIndex:
+    """Read who is active on which token."""
+    requested = text("SELECT expert, active_tokens, top_tokens FROM experts WHERE run_id = :run ORDER BY expert")
+    rows = session.execute(requested, {"run": run_id}).all()
+    numbers, ends = PackedLists.of([bytes(row[2]) for row in rows]).numbers()
+    experts, active = np.array([row[:2] for row in rows], np.int64).reshape(-1, 2).T
+    pairs = np.diff(ends) // 2
+    tokens = numbers[::2]
+    order = np.argsort(tokens, kind="stable")
+    return TokenIndex(
+        token=tokens[order].astype(np.int32),
+        expert=np.repeat(experts, pairs)[order].astype(np.int32),
+        share=(numbers[1::2] / np.repeat(np.maximum(active, 1), pairs))[order].astype(np.float32),
+    )

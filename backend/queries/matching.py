@@ -19,7 +19,8 @@ from mxd.backend.inference.run_loader import LoadedRun, RunLoader
 from mxd.backend.inference.similarity import Directions, Vectors, match, token_shares
 from mxd.backend.schemas.comparison import MatchedBy
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import RunRecord
 
 
 @dataclass(frozen=True)

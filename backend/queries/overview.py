@@ -25,10 +25,10 @@ from mxd.backend.queries.automatic_labels import FEATURES, clear_labels
 from mxd.backend.queries.runs import last_step, metrics_after
 from mxd.backend.schemas.comparison import Interpretability, MeanOverExperts
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     AutomaticLabelRecord,
     EvaluationRecord,
-    ExpertRecord,
     IndexRecord,
     RunRecord,
 )

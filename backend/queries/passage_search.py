@@ -15,7 +15,8 @@ from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
 
 if TYPE_CHECKING:

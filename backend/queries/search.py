@@ -5,23 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
-from sqlalchemy import Engine
+from numpy.typing import NDArray
+from pydantic import Field
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.engine import reading
 from mxd.backend.database.sql import among
 from mxd.backend.database.stored_examples import StoredExample
 from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.backend.queries.examples import describe, stored_examples
+from mxd.backend.queries.expert_table import TokenIndex
 from mxd.backend.queries.run_cache import BrowsedRun
-from mxd.backend.queries.search_index import Ints
-from mxd.backend.schemas.experts import AutomaticLabel, Example, SearchHit
+from mxd.backend.schemas.experts import (
+    AutomaticLabel,
+    Example,
+    SearchHit,
+)
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
-    LastWord,
     Ranked,
     best_experts_with,
     experts_with,
@@ -30,6 +33,8 @@ from mxd.trainer.storage.database.search import (
 )
 from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
 
+SearchText = Annotated[str, Field(min_length=1, max_length=200)]
+Ints = NDArray[np.int32]
 MAX_WORDS = 16
 CANDIDATES = 2_000
 """Number of matching experts to rank; the ranking matters little for words that match nearly everywhere."""
@@ -69,32 +74,16 @@ def automatically_labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
     return [expert for expert in browsed.automatic.like(typed.strip()) if expert not in browsed.labels]
 
 
-def find_experts(database: Engine, browsed: BrowsedRun, typed: str, vocabulary: Vocabulary) -> Ints:
+def find_experts(session: Session, browsed: BrowsedRun, tokens: TokenIndex, typed: str, vocabulary: Vocabulary) -> Ints:
     """Return the experts with ``typed`` in a label, a top token or an example. May have duplicates."""
     labelled: list[int] = []
     if typed.strip():
         labelled += labelled_like(browsed, typed)
         labelled += automatically_labelled_like(browsed, typed)
-    users = browsed.search.users(vocabulary.prefix_matches(typed))
-    return np.concatenate([np.array(labelled, np.int32), users, _in_contexts(database, browsed, typed)])
-
-
-def is_cached(browsed: BrowsedRun, typed: str) -> bool:
-    """Return whether ``find_experts`` needs no database access."""
+    users = tokens.users(vocabulary.prefix_matches(typed))
     words = tuple(words_of(typed))
-    return not words or browsed.search.found_in_examples.known(words) is not None
-
-
-def _in_contexts(database: Engine, browsed: BrowsedRun, typed: str) -> Ints:
-    words = tuple(words_of(typed))
-    if not words:
-        return np.zeros(0, np.int32)
-
-    def find() -> Ints:
-        with reading(database) as session:
-            return experts_with(session, browsed.record.id, words)
-
-    return browsed.search.found_in_examples.of(words, find)
+    in_examples = experts_with(session, browsed.record.id, words) if words else np.zeros(0, np.int32)
+    return np.concatenate([np.array(labelled, np.int32), users, in_examples])
 
 
 def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int, ...]:
@@ -106,17 +95,12 @@ def best_experts(session: Session, browsed: BrowsedRun, typed: str) -> tuple[int
     words = tuple(words_of(typed))
     if not words:
         return ()
-    ranked = _ranked(session, browsed, words, "whole")
+    run_id, ranks = browsed.record.id, Ranked(CANDIDATES, MAX_RANKED)
+    ranked = best_experts_with(session, run_id, words, "whole", ranks)
     if len(ranked) >= MAX_RANKED or not is_beginning(words[-1]):
         return ranked
-    return tuple(dict.fromkeys([*ranked, *_ranked(session, browsed, words, "beginning")]))[:MAX_RANKED]
-
-
-def _ranked(session: Session, browsed: BrowsedRun, words: tuple[str, ...], last: LastWord) -> tuple[int, ...]:
-    def find() -> tuple[int, ...]:
-        return best_experts_with(session, browsed.record.id, words, last, Ranked(CANDIDATES, MAX_RANKED))
-
-    return browsed.search.best_in_examples.of((words, last), find)
+    beginning = best_experts_with(session, run_id, words, "beginning", ranks)
+    return tuple(dict.fromkeys([*ranked, *beginning]))[:MAX_RANKED]
 
 
 def best_examples(
@@ -150,7 +134,7 @@ def _fits(example: StoredExample, words: Sequence[str], vocabulary: Vocabulary) 
 
 
 def search(
-    session: Session, browsed: BrowsedRun, typed: str, limit: int, vocabulary: Vocabulary
+    session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, limit: int, vocabulary: Vocabulary
 ) -> tuple[SearchHit, ...]:
     """Return the best matching experts without duplicates: by id, by label, by token, then by example.
 
@@ -164,7 +148,7 @@ def search(
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.
     room = max(MAX_RANKED - len(matched), 0) * 2 // 3
-    users = browsed.search.strongest_users(vocabulary.prefix_matches(typed), room)
+    users = token_index.strongest_users(vocabulary.prefix_matches(typed), room)
     for expert in users:
         matched.setdefault(expert, "token")
     if len(matched) < limit:

@@ -22,7 +22,8 @@ from mxd.backend.schemas.comparison import (
     VerdictMetric,
     VerdictRun,
 )
-from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""

@@ -9,26 +9,21 @@ Recurrence of an expert in other runs of its layer.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import Field, create_model
 
 from mxd.backend.schemas.base import Schema
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, Kind, Measurement, Place
 
-ExpertSort = Literal[
-    "expert",
-    "label",
-    "density",
-    "mean_activation",
-    "max_activation",
-    "entropy",
-    "loss_increase",
-    "kl_amplified",
-    "output_share",
-    "input_dependence",
-    "recurrence",
-]
-PageSort = ExpertSort | Literal["match"]
-"""``match``: ascending, the best matches of a search first."""
+if TYPE_CHECKING:
+    ExpertSort = str
+    PageSort = str
+else:
+    ExpertSort = Literal[SORTS]
+    PageSort = Literal[(*SORTS, "match")]
+    """``match``: ascending, the best matches of a search first."""
 Order = Literal["asc", "desc"]
 
 
@@ -64,45 +59,79 @@ class AutomaticLabel(Schema):
     """Measured scores that are too low for a name, such as ``recall below 10 %``."""
 
 
-class ExpertRow(Schema):
-    """An expert in a table."""
+VALUES: dict[Kind, Any] = {
+    "id": int,
+    "count": int,
+    "number": float,
+    "share": float,
+    "difference": float,
+    "bound": float,
+    "text": str,
+    "label": AutomaticLabel,
+    "tags": tuple[str, ...],
+    "tokens": tuple[TokenCount, ...],
+    "histogram": tuple[int, ...],
+}
+"""Type of a column's values by its kind."""
 
-    expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
-    """Automatic label, shown if there is no user label."""
-    tags: tuple[str, ...]
-    density: float
-    """Share of indexed tokens on which the expert is active."""
-    active_tokens: int
-    """Number of indexed tokens on which it is active."""
-    mean_activation: float
-    """Mean gate activation on active tokens."""
-    max_activation: float
-    """Largest gate activation."""
-    p99: float
-    """99th percentile of its activation on active tokens: the unit of ``add`` and ``set`` edits."""
-    entropy: float
-    """Entropy of its active tokens' ids, in bits."""
-    loss_increase: float | None
-    """Increase of the next-token loss when it is ablated, on its own examples, in nats. Null, as the three fields
-    below, if its ablation effects are not measured."""
-    kl_amplified: float | None
-    """KL divergence of the next-token distribution when it is amplified by its 99th percentile, in nats."""
-    output_share: float | None
-    """Share of the summed norms of all active experts' outputs."""
-    input_dependence: float | None
-    """Share of its output that lies outside its mean direction."""
-    recurrence: int | None
-    """Number of other runs in which ``mxd recurrence`` found it again; null if it was not measured."""
-    compared_runs: int | None
-    """Number of other runs that it was compared with."""
-    top_tokens: tuple[TokenCount, ...]
-    histogram: tuple[int, ...]
-    """Counts of its activation in equal bins from 0 to ``histogram_high``."""
-    histogram_high: float
-    """Upper end of the histogram."""
+if TYPE_CHECKING:
+
+    class ExpertRow(Schema):
+        """An expert in a table; see ``EXPERT_COLUMNS``."""
+
+        def __getattr__(self, key: str) -> Any:
+            """Return the value of a column."""
+else:
+    ExpertRow = create_model(
+        "ExpertRow",
+        __base__=Schema,
+        __doc__="An expert in a table.",
+        **{
+            column.key: (
+                VALUES[column.kind] | None if column.nullable else VALUES[column.kind],
+                Field(description=column.description),
+            )
+            for column in EXPERT_COLUMNS
+        },
+    )
+
+
+class ColumnFilter(Schema):
+    """A bound on a column."""
+
+    name: str
+    """Parameter of the page of experts, such as ``min_density``."""
+    end: Literal["min", "max"]
+
+
+class Column(Schema):
+    """A column of the tables of experts."""
+
+    key: str
+    """Field of ``ExpertRow``."""
+    title: str
+    header: str
+    """Short title for table headers."""
+    unit: str | None
+    kind: Kind
+    """``share``: between 0 and 1, shown in percent. ``difference``: shown with its sign. ``bound``: an end of another
+    column's range."""
+    digits: int
+    """Digits after the decimal point on screen."""
+    description: str
+    measured_by: Measurement
+    """The command that measures it; ``annotation`` for labels and tags."""
+    nullable: bool
+    sortable: bool
+    filters: tuple[ColumnFilter, ...]
+    shown: tuple[Place, ...]
+    """``table``: the table of experts. ``expert``: the page of one expert. ``terminal``: ``mxd experts``."""
+
+
+class ColumnList(Schema):
+    """All columns of an expert, in the order of tables and files."""
+
+    columns: tuple[Column, ...]
 
 
 class ExpertPage(Schema):

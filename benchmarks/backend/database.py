@@ -18,11 +18,11 @@ from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.storage.database.column_types import ACTIVE
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     RunRecord,
     SequenceRecord,

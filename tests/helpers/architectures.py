@@ -45,8 +45,8 @@ from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
-from mxd.trainer.storage.database.tables import ExpertRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS

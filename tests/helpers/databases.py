@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import RecurrenceConfig, TextConfig, TrainConfig
 from mxd.trainer.storage.database import column_types as packing
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MeasurementRecord,
     MetricRecord,

@@ -44,11 +44,11 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MeasurementRecord,
     RunRecord,
@@ -406,10 +406,6 @@ def _strongest(change_V: Tensor, sign: float) -> list[list[float]]:
     return [[token, sign * value] for token, value in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
 
 
-EXPERT_COLUMNS = ("loss_increase", "kl_amplified", "output_share", "input_dependence")
-"""Effects that are also stored with the experts, because the expert table can be sorted by them."""
-
-
 def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str, Any]], config: AblationConfig) -> None:
     """Replace a run's stored ablations, or those of the chosen experts, in the caller's transaction.
 
@@ -429,7 +425,7 @@ def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str,
         session.execute(insert(AblationRecord), rows)
         session.execute(
             update(ExpertRecord),
-            [{name: row[name] or 0.0 for name in ("run_id", "expert", *EXPERT_COLUMNS)} for row in rows],
+            [{name: row[name] or 0.0 for name in ("run_id", "expert", *ABLATION_COLUMNS)} for row in rows],
         )
 
 

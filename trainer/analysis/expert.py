@@ -25,7 +25,8 @@ from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
-from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks

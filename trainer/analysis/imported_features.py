@@ -31,11 +31,11 @@ from mxd.trainer.analysis.indexing.build import index_search
 from mxd.trainer.config import Origin, TextConfig, TrainConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import (
     AutomaticLabelRecord,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     RunRecord,
     SequenceRecord,

@@ -23,13 +23,9 @@ from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
-from mxd.trainer.storage.database.tables import (
-    AblationRecord,
-    ExpertRecord,
-    MeasurementRecord,
-    SteeringStrengthRecord,
-)
+from mxd.trainer.storage.database.tables import AblationRecord, MeasurementRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.storage.run_sets import check_fits

@@ -12,7 +12,8 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
 from mxd.trainer.config.steering import GateTest
-from mxd.trainer.storage.database.tables import ExpertRecord, RunRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import RunRecord
 
 AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
 AnyDose = TypeVar("AnyDose", bound=DoseConfig)

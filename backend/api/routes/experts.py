@@ -3,147 +3,87 @@
 from __future__ import annotations
 
 import time
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 from fastapi import APIRouter, Query, Request
-from numpy.typing import NDArray
-from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import Headers
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
 from mxd.backend.api.event_stream import cancel_on_disconnect
-from mxd.backend.database import lists
 from mxd.backend.database.engine import reading
+from mxd.backend.errors import NoIndexError
 from mxd.backend.inference import jobs
-from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
-from mxd.backend.queries import expert_page as pages
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
 from mxd.backend.queries.coactivation import SHIFTS, named
 from mxd.backend.queries.examples import ExampleQuery, RandomExampleQuery
 from mxd.backend.queries.expert_detail import expert_detail
-from mxd.backend.queries.experts import ExpertQuery
-from mxd.backend.queries.run_cache import BrowsedRun
+from mxd.backend.queries.expert_page import ExpertQuery, expert_page
 from mxd.backend.queries.runs import find_index, find_run
-from mxd.backend.queries.search_index import SearchText
-from mxd.backend.responses import FAST_COMPRESSION, CachedResponse, json_response, model_response
+from mxd.backend.queries.search import SearchText
+from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.experts import (
     CoactivatingExperts,
+    Column,
+    ColumnFilter,
+    ColumnList,
     ExamplePage,
     ExpertAblation,
     ExpertDetail,
     ExpertPage,
     RandomExamples,
     RandomExpert,
-    SearchHit,
     SearchResult,
     SimilarBy,
     SimilarExperts,
     WritesResponse,
 )
 from mxd.trainer.analysis.results import ExpertMap
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertColumn
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
+of_all_runs = APIRouter(tags=["experts"])
 
 Limit = Annotated[int, Query(ge=1, le=100)]
 
 
+@of_all_runs.get("/columns")
+def columns() -> ColumnList:
+    """Columns of the tables of experts: titles, units, descriptions, orders and filters."""
+    return ColumnList(columns=tuple(map(_column, EXPERT_COLUMNS)))
+
+
+def _column(column: ExpertColumn) -> Column:
+    filters = tuple(ColumnFilter(name=f"{end}_{column.key}", end=end) for end in column.filters)
+    own = {name: getattr(column, name) for name in Column.model_fields if name not in ("header", "filters")}
+    return Column(**own, header=column.header or column.title, filters=filters)
+
+
 @router.get("/experts", response_model=ExpertPage)
-async def experts(
-    run: RunName, query: Annotated[ExpertQuery, Query()], request: Request, services: ServicesDep
-) -> Response:
+def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
     """A page of experts in the requested order; dead ones are included unless a filter excludes them."""
-    cached = _held(services, run)
-    # Cached pages are returned without a thread.
-    if cached is not None and _is_in_memory(cached[0], query):
-        return _kept_page(services, *cached, query).response(request.headers)
-    return await run_in_threadpool(_read_page, services, run, query, request.headers)
-
-
-def _held(services: Services, run: str) -> tuple[BrowsedRun, Vocabulary] | None:
-    """Return a run and its vocabulary if they are cached and current."""
-    browsed, loaded = services.run_cache.get_cached(run), services.library.get_cached(run)
-    return None if browsed is None or loaded is None else (browsed, loaded.vocabulary)
-
-
-def _is_in_memory(browsed: BrowsedRun, query: ExpertQuery) -> bool:
-    return (
-        query.list is None
-        and query.sort != "match"
-        and (not query.search or search_queries.is_cached(browsed, query.search))
-    )
-
-
-def _kept_page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> CachedResponse:
-    """Return the cached response of a page for this state of the database."""
-    return browsed.pages.of(
-        (vocabulary, query),
-        lambda: CachedResponse.from_body(_page(services, browsed, vocabulary, query), FAST_COMPRESSION),
-    )
-
-
-def _read_page(services: Services, run: str, query: ExpertQuery, headers: Headers) -> Response:
-    vocabulary = services.library.run(run).vocabulary if services.run_cache.is_cached(run) else None
-    if vocabulary is None and pages.is_whole(query):
-        services.run_cache.preload(run)
-        with reading(services.database) as session:
-            record = find_run(session, run)
-            find_index(session, record)
-            return json_response(queries.database_page(session, record, query, services.library.run(run).vocabulary))
-    browsed = services.run_cache.of(run)
-    vocabulary = vocabulary or services.library.run(run).vocabulary
-    if _is_in_memory(browsed, query):  # the database would have to wait
-        return _kept_page(services, browsed, vocabulary, query).response(headers)
-    return json_response(_page(services, browsed, vocabulary, query))
-
-
-def _page(services: Services, browsed: BrowsedRun, vocabulary: Vocabulary, query: ExpertQuery) -> dict[str, Any]:
-    """Return a page from memory, except for searches and lists."""
-    chosen: list[NDArray[Any]] = []
-    if query.search:
-        chosen.append(search_queries.find_experts(services.database, browsed, query.search, vocabulary))
-    if query.token is not None:
-        chosen.append(browsed.search.users(vocabulary.exact_matches(query.token)))
-    if query.tag is not None:
-        chosen.append(_ids({expert for expert, tags in browsed.tags.items() if query.tag in tags}))
-    if query.list is not None:
-        with reading(services.database) as session:
-            chosen.append(_ids(lists.experts_in(session, browsed.record.name, query.list)))
-    if query.among is not None:
-        chosen.append(_ids({int(number) for number in query.among.split(",")}))
-    matches: list[int] = []
-    if query.search and query.sort == "match":
-        hits = _search(services, browsed.record.name, query.search, search_queries.MAX_RANKED)
-        matches = [hit.expert for hit in hits]
-    return pages.expert_page(browsed, query, chosen, vocabulary, matches)
-
-
-def _ids(experts: set[int]) -> NDArray[Any]:
-    return np.fromiter(experts, np.int64, len(experts))
+    vocabulary = services.library.run(run).vocabulary
+    return json_response(expert_page(services.database, services.run_cache, run, query, vocabulary))
 
 
 @router.get("/experts/random")
-async def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
+def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
     """A uniformly random active expert."""
-    browsed = services.run_cache.get_cached(run)
-    if browsed is None:
-        browsed = await run_in_threadpool(services.run_cache.of, run)
-    return RandomExpert(expert=queries.random_expert(browsed.record, browsed.columns, services.chance))
+    active = services.run_cache.of(run).columns.active
+    if len(active) == 0:
+        raise NoIndexError(f"Run '{run}' has no active experts. Index more text.")
+    return RandomExpert(expert=int(services.chance.choice(active)))
 
 
 @router.get("/experts/{expert}", response_model=ExpertDetail)
 def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its activation bins, its note and its active neighbours by id."""
-
-    def detail(session: Session, browsed: BrowsedRun) -> ExpertDetail:
-        return expert_detail(session, browsed, expert, services.library.run(run).vocabulary)
-
-    return model_response(services.run_cache.read(run, detail))
+    with reading(services.database) as session:
+        record = find_run(session, run)
+        return model_response(expert_detail(session, record, expert, services.library.run(run).vocabulary))
 
 
 @router.get("/experts/{expert}/examples", response_model=ExamplePage)
@@ -151,13 +91,11 @@ def contexts(
     run: RunName, expert: ExpertId, query: Annotated[ExampleQuery, Query()], services: ServicesDep
 ) -> Response:
     """Stored examples of an expert, bin by bin, strongest first."""
-
-    def page(session: Session, browsed: BrowsedRun) -> dict[str, Any]:
-        browsed.place(expert)
+    with reading(services.database) as session:
+        record = find_run(session, run)
+        queries.find_expert(session, record, expert)
         vocabulary = services.library.run(run).vocabulary
-        return example_queries.example_page(session, browsed.record, expert, query, vocabulary)
-
-    return json_response(services.run_cache.read(run, page))
+        return json_response(example_queries.example_page(session, record, expert, query, vocabulary))
 
 
 @router.get("/experts/{expert}/examples/random", response_model=RandomExamples)
@@ -274,27 +212,11 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
 
 
 @router.get("/search", response_model=SearchResult)
-async def search(
-    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
-) -> Response:
+def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Search experts: labels first, then tokens, then examples."""
     started = time.perf_counter()
-    cached = _held(services, run)
-    hits = None if cached is None else cached[0].searches.known((cached[1], text, limit))
-    if hits is None:
-        hits = await run_in_threadpool(_search, services, run, text, limit)
+    vocabulary, browsed = services.library.run(run).vocabulary, services.run_cache.of(run)
+    with reading(services.database) as session:
+        tokens = services.run_cache.tokens.of(session, browsed.index)
+        hits = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
     return model_response(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
-
-
-def _search(services: Services, run: str, typed: str, limit: int) -> tuple[SearchHit, ...]:
-    vocabulary = services.library.run(run).vocabulary
-    known = services.run_cache.of(run).searches.known((vocabulary, typed, limit))
-    if known is not None:  # the database would have to wait
-        return known
-
-    def hits(session: Session, browsed: BrowsedRun) -> tuple[SearchHit, ...]:
-        return browsed.searches.of(
-            (vocabulary, typed, limit), lambda: search_queries.search(session, browsed, typed, limit, vocabulary)
-        )
-
-    return services.run_cache.read(run, hits)

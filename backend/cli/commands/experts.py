@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns
 from mxd.backend.cli.databases import existing_database
-from mxd.backend.schemas.experts import ExpertDetail, ExpertSort, Order
+from mxd.backend.schemas.experts import (
+    ExpertDetail,
+    ExpertSort,
+    Order,
+)
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC, ExpertColumn
 
-if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
-    from mxd.backend.inference.run_loader import Vocabulary
-    from mxd.backend.queries.run_cache import BrowsedRun
-
-HEADER = ("expert", "label", "top tokens", "density", "max. activation", "loss increase", "found again")
-TEXT_COLUMNS = 3
+TERMINAL_COLUMNS = sorted(
+    (column for column in EXPERT_COLUMNS if "terminal" in column.shown), key=lambda column: column.kind in NUMERIC
+)
+"""Texts first, aligned to the left."""
+TEXT_COLUMNS = sum(column.kind not in NUMERIC for column in TERMINAL_COLUMNS)
 MAX_LABEL = 40
 MAX_TOKENS_SHOWN = 4
 PAGE_ROWS = 200
@@ -54,40 +56,38 @@ class ExpertsCommand(Command):
 
     def run(self) -> int:
         """Print one row per expert."""
+        from mxd.backend.inference.run_loader import Vocabulary
+        from mxd.backend.queries.expert_page import ExpertQuery, expert_page
+        from mxd.backend.queries.run_cache import RunCache
+        from mxd.trainer.storage.run import Run
+
         settings = self.settings()
-        with existing_database(settings) as database:
-            page = self._page(database, *_browse(self, database))
-        rows = [_cells(row) for row in page["experts"]]
-        text = [*columns(HEADER, rows, TEXT_COLUMNS), f"{len(rows):,} of {page['matching']:,} matching experts shown."]
-        self.report(page, "\n".join(text) if rows else f"No expert of run '{self.name}' matches.")
-        return 0
-
-    def _page(self, database: Engine, browsed: BrowsedRun, vocabulary: Vocabulary) -> dict[str, Any]:
-        """Return up to ``limit`` rows, and the numbers of matching experts and of all."""
-        import numpy as np
-
-        from mxd.backend.queries.expert_page import expert_page
-        from mxd.backend.queries.experts import ExpertQuery
-        from mxd.backend.queries.search import find_experts
-
         order = self.order or ("asc" if self.sort in ("expert", "label") else "desc")
-        selected = []
-        if self.search:
-            selected.append(find_experts(database, browsed, self.search, vocabulary))
-        if self.tag is not None:
-            selected.append(np.array([expert for expert, tags in browsed.tags.items() if self.tag in tags], np.int64))
+        filters = {"search": self.search or None, "tag": self.tag, "min_recurrence": self.min_recurrence}
         experts: list[dict[str, Any]] = []
         cursor: str | None = None
-        while True:
-            limit = min(PAGE_ROWS, self.limit - len(experts))
-            query = ExpertQuery(
-                sort=self.sort, order=order, min_recurrence=self.min_recurrence, cursor=cursor, limit=limit
-            )
-            page = expert_page(browsed, query, selected, vocabulary)
-            experts += page["experts"]
-            cursor = page["next_cursor"]
-            if cursor is None or len(experts) >= self.limit:
-                return {"run": self.name, "experts": experts, "matching": page["matching"], "total": page["total"]}
+        with existing_database(settings) as database:
+            run = Run.load(self.name, settings.data)
+            vocabulary, cache = Vocabulary(run.tokenizer), RunCache(database)
+            try:
+                while True:
+                    limit = min(PAGE_ROWS, self.limit - len(experts))
+                    query = ExpertQuery(sort=self.sort, order=order, cursor=cursor, limit=limit, **filters)
+                    page = expert_page(database, cache, run.name, query, vocabulary)
+                    experts += page["experts"]
+                    cursor = page["next_cursor"]
+                    if cursor is None or len(experts) >= self.limit:
+                        break
+            finally:
+                cache.close()
+        found = {"run": self.name, "experts": experts, "matching": page["matching"], "total": page["total"]}
+        if not experts:
+            self.report(found, f"No expert of run '{self.name}' matches.")
+            return 0
+        rows = [tuple(cell(column, row) for column in TERMINAL_COLUMNS) for row in experts]
+        text = columns([column.title.lower() for column in TERMINAL_COLUMNS], rows, TEXT_COLUMNS)
+        self.report(found, "\n".join([*text, f"{len(rows):,} of {page['matching']:,} matching experts shown."]))
+        return 0
 
 
 class ExpertCommand(Command):
@@ -109,16 +109,19 @@ class ExpertCommand(Command):
     def run(self) -> int:
         """Print the expert."""
         from mxd.backend.database.engine import reading
+        from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.examples import ExampleQuery, example_page
         from mxd.backend.queries.expert_detail import expert_detail
+        from mxd.backend.queries.runs import find_run
+        from mxd.trainer.storage.run import Run
 
-        with existing_database(self.settings()) as database:
-            browsed, vocabulary = _browse(self, database)
-            browsed.place(self.expert)
-            with reading(database) as session:
-                detail = expert_detail(session, browsed, self.expert, vocabulary)
-                query = ExampleQuery(limit=max(self.examples_shown, 1))
-                page = example_page(session, browsed.record, self.expert, query, vocabulary)
+        settings = self.settings()
+        with existing_database(settings) as database, reading(database) as session:
+            run = Run.load(self.name, settings.data)
+            vocabulary, record = Vocabulary(run.tokenizer), find_run(session, run.name)
+            detail = expert_detail(session, record, self.expert, vocabulary)
+            query = ExampleQuery(limit=max(self.examples_shown, 1))
+            page = example_page(session, record, self.expert, query, vocabulary)
         examples = page["examples"][: self.examples_shown]
         self.report(
             {"run": self.name, **detail.model_dump(mode="json"), "examples": examples},
@@ -127,37 +130,20 @@ class ExpertCommand(Command):
         return 0
 
 
-def _browse(command: ExpertsCommand | ExpertCommand, database: Engine) -> tuple[BrowsedRun, Vocabulary]:
-    """Read the index of a run and the texts of its tokens.
-
-    Raises:
-        UserError: there is no such run, or it has not been indexed.
-    """
-    from mxd.backend.inference.run_loader import Vocabulary
-    from mxd.backend.queries.run_cache import RunCache
-    from mxd.trainer.storage.run import Run
-
-    settings = command.settings()
-    run = Run.load(command.name, settings.data)
-    run_cache = RunCache(database)
-    try:
-        return run_cache.of(run.name), Vocabulary(run.tokenizer)
-    finally:
-        run_cache.close()
-
-
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    label = row["label"] or (row["automatic"] or {}).get("label") or ""
-    tokens = " ".join(repr(token["text"]) for token in row["top_tokens"][:MAX_TOKENS_SHOWN])
-    return (
-        str(row["expert"]),
-        label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…",
-        tokens,
-        f"{row['density']:.3%}",
-        f"{row['max_activation']:.3f}",
-        "–" if row["loss_increase"] is None else f"{row['loss_increase']:+.4f}",
-        "–" if row["recurrence"] is None else f"{row['recurrence']} of {row['compared_runs']}",
-    )
+def cell(column: ExpertColumn, row: Mapping[str, Any]) -> str:
+    """Return a value of a row as text."""
+    value = row[column.key]
+    if column.key == "label":
+        label = value or ("" if row["automatic"] is None else row["automatic"].label)
+        return label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+    if column.kind == "tokens":
+        return " ".join(repr(token["text"]) for token in value[:MAX_TOKENS_SHOWN])
+    if value is None:
+        return "–"
+    if column.key == "recurrence":
+        return f"{value} of {row['compared_runs']}"
+    texts = {"share": f"{value:.3%}", "number": f"{value:.3f}", "difference": f"{value:+.4f}"}
+    return texts.get(column.kind, str(value))
 
 
 def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:

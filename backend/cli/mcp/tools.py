@@ -33,6 +33,7 @@ from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.search import RankBy
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
 
 RunName = Annotated[str, Field(description="Name of the run; list_runs names all.")]
@@ -170,8 +171,7 @@ def _labelled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _summary(row: dict[str, Any]) -> dict[str, Any]:
-    statistics = ("density", "active_tokens", "mean_activation", "max_activation", "p99", "entropy")
-    names = (*statistics, "recurrence", "compared_runs")
+    names = [column.key for column in EXPERT_COLUMNS if column.kind in NUMERIC and column.measured_by != "ablate"]
     tokens = [{"text": token["text"], "share": token["share"]} for token in row["top_tokens"][:8]]
     return {**_labelled(row), **{name: row[name] for name in names}, "top_tokens": tokens}
 

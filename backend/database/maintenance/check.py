@@ -19,10 +19,10 @@ from mxd.backend.database.stored_examples import WITH_TOKENS
 from mxd.trainer.data.readers import one_line
 from mxd.trainer.errors import DamagedDatabaseError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import count_documents
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     RoutedRecord,
     RunRecord,

@@ -29,6 +29,7 @@ from mxd.trainer.config.analysis import AblationConfig, ProbeConfig, RecurrenceC
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.results import Evaluation
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
 
 Row = dict[str, Any]
 
@@ -154,6 +155,11 @@ MEASURED: dict[str, type[BaseModel]] = {
     "evaluate-steering": SteeringEvaluationConfig,
     "recurrence": RecurrenceConfig,
 }
+NOT_NEGATIVE = tuple(
+    column.key
+    for column in EXPERT_COLUMNS
+    if column.compute is None and column.measured_by == "index" and column.kind in ("count", "number", "share", "bound")
+)
 STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
 
 
@@ -228,8 +234,7 @@ def _index(_run: RunContents, row: Row) -> None:
 
 
 def _expert(run: RunContents, row: Row) -> None:
-    check_not_negative(row, "active_tokens", "density", "mean_activation", "max_activation", "p99", "entropy")
-    check_not_negative(row, "histogram_high")
+    check_not_negative(row, *NOT_NEGATIVE)
     for pair in check_list("top_tokens", row["top_tokens"]):
         token, count = check_numbers("top_tokens", pair, 2)
         check_whole("top_tokens", token, run.vocabulary)

@@ -27,8 +27,8 @@ from mxd.trainer.inference.steering import Steering, generate, steer
 from mxd.trainer.language_model.loading import load_width
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
-from mxd.trainer.storage.database.tables import ExpertRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.precision import fastest_dtype
 from mxd.trainer.training.train import train_layer

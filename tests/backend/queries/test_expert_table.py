@@ -15,14 +15,14 @@ VALUES = st.lists(st.integers(0, 4), min_size=SIZE, max_size=SIZE)
 
 @given(VALUES, KEPT, st.booleans(), st.integers(1, 9))
 def test_full_pages_contain_all_experts(values: list[int], kept: list[bool], descending: bool, limit: int) -> None:
-    floats = np.array(values, np.float64)
-    columns = Columns(np.arange(SIZE), {"density": floats})
+    keys = np.array(values, np.float64)
+    columns = Columns(np.arange(SIZE), {})
     chosen = None if all(kept) else np.array(kept)
     pages: list[list[int]] = []
     last = None
-    while page := columns.after(chosen, "density", descending, last, limit):
-        pages.append(page)
-        last = (float(values[page[-1]]), page[-1])
+    while page := columns.after(keys, chosen, descending, last, limit):
+        pages.append([expert for _, expert in page])
+        last = page[-1]
     wanted = sorted((values[i], i) for i in range(SIZE) if kept[i])
     assert [expert for page in pages for expert in page] == [i for _, i in (wanted[::-1] if descending else wanted)]
     assert all(len(page) == limit for page in pages[:-1])

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.examples import Draw, draw_examples
-from mxd.trainer.storage.database.tables import ExpertRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from tests.helpers.databases import PER_EXPERT
 
 PATH = "/api/runs/first/experts/9/examples/random"

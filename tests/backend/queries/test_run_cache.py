@@ -1,33 +1,25 @@
-"""The run cache agrees with the database and sees every write."""
+"""Pages of experts see every write."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine, delete, event, update
+from sqlalchemy import Engine, delete, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.annotations import TagRecord
-from mxd.backend.database.engine import DatabaseVersion, open_database, reading
-from mxd.backend.inference.run_loader import Vocabulary
+from mxd.backend.database.engine import DatabaseVersion, open_database
 from mxd.backend.queries.automatic_labels import automatic_labels, load_shown_labels
-from mxd.backend.queries.expert_page import expert_page
-from mxd.backend.queries.experts import ExpertQuery, database_page
-from mxd.backend.queries.run_cache import RunCache
 from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord, utc_now
-from tests.backend.queries.test_experts import STORED_ORDERS
-from tests.helpers.language_models import byte_tokenizer
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, utc_now
 
 PATH = "/api/runs/first/experts"
 WRITE = """
@@ -59,51 +51,6 @@ def row(client: TestClient, expert: int) -> dict[str, Any]:
     page = client.get(PATH, params={"sort": "expert", "order": "asc", "limit": 200}).json()
     found: dict[str, Any] = page["experts"][expert]
     return found
-
-
-@contextmanager
-def statements(engine: Engine) -> Iterator[list[str]]:
-    """The SQL that is executed meanwhile."""
-    seen: list[str] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        seen.append(statement)
-
-    event.listen(engine, "before_cursor_execute", note)
-    yield seen
-    event.remove(engine, "before_cursor_execute", note)
-
-
-def test_cached_pages_equal_those_of_the_database(own: Engine) -> None:
-    with writing(own) as session:
-        session.add(automatic(3, "features", 0.9))
-        session.add(TagRecord(run="first", expert=4, tag="a", created_at=utc_now()))
-    vocabulary, run_cache = Vocabulary(byte_tokenizer()), RunCache(own)
-    for sort, order in STORED_ORDERS:
-        cursor = None
-        for _ in range(3):
-            query = ExpertQuery(sort=sort, order=order, limit=70, cursor=cursor)
-            with reading(own) as session:
-                stored = database_page(session, find_run(session, "first"), query, vocabulary)
-            held = expert_page(run_cache.of("first"), query, [], vocabulary)
-            for row in stored["experts"]:
-                row["automatic"] = row["automatic"] and row["automatic"].model_dump()
-            assert held == stored
-            cursor = held["next_cursor"]
-        assert cursor is None
-    run_cache.close()
-
-
-def test_a_cached_page_needs_no_query(own_client: TestClient, database_kind: str) -> None:
-    row(own_client, 0)
-    own_client.get(PATH, params={"min_density": 0.0})
-    with statements(own_client.app.state.services.database) as seen:  # type: ignore[attr-defined]
-        row(own_client, 0)
-        assert own_client.get(PATH, params={"min_density": 0.0, "tag": "x"}).json()["matching"] == 0
-        assert own_client.get(f"{PATH}/random").status_code == 200
-    # A server is asked once a request whether anything has changed; a file is looked at.
-    assert {it for it in seen if "pg_current_snapshot" not in it} == set()
-    assert len(seen) <= (0 if database_kind == "sqlite" else 6)
 
 
 def test_writes_of_another_process_invalidate_the_cache(own_client: TestClient, own_settings: Settings) -> None:

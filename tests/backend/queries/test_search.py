@@ -15,8 +15,9 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.sql import among
 from mxd.backend.queries.search import words_of
 from mxd.trainer.storage.database.engine import connect
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import full_text_query
-from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord
+from mxd.trainer.storage.database.tables import IndexRecord
 from tests.helpers.databases import ACTIVE, NUM_EXPERTS
 
 PATH = "/api/runs/first"

@@ -11,10 +11,10 @@ import torch
 from sqlalchemy import ColumnElement, Engine, insert, select
 from sqlalchemy.orm import Session
 
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     Base,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MetricRecord,
     RunRecord,

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config import DoseConfig, Edit
 from mxd.trainer.inference.index_values import NUM_CANDIDATES, median_in_units, with_control
-from mxd.trainer.storage.database.tables import ExpertRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from tests.helpers.databases import made_up_database
 
 CONFIG = DoseConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))

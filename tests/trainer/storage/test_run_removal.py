@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, IndexRecord, RunRecord, SequenceRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import remove_run
 from mxd.trainer.training.train import train_layer

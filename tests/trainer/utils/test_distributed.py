@@ -29,9 +29,9 @@ from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import PeerLostError, SilentError, UserError
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MetricRecord,
     RunRecord,

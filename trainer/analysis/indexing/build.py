@@ -33,11 +33,11 @@ from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import decode_all
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed, unpack_token_ids
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     RoutedRecord,
     SequenceRecord,

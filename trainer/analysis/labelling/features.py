@@ -28,7 +28,8 @@ from sqlalchemy.orm import Session
 from mxd.trainer.errors import DamagedDatabaseError, UserError
 from mxd.trainer.language_model.tokenizer import start_token_id, token_texts
 from mxd.trainer.storage.database.column_types import unpack_routed
-from mxd.trainer.storage.database.tables import ExampleRecord, ExpertRecord, RoutedRecord, RunRecord, SequenceRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import ExampleRecord, RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:

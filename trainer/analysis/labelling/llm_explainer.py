@@ -32,11 +32,11 @@ from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.storage.database.column_types import unpack_routed
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import (
     AutomaticLabelRecord,
     ExampleRecord,
-    ExpertRecord,
     RoutedRecord,
     RunRecord,
     SequenceRecord,

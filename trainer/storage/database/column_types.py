@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from itertools import accumulate, pairwise
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,6 +137,30 @@ def count_packed(packed: bytes, ends: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many integers end before each byte offset of concatenated ``pack`` outputs."""
     ended = np.cumsum(np.frombuffer(packed, np.uint8) < 128)
     return np.concatenate([np.zeros(1, np.int64), ended])[ends]
+
+
+@dataclass(frozen=True)
+class PackedLists:
+    """A compressed list of small integers per row. Shape: N rows."""
+
+    packed: bytes
+    ends: NDArray[np.int64]
+    """[N + 1] byte offsets: the list of row n is between entries n and n + 1."""
+
+    @classmethod
+    def of(cls, lists: Sequence[bytes]) -> Self:
+        """Concatenate one output of ``pack`` per row."""
+        return cls(b"".join(lists), np.cumsum([0, *map(len, lists)], dtype=np.int64))
+
+    def numbers(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the integers of all lists concatenated, and [N + 1] offsets of the lists."""
+        return unpack_all(self.packed), count_packed(self.packed, self.ends)
+
+    def lists(self) -> list[list[int]]:
+        """Return all lists."""
+        numbers, ends = self.numbers()
+        flat = numbers.tolist()
+        return [flat[start:stop] for start, stop in pairwise(ends.tolist())]
 
 
 @_reports_damage

@@ -35,13 +35,13 @@ from mxd.trainer.storage.database.engine import (
     connect,
     schema_transaction,
 )
+from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.search import delete_search, prepare_search
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     AutomaticLabelRecord,
     Base,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MeasurementRecord,
     RecurrenceRecord,
@@ -219,5 +219,5 @@ def delete_ablations(session: Session, run_id: int, experts: Collection[int] | N
         ablations = ablations.where(AblationRecord.expert.in_(experts))
         rows = rows.where(ExpertRecord.expert.in_(experts))
     session.execute(ablations.where(AblationRecord.run_id == run_id))
-    zeros = dict.fromkeys(("loss_increase", "kl_amplified", "output_share", "input_dependence"), 0.0)
+    zeros = dict.fromkeys(ABLATION_COLUMNS, 0.0)
     session.execute(rows.where(ExpertRecord.run_id == run_id).values(**zeros))

@@ -15,12 +15,12 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.column_types import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     AblationRecord,
     AutomaticLabelRecord,
     EvaluationRecord,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     MeasurementRecord,
     ProbeRecord,

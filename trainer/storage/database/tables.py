@@ -23,7 +23,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from mxd.trainer.storage.database.column_types import PackedActive, PackedCounts, PackedPairs, PackedTokenIds
+from mxd.trainer.storage.database.column_types import PackedActive, PackedTokenIds
 
 COUNT = BigInteger().with_variant(Integer(), "sqlite")
 """Counts that may exceed 2**31. SQLite's integers have 64 bits anyway."""
@@ -137,49 +137,6 @@ class IndexRecord(Base):
     examples: Mapped[int] = mapped_column(COUNT)
     normalized_mse: Mapped[float]
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-
-
-class ExpertRecord(Base):
-    """Statistics of an expert over the indexed text. Dead experts have a row, too."""
-
-    __tablename__ = "experts"
-
-    run_id: Mapped[int] = mapped_column(ForeignKey("runs.id", ondelete="CASCADE"), primary_key=True)
-    expert: Mapped[int] = mapped_column(primary_key=True)
-    active_tokens: Mapped[int] = mapped_column(COUNT)
-    density: Mapped[float]
-    """Share of indexed tokens on which the expert is active."""
-    mean_activation: Mapped[float]
-    """Mean gate activation on active tokens; 0 for a dead expert."""
-    max_activation: Mapped[float]
-    p99: Mapped[float]
-    entropy: Mapped[float]
-    """Entropy of the token ids it is active on, in bits."""
-    top_tokens: Mapped[list[list[int]]] = mapped_column(PackedPairs)
-    """[[token id, count], …], most frequent first."""
-    histogram: Mapped[list[int]] = mapped_column(PackedCounts)
-    """Counts of its activation in equal bins from 0 to ``histogram_high``."""
-    histogram_high: Mapped[float]
-    """A power of two, at least ``max_activation``; 0 for a dead expert."""
-    bins: Mapped[list[list[float]]] = mapped_column(JSON)
-    """[[low, high, active tokens], …] from the highest bin to the lowest. Bin b of an example is entry b - 1."""
-    # Copies from AblationRecord for sorting; 0 until measured. A measured output_share is above 0.
-    loss_increase: Mapped[float] = mapped_column(default=0.0)
-    kl_amplified: Mapped[float] = mapped_column(default=0.0)
-    output_share: Mapped[float] = mapped_column(default=0.0)
-    input_dependence: Mapped[float] = mapped_column(default=0.0)
-
-    # One covering index per sort order: a page after the cursor (value, expert) is a range scan.
-    __table_args__ = (
-        Index("experts_by_density", "run_id", "density", "expert"),
-        Index("experts_by_mean_activation", "run_id", "mean_activation", "expert"),
-        Index("experts_by_max_activation", "run_id", "max_activation", "expert"),
-        Index("experts_by_entropy", "run_id", "entropy", "expert"),
-        Index("experts_by_loss_increase", "run_id", "loss_increase", "expert"),
-        Index("experts_by_kl_amplified", "run_id", "kl_amplified", "expert"),
-        Index("experts_by_output_share", "run_id", "output_share", "expert"),
-        Index("experts_by_input_dependence", "run_id", "input_dependence", "expert"),
-    )
 
 
 class AblationRecord(Base):

@@ -22,8 +22,9 @@ from mxd.backend.queries.runs import count_examples
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database import open as trainer_open
 from mxd.trainer.storage.database.engine import connect
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import MigrationChain, sqlite_url, writing
-from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord, MetricRecord, RunRecord
+from mxd.trainer.storage.database.tables import IndexRecord, MetricRecord, RunRecord
 from tests.helpers.databases import made_up_database
 from tests.helpers.servers.postgresql import Server
 

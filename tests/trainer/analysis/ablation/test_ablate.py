@@ -19,7 +19,8 @@ from mxd.trainer.analysis.ablation import (
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.storage.database.tables import AblationRecord, ExpertRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import AblationRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks

@@ -13,8 +13,9 @@ from sqlalchemy.orm import Session
 from mxd.trainer.analysis.imported_features import read_features, save_features
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import token_texts
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExampleRecord, ExpertRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExampleRecord
 
 TOKENS = [" The", "\n", "é", " fox", "▁x"]
 EXAMPLE = {"tokens": TOKENS, "values": [0, 0, 0.5, 2.0, 0]}

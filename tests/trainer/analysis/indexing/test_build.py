@@ -26,12 +26,12 @@ from mxd.trainer.data.sequences import sequence_batches
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_bytes, token_texts
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, open_trainer_database, writing
 from mxd.trainer.storage.database.search import experts_with, search_table
 from mxd.trainer.storage.database.tables import (
     Base,
     ExampleRecord,
-    ExpertRecord,
     IndexRecord,
     RoutedRecord,
     RunRecord,

@@ -16,7 +16,8 @@ from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
 from mxd.trainer.data.activations import StreamSpec, capture_layers
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.tables import ExpertRecord, IndexRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import IndexRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from tests.helpers.runs import World

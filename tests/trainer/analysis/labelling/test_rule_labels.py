@@ -10,7 +10,8 @@ from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
-from mxd.trainer.storage.database.tables import AutomaticLabelRecord, ExpertRecord
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
