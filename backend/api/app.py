@@ -98,6 +98,7 @@ def create_app(settings: Settings) -> FastAPI:
         run_cache=RunCache(database),
         together=IndexCache(load_coactivation),
         matches=match_cache(library),
+        figures=figures.figures_of_experts(library),
         downloads=BoundedSemaphore(bundles.MAX_DOWNLOADS),
         chance=random.Random(),
         authenticator=Authenticator(settings, database),

@@ -40,6 +40,7 @@ class Services:
     run_cache: RunCache
     together: IndexCache[CoactivationIndex]
     matches: PairCache[MatchedExperts]
+    figures: dict[str, IndexCache[bytes]]
     downloads: BoundedSemaphore
     """Bundles that may be downloaded at the same time."""
     chance: random.Random

@@ -50,7 +50,10 @@ class Columns:
 
     def among(self, experts: Collection[int] | NDArray[np.integer]) -> Mask:
         """Return a mask of the experts that occur in ``experts``."""
-        return np.isin(self.expert, np.asarray(list(experts) if isinstance(experts, set) else experts, np.int64))
+        chosen = np.asarray(list(experts) if isinstance(experts, set) else experts, np.int64)
+        named = np.zeros(int(self.expert[-1]) + 1 if len(self.expert) else 0, np.bool_)
+        named[chosen[chosen < len(named)]] = True
+        return named[self.expert]
 
     def keys(self, sort: str, descending: bool) -> Floats:
         """Return the sort key of each expert. Experts without a value come last: dead or not measured."""

@@ -48,10 +48,6 @@ class RunCache:
         self._automatic = IndexCache(load_shown_labels, shown_labels_stamp)
         self.tokens: IndexCache[TokenIndex] = IndexCache(load_token_index)
 
-    def version(self) -> Hashable:
-        """Return a value that changes with every commit of any process."""
-        return self._version.now()
-
     def of(self, name: str) -> BrowsedRun:
         """Return a run in its current state.
 
