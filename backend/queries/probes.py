@@ -7,10 +7,12 @@ The stored summary of ``mxd benchmark``.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import select
@@ -24,6 +26,7 @@ from mxd.backend.schemas.evaluations import (
     BenchmarkSubject,
     BenchmarkSummary,
     ProbedClass,
+    ProbeDifference,
     ProbeList,
     ProbeScore,
     ProbeSummary,
@@ -37,6 +40,10 @@ Result = Mapping[str, Any]
 Z95 = 1.96
 """Quantile of the normal distribution for a 95 % interval."""
 BISECTIONS = 40
+Baseline = Literal["neuron", "random_gate"]
+Metric = Literal["roc_auc", "balanced_accuracy", "f1"]
+MIN_CLASSES = 5
+"""With fewer classes, an interval over classes says little."""
 
 
 def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
@@ -76,7 +83,40 @@ def _summary(probe: ProbeRecord) -> ProbeSummary:
         examples=probe.result["examples"],
         test_examples=sum(_test_sizes(next(iter(kinds["experts"].values())))),
         classes=classes,
+        differences=tuple(_differences(classes)),
     )
+
+
+def _differences(classes: Sequence[ProbedClass]) -> Iterator[ProbeDifference]:
+    for baseline, metric in itertools.product(get_args(Baseline), get_args(Metric)):
+        pairs = [(getattr(c.top1, metric), getattr(getattr(c, baseline), metric)) for c in classes]
+        values = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+        if not values:
+            continue
+        mean, margin = statistics.fmean(values), None
+        if len(values) >= MIN_CLASSES:
+            margin = _t_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+        yield ProbeDifference(
+            baseline=baseline,
+            metric=metric,
+            mean=mean,
+            low=None if margin is None else mean - margin,
+            high=None if margin is None else mean + margin,
+            lost=sum(value < 0 for value in values),
+            classes=len(values),
+        )
+
+
+def _t_quantile(freedom: int) -> float:
+    """Quantile 0.975 of Student's t distribution: a series in 1 / degrees of freedom, exact to 0.01 from 4 on."""
+    z = Z95
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+    )
+    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
 def _probed_class(name: str, experts: Result, neurons: Result, random_gate: Result) -> ProbedClass:

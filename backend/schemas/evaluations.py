@@ -105,6 +105,22 @@ class ProbedClass(Schema):
     """Probe on the best expert of an untrained gate."""
 
 
+class ProbeDifference(Schema):
+    """Score of the best expert minus that of a baseline, mean over classes."""
+
+    baseline: Literal["neuron", "random_gate"]
+    metric: Literal["roc_auc", "balanced_accuracy", "f1"]
+    mean: float
+    low: float | None
+    """Lower end of the 95 % t interval over classes; null for fewer than five classes."""
+    high: float | None
+    """Upper end of the interval."""
+    lost: int
+    """Number of classes in which the baseline scores higher."""
+    classes: int
+    """Number of classes with both scores."""
+
+
 class ProbeSummary(Schema):
     """Probes of a run on one set of labelled texts."""
 
@@ -117,6 +133,7 @@ class ProbeSummary(Schema):
     test_examples: int
     """Number of them in the test split."""
     classes: tuple[ProbedClass, ...]
+    differences: tuple[ProbeDifference, ...]
 
 
 class ProbeList(Schema):

@@ -4,6 +4,7 @@ import { type ComponentType, lazy } from "react";
 import { matchPath } from "react-router";
 
 import { ApiError } from "@/api/http/errors";
+import { MOVED } from "@/lib/browser/moved";
 
 type PageModule = Promise<{ readonly default: ComponentType }>;
 
@@ -11,8 +12,7 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/": () => import("@/pages/home"),
   "/runs": () => import("@/pages/runs"),
   "/runs/:run": () => import("@/pages/run"),
-  "/verdict": () => import("@/pages/evaluate/verdict"),
-  "/compare": () => import("@/pages/evaluate/compare"),
+  "/evaluate": () => import("@/pages/evaluate"),
   "/experts": () => import("@/pages/explore/experts"),
   "/experts/:expert": () => import("@/pages/explore/expert"),
   "/search": () => import("@/pages/explore/search"),
@@ -27,12 +27,8 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
     void LOADERS["/steering"]?.().catch(() => undefined);
     return import("@/pages/steer/session");
   },
-  "/frontier": () => import("@/pages/evaluate/frontier"),
-  "/benchmark": () => import("@/pages/evaluate/benchmark"),
-  "/faithfulness": () => import("@/pages/evaluate/faithfulness"),
-  "/health": () => import("@/pages/evaluate/health"),
-  "/probing": () => import("@/pages/evaluate/probing"),
   "/glossary": () => import("@/pages/glossary"),
+  ...Object.fromEntries(Object.keys(MOVED).map((path) => [path, () => import("@/pages/moved")])),
   "/*": () => import("@/pages/not-found"),
 };
 

@@ -9,8 +9,7 @@ import { useCurrentRun } from "./current-run";
 export type PageName =
   | "home"
   | "runs"
-  | "verdict"
-  | "compare"
+  | "evaluate"
   | "experts"
   | "search"
   | "contrast"
@@ -18,11 +17,6 @@ export type PageName =
   | "routing"
   | "circuits"
   | "steering"
-  | "frontier"
-  | "benchmark"
-  | "faithfulness"
-  | "health"
-  | "probing"
   | "glossary";
 
 export interface PageLinks {

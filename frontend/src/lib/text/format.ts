@@ -23,10 +23,6 @@ export function formatSigned(value: number, digits = 2): string {
   return (value > 0 ? "+" : "−") + text;
 }
 
-/** End of an interval of a difference. One that rounds to zero has one digit more, which shows its side of zero. */
-export const formatEnd = (value: number, digits: number) =>
-  formatSigned(value, Number(value.toFixed(digits)) === 0 && value !== 0 ? digits + 1 : digits);
-
 /** A share between 0 and 1 in percent, without the % sign, which the column header shows. */
 export function formatPercent(share: number, digits = 3): string {
   return formatFixed(share * 100, digits);

@@ -221,7 +221,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
-        <Why compareUrl={links.page("verdict")} />
+        <Why compareUrl={links.page("evaluate")} />
       </div>
     </section>
   );

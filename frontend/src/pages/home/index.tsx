@@ -67,7 +67,7 @@ function Doors({ run }: { readonly run: RunSummary }) {
       <Door icon="experts" title="Find an expert" to={links.page("experts")}>
         Search by word, by passage, by two texts, or by what the model should say.
       </Door>
-      <Door icon="probing" title="Is it faithful?" to={links.page("verdict")}>
+      <Door icon="probing" title="Is it faithful?" to={links.page("evaluate")}>
         Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
       </Door>
     </nav>

@@ -1,45 +1,65 @@
-/** Main faithfulness results of a run, with a link to all metrics. */
+/** The verdict's metrics of one run, with a link to the comparison. */
 
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { evaluationsQuery } from "@/api/queries";
-import { Findings } from "@/components/runs/evaluations/findings";
+import { verdictQuery } from "@/api/queries";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
-import { shortSource } from "@/components/runs/run-labels";
+import { formatVerdict } from "@/components/runs/run-labels";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
 export function Faithfulness({ run }: { readonly run: string }) {
-  const { data, error, refetch } = useQuery(evaluationsQuery(run));
-  const newest = data?.evaluations[0];
+  const { data, error, refetch } = useQuery(verdictQuery(run));
+  const own = data?.runs.find(({ name }) => name === run);
   return (
     <section className="pane settings">
       <div className="pane-h">
         <h2>Faithfulness</h2>
-        {newest !== undefined && (
+        {own !== undefined && (
           <span className="note">
-            {formatCount(newest.tokens)} tokens in {formatCount(newest.sequences)} sequences of{" "}
-            {shortSource(newest.text)}
-            {newest.seen_text ? ", which it was trained on" : ""}
+            {formatCount(own.evaluated_tokens)} tokens{own.seen_text ? " that it was trained on" : ""}, 95 % intervals
           </span>
         )}
         <span className="grow" />
-        <Link className="link" to={pageLinks(run).page("faithfulness")}>
-          All metrics
+        <Link className="link" to={pageLinks(run).page("evaluate")}>
+          Beside the other runs
         </Link>
       </div>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
-      {data !== undefined && newest === undefined && (
+      {data !== undefined && own === undefined && (
         <>
           <p className="ink2">To measure how much worse the language model predicts text with this layer, run:</p>
           <Command text={evaluateCommand(run)} />
         </>
       )}
-      {newest !== undefined && <Findings run={run} facts={newest.faithfulness} />}
+      {own !== undefined && (
+        <>
+          <p className="verdict">{data?.sentence}</p>
+          <dl className="main-results">
+            {data?.metrics.map(({ key, title, unit, description }) => {
+              const cell = own.cells.find((one) => one.key === key);
+              if (cell === undefined) return null;
+              const { value, low, high } = cell;
+              return (
+                <div key={key}>
+                  <dt>{title}</dt>
+                  <dd className="value">{formatVerdict(value, unit)}</dd>
+                  {low !== null && high !== null && (
+                    <dd className="dim">
+                      {formatVerdict(low, unit)} to {formatVerdict(high, unit)}
+                    </dd>
+                  )}
+                  <dd className="ink2">{description}</dd>
+                </div>
+              );
+            })}
+          </dl>
+        </>
+      )}
     </section>
   );
 }

@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { Link } from "react-router";
 
-import { evaluationsQuery, figureQuery } from "@/api/queries";
+import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
@@ -14,7 +14,6 @@ import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
-import { findings } from "@/pages/evaluate/health/findings";
 
 const HEIGHT = 206;
 
@@ -63,20 +62,6 @@ function DensityHistogram({ run }: { readonly run: RunSummary }) {
   return <Plot figure={figure} height={HEIGHT} label={figure.title} />;
 }
 
-/** The link to the findings, with the number of those that call for an action. */
-function FindingsLink({ run }: { readonly run: RunSummary }) {
-  const newest = useQuery(evaluationsQuery(run.name)).data?.evaluations[0];
-  const found = newest === undefined ? [] : findings(newest, run);
-  const actions = found.filter(({ level }) => level !== "good").length;
-  return (
-    <Link className="link" to={pageLinks(run.name).page("health")}>
-      {actions === 0
-        ? "All findings"
-        : `${actions} of ${found.length} findings ${actions === 1 ? "calls" : "call"} for an action`}
-    </Link>
-  );
-}
-
 export function Health({ run }: { readonly run: RunSummary }) {
   const isIndexed = run.indexed_tokens !== null;
   return (
@@ -84,7 +69,11 @@ export function Health({ run }: { readonly run: RunSummary }) {
       <div className="pane-h">
         <h2>Expert health</h2>
         <span className="grow" />
-        {run.held_out !== null && <FindingsLink run={run} />}
+        {run.held_out !== null && (
+          <Link className="link" to={pageLinks(run.name).page("evaluate")}>
+            All metrics
+          </Link>
+        )}
       </div>
       <HealthFigures run={run} />
       {isIndexed ? (

@@ -27,13 +27,13 @@ function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
     { label: inUnits("Steer with an expert", run), to: page("steering") },
     ...(partner === undefined
       ? []
-      : [{ label: `Compare with ${partner.name}`, to: page("compare", { with: partner.name }) }]),
+      : [{ label: `Compare with ${partner.name}`, to: `${page("evaluate", { with: partner.name })}#compare` }]),
     ...(run.evaluated_k.length > 1
-      ? [{ label: inUnits("Loss at fewer active experts", run), to: page("frontier") }]
+      ? [{ label: inUnits("Loss at fewer active experts", run), to: `${page("evaluate")}#frontier` }]
       : []),
     ...(run.held_out === null
       ? []
-      : [{ label: inUnits("Dead, dense and duplicate experts", run), to: page("health") }]),
+      : [{ label: inUnits("Dead, dense and duplicate experts", run), to: page("evaluate") }]),
   ];
 }
 

@@ -167,7 +167,7 @@ function RunRow({ run, now, withLayer, withModel }: RunRowProps) {
 
 /** Heading of the runs of one MLP, with a link that compares them if there are several. */
 function GroupRow({ group, columns }: { readonly group: RunGroup; readonly columns: number }) {
-  const [one, other, ...rest] = group.runs;
+  const [one, other] = group.runs;
   return (
     <tr className="r-group">
       <th scope="rowgroup" colSpan={columns}>
@@ -177,10 +177,7 @@ function GroupRow({ group, columns }: { readonly group: RunGroup; readonly colum
             <span className="unit">
               {group.runs.length} runs of one MLP: errors compare directly, losses also depend on the routing share
             </span>
-            <Link
-              className="link"
-              to={pageLinks(one.name).page("compare", rest.length > 0 ? {} : { with: other.name })}
-            >
+            <Link className="link" to={pageLinks(one.name).page("evaluate")}>
               Compare<span className="sr"> the runs of layer {group.layer}</span>
             </Link>
           </>

@@ -12,7 +12,7 @@ import { queryText } from "@/hooks/use-url-state";
 import { formatEdits } from "@/lib/edits/edits";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import { type Place, placeOf, placesOf } from "./pages";
+import { type Place, placeOf } from "./pages";
 import { usePromptedLink } from "./use-prompted-link";
 
 interface Crumb {
@@ -98,8 +98,7 @@ function RoutingWarning() {
 
 export function PageBar({ crumbs, note, children, withSearch = true }: PageBarProps) {
   const { pathname } = useLocation();
-  const { runs } = useCurrentRun();
-  const place = placeOf(pathname, placesOf(runs));
+  const place = placeOf(pathname);
   const [firstCrumb] = crumbs;
   const hasViews = place !== null && place.views.length > 1 && crumbs.length <= 1;
   return (

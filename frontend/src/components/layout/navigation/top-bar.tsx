@@ -5,13 +5,12 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link, useLocation } from "react-router";
 
 import { useSearchDialog } from "@/components/layout/search/search-dialog";
-import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { BrandMark, Icon } from "@/components/ui/icon";
 import { keyCap } from "@/lib/browser/shortcuts";
 
-import { placeOf, placesOf } from "./pages";
+import { placeOf, PLACES } from "./pages";
 import { RunChooser } from "./run-chooser";
 import { ThemeChoice } from "./theme-choice";
 import { usePromptedLink } from "./use-prompted-link";
@@ -19,11 +18,10 @@ import { usePromptedLink } from "./use-prompted-link";
 function Places() {
   const linkTo = usePromptedLink();
   const { pathname } = useLocation();
-  const places = placesOf(useCurrentRun().runs);
-  const current = placeOf(pathname, places);
+  const current = placeOf(pathname);
   return (
     <nav className="places" aria-label="Places">
-      {places.map((place) => (
+      {PLACES.map((place) => (
         <Link
           key={place.name}
           to={linkTo(place.views[0].page)}

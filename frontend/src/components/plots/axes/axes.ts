@@ -3,7 +3,6 @@
 import type { FigureData } from "@/api/types";
 import type { ColumnNames } from "@/components/plots/figure/figure-data";
 
-const PADDING_FACTOR = 1.4;
 const SPARSE_DIGITS = [1, 2, 5];
 const DENSE_DIGITS = [1, 1.5, 2, 3, 4, 5, 7];
 const DENSEST_DIGITS = [1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9];
@@ -21,12 +20,6 @@ export function logTicks(values: readonly number[]): Readonly<Record<string, unk
   const digits = high / low > 8 ? SPARSE_DIGITS : high / low > 2.5 ? DENSE_DIGITS : DENSEST_DIGITS;
   const ticks = decades.flatMap((power) => digits.map((digit) => Number(`${digit}e${power}`)));
   return { tickvals: ticks, ticktext: ticks.map(String) };
-}
-
-/** Range of a log axis with padding, in powers of ten as Plotly expects. */
-export function logRange(values: readonly number[]): readonly [number, number] {
-  const positive = values.filter((value) => value > 0);
-  return [Math.log10(Math.min(...positive) / PADDING_FACTOR), Math.log10(Math.max(...positive) * PADDING_FACTOR)];
 }
 
 /** The title of a y axis as a horizontal annotation in its upper corner. */

@@ -101,7 +101,7 @@ function NoCurve({ run }: { readonly run: RunSummary }) {
       ) : run.status !== "training" ? (
         <EmptyState title="No training curve">
           This database has no training metrics of {run.name}. Its error on held-out text is on{" "}
-          <Link to={pageLinks(run.name).page("faithfulness")}>Faithfulness</Link>.
+          <Link to={`${pageLinks(run.name).page("evaluate")}#faithfulness`}>Faithfulness</Link>.
         </EmptyState>
       ) : (
         <EmptyState title="No metrics yet">The first ones appear a few seconds after training starts.</EmptyState>

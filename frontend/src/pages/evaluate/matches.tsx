@@ -1,0 +1,282 @@
+/** Each expert of a run with its nearest neighbour in another run, and the settings in which the runs differ. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
+import { Link } from "react-router";
+
+import { comparisonQuery } from "@/api/comparison";
+import { runQuery } from "@/api/queries";
+import type { ComparedExpert, MatchedPair, RunComparison, RunSummary } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
+import { RunOption } from "@/components/runs/run-option";
+import { SortHeader } from "@/components/table/sort-header";
+import { VirtualRows } from "@/components/table/virtual-rows";
+import { Term } from "@/components/terms/term";
+import { Button, TriggerButton } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { choiceParam, flagParam, type SetParams, textParam, useUrlState, type Values } from "@/hooks/use-url-state";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+
+const SORTS = ["cosine", "density", "other_density"] as const;
+type Sort = (typeof SORTS)[number];
+
+const PARAMS = {
+  run: textParam(null),
+  /** The other run. */
+  with: textParam(null),
+  sort: choiceParam(SORTS, "cosine"),
+  order: choiceParam(["asc", "desc"], "desc"),
+  mutual: flagParam,
+};
+
+const VALUES: Readonly<Record<Sort, (pair: MatchedPair) => number>> = {
+  cosine: ({ cosine }) => cosine,
+  density: ({ one }) => one.density,
+  other_density: ({ other }) => other.density,
+};
+
+const ROW_HEIGHT = 31;
+const MAX_BAR_WIDTH = 33;
+const INITIAL_ROWS = 40;
+
+interface OfComparison {
+  readonly comparison: RunComparison;
+}
+
+interface TableProps extends OfComparison {
+  readonly params: Values<typeof PARAMS>;
+  readonly setParams: SetParams<typeof PARAMS>;
+}
+
+function ExpertCells({ run, expert }: { readonly run: string; readonly expert: ComparedExpert }) {
+  return (
+    <>
+      <td className="c-label">
+        <Link to={pageLinks(run).expert(expert.expert)}>
+          <span className="mono id">{expert.expert}</span>{" "}
+          <ExpertLabel label={expert.label} automatic={expert.automatic} topTokens={expert.top_tokens} />
+          <span className="sr"> of {run}</span>
+        </Link>
+      </td>
+      <td className="num c-density">{formatPercent(expert.density)}</td>
+    </>
+  );
+}
+
+function Row({ comparison, pair }: OfComparison & { readonly pair: MatchedPair }) {
+  return (
+    <tr>
+      <td className="num c-cosine">
+        <i style={{ width: Math.round(MAX_BAR_WIDTH * Math.max(0, pair.cosine)) }} />
+        {formatFixed(pair.cosine)}
+      </td>
+      <td className="c-mutual">{pair.mutual ? "mutual" : <span className="dim">one-way</span>}</td>
+      <ExpertCells run={comparison.run} expert={pair.one} />
+      <ExpertCells run={comparison.other} expert={pair.other} />
+    </tr>
+  );
+}
+
+/** All pairs are loaded in one response, so there are no further pages. */
+const noMoreRows = () => undefined;
+
+function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }: TableProps) {
+  const pairs = useMemo(() => {
+    const sign = order === "desc" ? -1 : 1;
+    return comparison.pairs
+      .filter((pair) => pair.mutual || !mutual)
+      .sort((a, b) => sign * (VALUES[sort](a) - VALUES[sort](b)));
+  }, [comparison.pairs, sort, order, mutual]);
+  const [showsAll, setShowsAll] = useState(false);
+  if (pairs.length === 0) return <EmptyState title="No mutual matches">Show all matches above.</EmptyState>;
+  const count = showsAll ? pairs.length : Math.min(INITIAL_ROWS, pairs.length);
+  const header = (column: Sort, name: string, className: string) => (
+    <SortHeader<Sort>
+      column={column}
+      className={className}
+      sorting={{ key: sort, order }}
+      onSort={({ key, order: next }) => setParams({ sort: key, order: next }, "push")}
+    >
+      {name}
+    </SortHeader>
+  );
+  return (
+    <>
+      <table className="grid matches-table" aria-label="Matched experts" aria-rowcount={pairs.length + 1}>
+        <thead>
+          <tr>
+            {header("cosine", "Cosine", "c-cosine num")}
+            <th className="c-mutual" scope="col">
+              Mutual
+            </th>
+            <th className="c-label mono" scope="col">
+              {comparison.run}
+            </th>
+            {header("density", "Density %", "c-density num")}
+            <th className="c-label mono" scope="col">
+              {comparison.other}
+            </th>
+            {header("other_density", "Density %", "c-density num")}
+          </tr>
+        </thead>
+        <VirtualRows count={count} rowHeight={ROW_HEIGHT} onNearEnd={noMoreRows}>
+          {(index) => {
+            const pair = pairs[index];
+            return pair && <Row key={pair.one.expert} comparison={comparison} pair={pair} />;
+          }}
+        </VirtualRows>
+      </table>
+      {count < pairs.length && (
+        <Button size="small" onClick={() => setShowsAll(true)}>
+          Show all {formatCount(pairs.length)} pairs
+        </Button>
+      )}
+    </>
+  );
+}
+
+function Statistics({ comparison }: OfComparison) {
+  const { pairs, active, other_active: others, run, other } = comparison;
+  const numSame = pairs.filter((pair) => pair.one.expert === pair.other.expert).length;
+  const facts: readonly (readonly [string, string])[] = [
+    [`${formatPercent(comparison.mutual_share, 1)} %`, "mutual nearest neighbours"],
+    [formatFixed(comparison.median_cosine), "median cosine to the nearest neighbour"],
+    [formatFixed(comparison.chance_cosine), `chance level, with ${other} shuffled`],
+    [formatCount(numSame), `pairs with the same id; ${formatFixed(pairs.length / others, 1)} expected by chance`],
+  ];
+  return (
+    <>
+      <ul className="compare-figures big-figures" aria-label="Similarity of the two runs">
+        {facts.map(([value, meaning]) => (
+          <li key={meaning}>
+            <b>{value}</b> <span>{meaning}</span>
+          </li>
+        ))}
+      </ul>
+      <p className="note">
+        {formatCount(pairs.length)} of {formatCount(active)} active experts of {run}, the most used first, each matched
+        among {formatCount(others)} of {other} by the cosine similarity of their{" "}
+        {comparison.by === "gate" ? "gate vectors" : "top activating tokens, because their gates read different layers"}
+        . Runs of one seed start experts of one id from the same weights or example tokens. Only runs with other seeds
+        show that experts are <Term id="recurrence">found again</Term>.
+      </p>
+    </>
+  );
+}
+
+/** Settings of both runs, as recorded, in which they differ. */
+function Differences({ one, other }: { readonly one: string; readonly other: string }) {
+  const [a, b] = [useQuery(runQuery(one)).data?.config, useQuery(runQuery(other)).data?.config];
+  if (a === undefined || b === undefined) return <LoadingState label="Loading settings" rows={4} />;
+  const names = [...new Set([...Object.keys(a), ...Object.keys(b)])].sort().filter((name) => a[name] !== b[name]);
+  return (
+    <details className="more-metrics">
+      <summary>{names.length} settings differ</summary>
+      <table className="grid plain" aria-label="Settings that differ">
+        <tbody>
+          {names.map((name) => (
+            <tr key={name}>
+              <th scope="row">{name.replaceAll("_", " ")}</th>
+              <td className="mono">{String(a[name] ?? "none")}</td>
+              <td className="mono">{String(b[name] ?? "none")}</td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </details>
+  );
+}
+
+function MatchedExperts({ one, other }: { readonly one: RunSummary; readonly other: RunSummary }) {
+  const [params, setParams] = useUrlState(PARAMS);
+  const missing = [one, other].filter((run) => run.indexed_tokens === null);
+  const { data, error, refetch } = useQuery({
+    ...comparisonQuery(one.name, other.name),
+    enabled: missing.length === 0,
+  });
+  if (missing.length > 0)
+    return (
+      <EmptyState title="Experts are only matched between indexed runs">
+        {missing.map(({ name, text }) => (
+          <Command key={name} text={`mxd index ${name} --dataset ${text} --tokens 1M`} />
+        ))}
+      </EmptyState>
+    );
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Matching experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  return (
+    <>
+      <Statistics comparison={data} />
+      <SegmentedControl
+        label="Matches"
+        value={params.mutual ? "mutual" : "all"}
+        onChange={(value) => setParams({ mutual: value === "mutual" }, "push")}
+        segments={[
+          { value: "all", label: "All" },
+          { value: "mutual", label: "Mutual only" },
+        ]}
+      />
+      <MatchesTable comparison={data} params={params} setParams={setParams} />
+    </>
+  );
+}
+
+export function Matches({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(PARAMS);
+  // Runs of the same MLP come first.
+  const isSameMlp = (other: RunSummary) => other.language_model === run.language_model && other.layer === run.layer;
+  const others = useCurrentRun()
+    .runs.filter(({ name }) => name !== run.name)
+    .toSorted((a, b) => Number(isSameMlp(b)) - Number(isSameMlp(a)));
+  const other = others.find(({ name }) => name === params.with) ?? others[0];
+  if (other === undefined)
+    return (
+      <EmptyState title="Only one run">
+        Train a second run with another seed, K or method, and compare what changes.
+        <Command
+          text={`mxd train ${run.language_model} --layer ${run.layer} --dataset ${run.text} --k ${run.k} --seed 1`}
+        />
+      </EmptyState>
+    );
+  return (
+    <section className="pane settings" aria-label="Matched experts">
+      <div className="matches-head">
+        <span className="mono">{run.name}</span> with
+        <Select
+          aria-label="Compare with"
+          value={other.name}
+          onChange={(key) => setParams({ with: String(key) }, "push")}
+        >
+          <TriggerButton className="btn">
+            <SelectValue className="mono">{() => other.name}</SelectValue>
+            <Icon name="chevronDown" />
+          </TriggerButton>
+          <Popover className="popover" placement="bottom start">
+            <ListBox items={others.map((each) => ({ run: each, id: each.name }))}>
+              {({ run: each }) => <RunOption run={each} />}
+            </ListBox>
+          </Popover>
+        </Select>
+        <Button
+          size="small"
+          icon="reset"
+          title="Match each expert of the other run to this one"
+          onClick={() => setParams({ run: other.name, with: run.name }, "push")}
+        >
+          Swap
+        </Button>
+        <Link className="link" to={`${pageLinks(null).run(run.name)}?compare=${encodeURIComponent(other.name)}`}>
+          Training curves of both
+        </Link>
+      </div>
+      <Differences one={run.name} other={other.name} />
+      <MatchedExperts one={run} other={other} />
+    </section>
+  );
+}

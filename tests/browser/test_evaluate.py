@@ -1,0 +1,53 @@
+"""Evaluate: the verdict and health come first, everything else is folded, and former addresses lead to it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.axe import violations
+from tests.browser.conftest import OpenPage
+from tests.browser.sample import RUN
+
+pytestmark = pytest.mark.browser
+
+
+def test_former_addresses_open_their_part(page: Page) -> None:
+    page.goto(f"/faithfulness?run={RUN}")
+    expect(page).to_have_url(re.compile(rf"/evaluate\?run={RUN}#faithfulness$"))
+    metrics = page.get_by_role("region", name="Faithfulness")
+    for group in ("Next-token loss", "Routing", "Same greedy continuation"):
+        expect(metrics.get_by_role("rowheader", name=group, exact=True)).to_be_visible()
+    page.get_by_text("Frontier", exact=True).click()
+    expect(page).to_have_url(re.compile("#frontier$"))
+    expect(metrics).to_have_count(0)
+    expect(page.get_by_role("region", name="Points of the frontier")).to_be_visible()
+    page.get_by_text("Frontier", exact=True).click()
+    expect(page).not_to_have_url(re.compile("#"))
+    page.goto(f"/health?run={RUN}")
+    health = page.get_by_role("region", name="Metrics of health")
+    expect(health.get_by_role("row", name="Highest density")).to_be_visible()
+    page.goto(f"/faithfulness?run={RUN}")
+    metrics.get_by_role("link", name="Variance explained").click()
+    expect(page).to_have_url(re.compile(r"/glossary\?.*#variance_explained$"))
+
+
+def test_the_verdict_is_a_table_of_dots(page: Page) -> None:
+    page.goto(f"/evaluate?run={RUN}")
+    table = page.get_by_role("region", name="Metrics by run")
+    row = table.get_by_role("row", name="Loss increase")
+    expect(row.get_by_role("cell").first).to_have_text(re.compile(r"^\d\.\d{4}.*to"))
+    expect(row.locator("circle").first).to_be_visible()
+
+
+def test_descriptions_have_the_width_of_a_phone(open_page: OpenPage) -> None:
+    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto(f"/faithfulness?run={RUN}")
+    row = page.get_by_role("region", name="Faithfulness").get_by_role("row").filter(has_text="Top-1 agreement")
+    description = row.get_by_text("share of tokens with the same")
+    box = description.bounding_box()
+    assert box is not None and box["width"] > 300
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert violations(page) == []
