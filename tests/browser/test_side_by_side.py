@@ -79,7 +79,9 @@ def test_differing_properties_are_listed_and_a_missing_index_is_reported(page: P
     page.get_by_role("button", name="Compare with").click()
     page.get_by_role("option", name=site.other_run).click()
     page.get_by_text("settings differ").click()
-    expect(page.get_by_role("table", name="Settings that differ").get_by_role("rowheader", name="k")).to_be_visible()
+    expect(
+        page.get_by_role("table", name="Settings that differ").get_by_role("rowheader", name="k", exact=True)
+    ).to_be_visible()
     matched = page.get_by_role("region", name="Matched experts")
     expect(matched).to_contain_text(f"mxd index {site.other_run}")
 
