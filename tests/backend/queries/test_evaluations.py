@@ -269,6 +269,16 @@ def test_probe_results_are_listed_per_class(seen: TestClient) -> None:
     assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
 
 
+def test_differences_from_baselines_are_means_over_classes(seen: TestClient) -> None:
+    (found,) = seen.get("/api/runs/first/probes").json()["probes"]
+    one = next(each for each in found["differences"] if (each["baseline"], each["metric"]) == ("neuron", "f1"))
+    values = [probed["top1"]["f1"] - probed["neuron"]["f1"] for probed in found["classes"]]
+    assert one["mean"] == pytest.approx(sum(values) / len(values))
+    assert one["classes"] == len(values)
+    assert one["lost"] == sum(value < 0 for value in values)
+    assert (one["low"] is None) == (len(values) < 5)
+
+
 def test_an_area_under_the_curve_has_an_interval_even_if_it_is_perfect() -> None:
     # In Hanley and McNeil (1982), an area of 0.893 on 51 abnormal and 58 normal images has a standard error of 0.032.
     low, high = roc_auc_interval(0.893, 51, 58)
