@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from scipy.special import stdtrit
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -95,7 +96,7 @@ def _differences(classes: Sequence[ProbedClass]) -> Iterator[ProbeDifference]:
             continue
         mean, margin = statistics.fmean(values), None
         if len(values) >= MIN_CLASSES:
-            margin = _t_quantile(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+            margin = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
         yield ProbeDifference(
             baseline=baseline,
             metric=metric,
@@ -105,18 +106,6 @@ def _differences(classes: Sequence[ProbedClass]) -> Iterator[ProbeDifference]:
             lost=sum(value < 0 for value in values),
             classes=len(values),
         )
-
-
-def _t_quantile(freedom: int) -> float:
-    """Quantile 0.975 of Student's t distribution: a series in 1 / degrees of freedom, exact to 0.01 from 4 on."""
-    z = Z95
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
-    return sum(term / freedom**power for power, term in enumerate(terms))
 
 
 def _probed_class(name: str, experts: Result, neurons: Result, random_gate: Result) -> ProbedClass:
