@@ -23,10 +23,20 @@ def existing_database(settings: Settings) -> Iterator[Engine]:
         NotFoundError: there is no database.
         UserError: the database cannot be opened.
     """
+    from mxd.backend.database.engine import opened
+
+    with opened(existing_url(settings)) as database:
+        yield database
+
+
+def existing_url(settings: Settings) -> str:
+    """Return the URL of the settings' database.
+
+    Raises:
+        NotFoundError: it is a file that does not exist.
+    """
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
-
-    from mxd.backend.database.engine import opened
 
     try:
         url = make_url(settings.database_url)
@@ -36,5 +46,4 @@ def existing_database(settings: Settings) -> Iterator[Engine]:
         raise NotFoundError(
             f"No database at {url.database}. Train and index a run first, or choose another folder with --data."
         )
-    with opened(settings.database_url) as database:
-        yield database
+    return settings.database_url

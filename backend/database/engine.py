@@ -17,7 +17,7 @@ from mxd.backend.database.lists import EntryRecord, ListRecord
 from mxd.backend.database.migrations import CHAIN
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig
-from mxd.trainer.storage.database.open import open_trainer_database, prepare
+from mxd.trainer.storage.database.open import check_foreign_file, open_trainer_database, prepare
 
 OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
 """Tables of annotations and access tokens."""
@@ -25,6 +25,22 @@ OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, Acces
 
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing.
+
+    Raises:
+        UserError: it cannot be opened.
+        DamagedDatabaseError: it is a damaged file of somebody else.
+    """
+    engine = open_maybe_damaged(url, config)
+    try:
+        check_foreign_file(engine)
+    except UserError:
+        engine.dispose()
+        raise
+    return engine
+
+
+def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
+    """Open a database as ``open_database`` does, without a check of its structure.
 
     Raises:
         UserError: it cannot be opened.

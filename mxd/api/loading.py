@@ -26,8 +26,15 @@ from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.index_values import with_medians
-from mxd.trainer.storage.database.engine import connect
-from mxd.trainer.storage.database.open import CHAIN, check_version, read_version, sqlite_url
+from mxd.trainer.storage.database.engine import connect, harden_sqlite
+from mxd.trainer.storage.database.open import (
+    CHAIN,
+    check_foreign_file,
+    check_schema,
+    check_version,
+    read_version,
+    sqlite_url,
+)
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.files import looks_like_path
@@ -88,14 +95,17 @@ def opened_read_only(url: str) -> Iterator[Engine]:
 
     Raises:
         NotFoundError: it does not exist, or has no index.
-        UserError: it has another version.
+        UserError: it has another version, is damaged, or was not made by this program.
     """
     location = make_url(url)
     is_file = location.get_backend_name() == "sqlite" and location.database
     engine = _sqlite_file(Path(str(location.database))) if is_file else connect(url)
     try:
         with engine.connect() as connection:
+            if is_file:
+                check_schema(connection, str(location.database))
             check_version(read_version(connection, CHAIN) or CHAIN.newest, CHAIN)
+        check_foreign_file(engine)
         yield engine
     finally:
         engine.dispose()
@@ -109,7 +119,9 @@ def _sqlite_file(path: Path) -> Engine:
     address = f"file:{quote(str(path.resolve()))}?{state}"
 
     def opened() -> Any:
-        return sqlite3.connect(address, uri=True, check_same_thread=False)
+        connection = sqlite3.connect(address, uri=True, check_same_thread=False)
+        harden_sqlite(connection)
+        return connection
 
     return create_engine("sqlite://", creator=opened)
 

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, Positional
-from mxd.backend.cli.databases import existing_database
+from mxd.backend.cli.databases import existing_database, existing_url
 from mxd.trainer.errors import KEEP_LABELS, UserError
 
 MEGABYTE = 10**6
@@ -29,12 +29,14 @@ class CheckDatabase(Command):
 
     def run(self) -> int:
         """Print one line per problem."""
-        from mxd.backend.database.engine import reading
+        from mxd.backend.database.engine import open_maybe_damaged, reading
         from mxd.backend.database.maintenance.check import check_database
 
-        with existing_database(self.settings()) as database, reading(database) as session:
+        database = open_maybe_damaged(existing_url(self.settings()))
+        with reading(database) as session:
             findings = list(check_database(session, self.sample))
-            url = database.url.render_as_string()
+        database.dispose()
+        url = database.url.render_as_string()
         advice = f"Index the runs named here again. If SQLite reports damage: {KEEP_LABELS}"
         text = [*findings, advice] if findings else [f"{url} is intact."]
         self.report({"database": url, "findings": findings}, "\n".join(text))

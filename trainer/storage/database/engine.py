@@ -79,7 +79,7 @@ def _connect_sqlite(location: URL, config: ConnectionConfig) -> Engine:
 
 def _open_read_only(path: Path, _dialect: Any, _record: Any, _args: Any, parameters: Any) -> Any:
     """Open a file that may not be written for reading; None to open it normally."""
-    if not path.is_file() or (_is_writable(path) and _is_writable(path.parent)):
+    if not path.is_file() or (is_writable(path) and is_writable(path.parent)):
         return None
     # Without write permission SQLite cannot create its lock files. Without a log, no process is writing.
     log = path.with_name(f"{path.name}-wal")
@@ -87,7 +87,8 @@ def _open_read_only(path: Path, _dialect: Any, _record: Any, _args: Any, paramet
     return sqlite3.connect(f"file:{quote(str(path))}?mode=ro{immutable}", uri=True, **parameters)
 
 
-def _is_writable(path: Path) -> bool:
+def is_writable(path: Path) -> bool:
+    """Return whether this process may write a file."""
     return os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from mxd.api.loading import opened_read_only
+from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import DamagedDatabaseError, UserError
 from mxd.trainer.storage.database.open import CHAIN, open_trainer_database, sqlite_url
 from tests.helpers.servers.postgresql import Server
 
@@ -78,3 +81,34 @@ def test_schemas_are_not_trusted(tmp_path: Path) -> None:
         assert connection.exec_driver_sql("PRAGMA trusted_schema").scalar() == 0
         assert connection.exec_driver_sql("PRAGMA cell_size_check").scalar() == 1
     engine.dispose()
+
+
+def damage(file: Path) -> None:
+    """Overwrite the pages of the largest table."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE filler (text)")
+        connection.executemany("INSERT INTO filler VALUES (?)", [("x" * 500,) for _ in range(200)])
+        connection.commit()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        size = connection.execute("PRAGMA page_size").fetchone()[0]
+        pages = connection.execute("SELECT pageno FROM dbstat WHERE name = 'filler'").fetchall()
+    content = bytearray(file.read_bytes())
+    for (page,) in pages[1:]:
+        content[(page - 1) * size : (page - 1) * size + 64] = b"\xff" * 64
+    file.write_bytes(content)
+
+
+def test_a_damaged_file_of_somebody_else_is_rejected_but_can_be_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mxd.sqlite"
+    open_database(f"sqlite:///{file}").dispose()
+    damage(file)
+    open_database(f"sqlite:///{file}").dispose()  # a file of our own is opened without reading all of it
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    with pytest.raises(DamagedDatabaseError):
+        open_database(f"sqlite:///{file}")
+    with pytest.raises(DamagedDatabaseError), opened_read_only(f"sqlite:///{file}"):
+        pass
+    assert run(["database", "check", "--data", str(tmp_path)]) == 1
+    assert "SQLite reports a damaged file" in capsys.readouterr().out
