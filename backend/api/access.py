@@ -52,7 +52,7 @@ def is_cross_site(method: str, headers: Headers) -> bool:
 
 READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 READING_POSTS = re.compile(
-    r"^/api/(routing|circuits(/check|/effects|/graph)?|runs/[^/]+/routing(/effects|/predictions)?"
+    r"^/api/(circuits(/check|/effects|/graph)?|runs/[^/]+/routing(/effects|/predictions)?"
     r"|runs/[^/]+/(search/passage|contrast))$"
 )
 """POST endpoints that change nothing. Every other POST, PUT, PATCH and DELETE needs ``write``."""

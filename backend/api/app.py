@@ -31,26 +31,7 @@ from mxd.backend.api.middleware import (
     MetricsMiddleware,
     SecurityHeadersMiddleware,
 )
-from mxd.backend.api.routes import (
-    annotations,
-    bundles,
-    circuits,
-    comparison,
-    contrasts,
-    evaluations,
-    experts,
-    figures,
-    find,
-    health,
-    routing,
-    runs,
-    sessions,
-    steering,
-)
-from mxd.backend.api.routes import auth as access
-from mxd.backend.api.routes import multi_layer_routing as live
-from mxd.backend.api.routes.openai import completions as openai
-from mxd.backend.api.routes.openai.errors import unserved
+from mxd.backend.api.routes import annotations, evaluations, experts, openai, routing, runs, server, steering
 from mxd.backend.api.static_files import frontend
 from mxd.backend.database.engine import open_database, size_in_bytes
 from mxd.backend.database.write_access import WriteAccess, reading_connections
@@ -84,7 +65,7 @@ def create_app(settings: Settings) -> FastAPI:
     Raises:
         UserError: the database cannot be opened.
     """
-    library = RunLoader(settings.data, settings.runs_in_memory)
+    run_loader = RunLoader(settings.data, settings.runs_in_memory)
     database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
     metrics = Metrics()
     app = build_api(metrics, settings.body_bytes)
@@ -92,15 +73,15 @@ def create_app(settings: Settings) -> FastAPI:
         settings=settings,
         database=database,
         writes=WriteAccess(settings.database_url, settings.write_seconds, settings.statement_seconds),
-        library=library,
-        live=InferenceService(settings, library),
-        chats=ChatFormatter(library),
+        runs=run_loader,
+        inference=InferenceService(settings, run_loader),
+        chats=ChatFormatter(run_loader),
         run_cache=RunCache(database),
-        together=IndexCache(load_coactivation),
-        matches=match_cache(library),
-        figures=figures.figures_of_experts(library),
-        downloads=BoundedSemaphore(bundles.MAX_DOWNLOADS),
-        chance=random.Random(),
+        coactivation=IndexCache(load_coactivation),
+        matches=match_cache(run_loader),
+        figures=server.figures_of_experts(run_loader),
+        downloads=BoundedSemaphore(server.MAX_DOWNLOADS),
+        rng=random.Random(),
         authenticator=Authenticator(settings, database),
         metrics=metrics,
     )
@@ -124,8 +105,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    of_runs = (runs, comparison, contrasts, evaluations, experts, annotations)
-    modules = (health, access, *of_runs, routing, live, circuits, steering, find, sessions, figures, bundles)
+    modules = (server, runs, evaluations, experts, annotations, routing, steering)
     for router in (*(module.router for module in modules), experts.of_all_runs):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)
@@ -152,7 +132,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     services: Services = app.state.services
-    services.live.close()
+    services.inference.close()
     services.chats.close()
     services.run_cache.close()
     services.writes.close()
@@ -170,7 +150,7 @@ def _alive() -> str:
 
 def _metrics(request: Request) -> Response:
     services: Services = request.app.state.services
-    services.metrics.live.set(services.live.num_active)
+    services.metrics.inference.set(services.inference.num_active)
     services.metrics.database.set(size_in_bytes(services.database))
     return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
@@ -206,7 +186,7 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     code = phrase.lower().replace(" ", "-")
     headers = {"Allow": _allowed(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
     if request.url.path.startswith(openai.router.prefix):
-        return unserved(error.status_code, code, message, headers)
+        return openai.unserved(error.status_code, code, message, headers)
     return error_response(error.status_code, ErrorBody(code=code, message=message), headers)
 
 

@@ -34,16 +34,16 @@ class Services:
     database: Engine
     """For reading."""
     writes: WriteAccess
-    library: RunLoader
-    live: InferenceService
+    runs: RunLoader
+    inference: InferenceService
     chats: ChatFormatter
     run_cache: RunCache
-    together: IndexCache[CoactivationIndex]
+    coactivation: IndexCache[CoactivationIndex]
     matches: PairCache[MatchedExperts]
     figures: dict[str, IndexCache[bytes]]
     downloads: BoundedSemaphore
     """Bundles that may be downloaded at the same time."""
-    chance: random.Random
+    rng: random.Random
     authenticator: Authenticator
     metrics: Metrics
 

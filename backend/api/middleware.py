@@ -148,7 +148,7 @@ class Metrics:
         self.refused = Counter(
             "mxd_requests_refused_total", "Answers with status 503.", ("status",), registry=self.registry
         )
-        self.live = Gauge("mxd_live_requests", "Routing and steering at work or waiting.", registry=self.registry)
+        self.inference = Gauge("mxd_live_requests", "Routing and steering at work or waiting.", registry=self.registry)
         self.database = Gauge("mxd_database_bytes", "Bytes of the database on disk.", registry=self.registry)
 
     def page(self) -> bytes:

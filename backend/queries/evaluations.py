@@ -13,7 +13,7 @@ from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.faithfulness import Result, Unit, faithfulness_metrics
 from mxd.backend.queries.runs import aware
 from mxd.backend.schemas.comparison import LossDifference
-from mxd.backend.schemas.evaluations import EvaluationList, EvaluationMetric, EvaluationSummary, EvaluationWarning
+from mxd.backend.schemas.evaluations import EvaluationMetric, EvaluationSummary, EvaluationWarning
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap
@@ -72,9 +72,9 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
     return records[0]
 
 
-def evaluations_of(session: Session, run: RunRecord, bits: int | None = None) -> EvaluationList:
+def evaluations_of(session: Session, run: RunRecord, bits: int | None = None) -> tuple[EvaluationSummary, ...]:
     """Return all evaluations of a run, newest first. ``bits``: those per weight if the weights are stored rounded."""
-    return EvaluationList(evaluations=tuple(_summary(record, bits) for record in evaluations_of_run(session, run)))
+    return tuple(_summary(record, bits) for record in evaluations_of_run(session, run))
 
 
 def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossDifference | None:

@@ -28,7 +28,6 @@ from mxd.backend.schemas.evaluations import (
     BenchmarkSummary,
     ProbedClass,
     ProbeDifference,
-    ProbeList,
     ProbeScore,
     ProbeSummary,
     SubjectKind,
@@ -67,9 +66,9 @@ def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
     return list(session.scalars(query.order_by(ProbeRecord.labels, ProbeRecord.level)))
 
 
-def described_probes(session: Session, run: RunRecord) -> ProbeList:
+def described_probes(session: Session, run: RunRecord) -> tuple[ProbeSummary, ...]:
     """Return the probes of a run with the scores of each class."""
-    return ProbeList(probes=tuple(_summary(probe) for probe in probes_of(session, run)))
+    return tuple(_summary(probe) for probe in probes_of(session, run))
 
 
 def _summary(probe: ProbeRecord) -> ProbeSummary:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.experts import check_expert, units
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.routing import LayerRun, LiveOptions
+from mxd.backend.schemas.routing import LayerRun, RoutingOptions
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import has_chat_template
@@ -54,7 +54,7 @@ def _units(session: Session, library: RunLoader, run: RunRecord, experts: Collec
 NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
 
 
-def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions:
+def options_of(session: Session, library: RunLoader, name: str) -> RoutingOptions:
     """Return the runs that can be combined with a run.
 
     Raises:
@@ -71,7 +71,7 @@ def live_options(session: Session, library: RunLoader, name: str) -> LiveOptions
         if _is_compatible(library, run, other.name)
     )
     chat = has_chat_template(known.tokenizer)
-    return LiveOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
+    return RoutingOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
 
 
 def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:

@@ -13,6 +13,8 @@ from mxd.backend.schemas.experts import ExpertRow
 ListName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=120)]
 LongText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=10_000)]
 SomeExperts = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=10_000)]
+LabelText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
+NoteText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 Tags = Annotated[
     tuple[Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=60)], ...],
     Field(max_length=100),
@@ -89,9 +91,9 @@ class ListChange(Schema):
 class AnnotationChange(Schema):
     """Changes to the label, the note and the tags of an expert. Omitted fields change nothing."""
 
-    label: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)] | None = None
+    label: LabelText | None = None
     """null deletes the label."""
-    note: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)] | None = None
+    note: NoteText | None = None
     """null deletes the note."""
     add_tags: Tags = ()
     remove_tags: Tags = ()

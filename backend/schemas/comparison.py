@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.evaluations import EvaluationSummary, ProbeSummary
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.backend.schemas.runs import Estimate
 from mxd.backend.schemas.steering import ErrorEvent
@@ -74,13 +75,6 @@ class LossDifference(Schema):
     """Number of evaluated tokens."""
 
 
-class LossDifferenceResponse(Schema):
-    """Difference of the loss increases of two runs."""
-
-    difference: LossDifference | None
-    """Null if the runs have no evaluation on the same sequences."""
-
-
 class MeanOverExperts(Schema):
     """Mean over experts, with its standard error."""
 
@@ -100,13 +94,6 @@ class Interpretability(Schema):
     """Entropy of the tokens on which an expert is active, in bits; null without active experts."""
     label_score: MeanOverExperts | None
     """Balanced accuracy of the heuristic labels on held-out examples, 0.5 to 1; null without labels."""
-
-
-class InterpretabilityResponse(Schema):
-    """Measures of a run's experts."""
-
-    measured: Interpretability | None
-    """Null if the run is not indexed."""
 
 
 class FrontierPoint(Schema):
@@ -152,13 +139,6 @@ class Frontier(Schema):
     """True if the current run was trained on this dataset."""
     lines: tuple[FrontierLine, ...]
     """The current run's line first."""
-
-
-class FrontierResponse(Schema):
-    """Frontier of a run's MLP."""
-
-    frontier: Frontier | None
-    """Null if the run was not evaluated."""
 
 
 MAX_TOKENS = 32_768
@@ -325,3 +305,17 @@ class Verdict(Schema):
     metrics: tuple[VerdictMetric, ...]
     runs: tuple[VerdictRun, ...]
     """``run`` first, if it was evaluated."""
+
+
+class EvaluationReport(Schema):
+    """Everything measured of a run."""
+
+    evaluations: tuple[EvaluationSummary, ...]
+    """Newest first."""
+    probes: tuple[ProbeSummary, ...]
+    """Sorted by label file."""
+    verdict: Verdict
+    """All evaluated runs of the run's MLP side by side."""
+    frontier: Frontier | None
+    """Loss increase, error and routing shares against K, of all runs of the run's MLP on the same sequences; null if
+    the run was not evaluated."""

@@ -58,13 +58,6 @@ class EvaluationSummary(Schema):
     warnings: tuple[EvaluationWarning, ...]
 
 
-class EvaluationList(Schema):
-    """Evaluations of a run."""
-
-    evaluations: tuple[EvaluationSummary, ...]
-    """Newest first."""
-
-
 class ProbeScore(Schema):
     """Scores of a probe on test texts."""
 
@@ -134,13 +127,6 @@ class ProbeSummary(Schema):
     """Number of them in the test split."""
     classes: tuple[ProbedClass, ...]
     differences: tuple[ProbeDifference, ...]
-
-
-class ProbeList(Schema):
-    """Probes of a run."""
-
-    probes: tuple[ProbeSummary, ...]
-    """Sorted by label file."""
 
 
 SubjectKind = Literal["run", "neurons", "random-gate"]

@@ -28,11 +28,11 @@ class RoutingRequest(PromptText):
     """A text to route."""
 
     k: Size | None = None
-    """Number of experts per token, strongest first. Default: the run's K."""
+    """Number of experts per token in every run, strongest first. Default: each run's K."""
 
 
-class PredictionsRequest(RoutingRequest):
-    """A text to predict."""
+class JointRequest(RoutingRequest):
+    """A text to route through one run or several."""
 
     others: Annotated[tuple[str, ...], Field(max_length=7)] = ()
     """Names of runs whose layers replace the MLPs of other layers at the same time."""
@@ -62,8 +62,8 @@ class RoutedExpertInfo(Schema):
     """Tokens on which it is active most often."""
 
 
-class RoutingResponse(Schema):
-    """The active experts on each token of a text."""
+class LayerRouting(Schema):
+    """The active experts of a run on each token of a text."""
 
     run: str
     tokens: tuple[RoutedToken, ...]
@@ -73,6 +73,13 @@ class RoutingResponse(Schema):
     """Maximum number of tokens that the server routes."""
     took_ms: float
     """Computation time in milliseconds."""
+
+
+class RoutingResponse(LayerRouting):
+    """Routing of a text through a run and, in the same forward pass, through others."""
+
+    others: tuple[LayerRouting, ...]
+    """Routings of the other runs, in the requested order."""
 
 
 class EffectsRequest(RoutingRequest):
@@ -100,7 +107,7 @@ class LayerRun(Schema):
     indexed: bool
 
 
-class LiveOptions(Schema):
+class RoutingOptions(Schema):
     """Runs that can be combined with a run."""
 
     run: str
@@ -110,24 +117,6 @@ class LiveOptions(Schema):
     """True if prompts may be chat turns."""
     no_chat: str | None
     """Reason why they may not, in one sentence."""
-
-
-class JointRoutingRequest(PromptText):
-    """A text to route through several runs."""
-
-    runs: Annotated[tuple[str, ...], Field(min_length=1, max_length=8)]
-    """Names of runs for different layers of one language model."""
-    k: Size | None = None
-    """Number of experts per token in every run, strongest first. Default: each run's K."""
-
-
-class JointRoutingResponse(Schema):
-    """Routings of one text, computed in one forward pass."""
-
-    routings: tuple[RoutingResponse, ...]
-    """Routings in the requested order."""
-    took_ms: float
-    """Computation time in milliseconds."""
 
 
 RunNames = Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]

@@ -17,10 +17,9 @@ TEXT = {"text": "old fox"}
 CIRCUIT = {**TEXT, "runs": ["one", "two"], "nodes": 12}
 SAMPLING = {"sampling": {"max_tokens": 4}}
 ROUTES: dict[str, dict[str, Any] | None] = {
-    "/api/runs/one/routing": TEXT,
+    "/api/runs/one/routing": {**TEXT, "others": ["two"]},
     "/api/runs/one/routing/predictions": {**TEXT, "others": ["two"]},
     "/api/runs/one/routing/effects": {**TEXT, "position": 2},
-    "/api/routing": {**TEXT, "runs": ["one", "two"]},
     "/api/runs/one/search/passage": TEXT,
     "/api/circuits": CIRCUIT,
     "/api/find": {"prompts": ["old"], "runs": ["one", "two"], "wanted": ["fox"]},
@@ -33,7 +32,7 @@ ROUTES: dict[str, dict[str, Any] | None] = {
     "/v1/completions": {"model": "one", "prompt": "fox", "max_tokens": 4},
     "/api/runs/one/experts/1/map": None,
     "/api/runs/one/experts/1/similar": None,
-    "/api/runs/one/live": None,
+    "/api/runs/one/options": None,
     "/api/runs/one/comparison/two": None,
 }
 

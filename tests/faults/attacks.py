@@ -26,7 +26,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from mxd.backend.api.routes.bundles import MAX_DOWNLOADS
+from mxd.backend.api.routes.server import MAX_DOWNLOADS
 from mxd.backend.database.access_tokens import create_token
 from mxd.backend.database.engine import opened
 from mxd.backend.inference.service import WAIT_SECONDS

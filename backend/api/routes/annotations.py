@@ -86,7 +86,7 @@ def expert_list(run: RunName, list_id: ListId, services: ServicesDep) -> ExpertL
         record = find_run(session, run)
         list_record = lists.find_list(session, run, list_id)
         entries = lists.entries_of(session, list_record)
-        vocabulary = services.library.run(run).vocabulary
+        vocabulary = services.runs.run(run).vocabulary
         rows = rows_of(session, record, [entry.expert for entry in entries], vocabulary)
         return ExpertList(
             list=_summary(list_record, len(entries)),

@@ -1,38 +1,120 @@
-"""Evaluations and probes of runs, and the benchmark."""
+"""Evaluations, the comparison of runs, and the contrast of texts."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Annotated
 
-from mxd.backend.api.dependencies import RunName, ServicesDep
+from fastapi import APIRouter, Path
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep
+from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
 from mxd.backend.database.engine import reading
+from mxd.backend.inference.service import contrast_steps
+from mxd.backend.queries.comparison import run_comparison
+from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
 from mxd.backend.queries.evaluations import evaluations_of
+from mxd.backend.queries.frontier import frontier
 from mxd.backend.queries.probes import described_probes, stored_benchmark
-from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.evaluations import BenchmarkResponse, EvaluationList, ProbeList
+from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.queries.verdict import verdict
+from mxd.backend.responses import model_response
+from mxd.backend.schemas.comparison import (
+    WITH_EXAMPLES,
+    ContrastDoneEvent,
+    ContrastEvent,
+    ContrastProgressEvent,
+    ContrastRequest,
+    EvaluationReport,
+    RunComparison,
+    TextKinds,
+)
+from mxd.backend.schemas.evaluations import BenchmarkResponse
+from mxd.trainer.analysis.results import Contrast
+from mxd.trainer.config import ContrastConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
+from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import runs_folder
 
 router = APIRouter(tags=["evaluations"])
 
 
 @router.get("/runs/{run}/evaluations")
-def evaluations(run: RunName, services: ServicesDep) -> EvaluationList:
-    """Evaluations of a run, newest first; none before ``mxd evaluate``."""
+def evaluations(run: RunName, services: ServicesDep) -> EvaluationReport:
+    """Everything measured of a run: evaluations, probes, and all runs of its MLP side by side and against K."""
     with reading(services.database) as session:
         record = find_run(session, run)
         weights = runs_folder(services.settings.data) / record.name / WEIGHTS_FILE
-        return evaluations_of(session, record, stored_bits(weights))
-
-
-@router.get("/runs/{run}/probes")
-def probes(run: RunName, services: ServicesDep) -> ProbeList:
-    """Single-expert probes of a run on labelled texts; none before ``mxd probe``."""
-    with reading(services.database) as session:
-        return described_probes(session, find_run(session, run))
+        return EvaluationReport(
+            evaluations=evaluations_of(session, record, stored_bits(weights)),
+            probes=described_probes(session, record),
+            verdict=verdict(session, record),
+            frontier=frontier(session, record),
+        )
 
 
 @router.get("/benchmark")
 def benchmark(services: ServicesDep) -> BenchmarkResponse:
     """Results of ``mxd benchmark`` in the data folder; null before it."""
     return BenchmarkResponse(benchmark=stored_benchmark(services.settings.data))
+
+
+OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
+
+
+@router.get("/runs/{run}/comparison/{other}", response_model=RunComparison)
+def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Response:
+    """The densest experts of a run, each with the most similar expert of another run, and the similarity by chance."""
+    with reading(services.database) as session:
+        one, two = find_run(session, run), find_run(session, other)
+        if one.id == two.id:
+            raise UserError(f"{run} cannot be compared with itself. Choose another run.")
+        matches = services.matches.of(session, find_index(session, one), find_index(session, two))
+        vocabularies = [services.runs.run(name).vocabulary for name in (run, other)]
+        return model_response(run_comparison(session, one, two, matches, vocabularies))
+
+
+Steps = AsyncGenerator[Sequence[ContrastProgressEvent | ContrastDoneEvent], None]
+
+
+@router.get("/runs/{run}/kinds")
+def kinds(run: RunName, services: ServicesDep) -> TextKinds:
+    """Kinds of the documents of the run's indexed text, if its file is in the data folder and names them."""
+    with reading(services.database) as session:
+        return read_kinds(session, find_run(session, run), services.settings.data)
+
+
+@router.post("/runs/{run}/contrast", response_class=EventStreamJson, responses=stream_responses(ContrastEvent))
+async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep) -> EventStream:
+    """Server-sent events: ``progress`` after each step, then ``done`` with the experts, or ``error``.
+
+    Closing the connection cancels. Nothing is stored.
+    """
+    return await stream_steps(_steps(services, run, request))
+
+
+async def _steps(services: Services, run: str, request: ContrastRequest) -> Steps:
+    texts = await run_in_threadpool(_texts, services, run, request)
+    settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
+    config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
+    async with aclosing(contrast_steps(services.inference, run, texts, config)) as steps:
+        async for step in steps:
+            if isinstance(step, ContrastProgressEvent):
+                yield (step,)
+            else:
+                yield (await asyncio.to_thread(_done, services, run, step, request),)
+
+
+def _texts(services: Services, run: str, request: ContrastRequest) -> list[list[str]]:
+    with reading(services.database) as session:
+        return read_texts(session, find_run(session, run), services.settings.data, request)
+
+
+def _done(services: Services, run: str, step: Contrast, request: ContrastRequest) -> ContrastDoneEvent:
+    with reading(services.database) as session:
+        vocabulary = services.runs.run(run).vocabulary
+        return ContrastDoneEvent(result=contrast_result(session, find_run(session, run), step, request, vocabulary))

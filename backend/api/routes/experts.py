@@ -65,7 +65,7 @@ def _column(column: ExpertColumn) -> Column:
 @router.get("/experts", response_model=ExpertPage)
 def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: ServicesDep) -> Response:
     """A page of experts in the requested order; dead ones are included unless a filter excludes them."""
-    vocabulary = services.library.run(run).vocabulary
+    vocabulary = services.runs.run(run).vocabulary
     return json_response(expert_page(services.database, services.run_cache, run, query, vocabulary))
 
 
@@ -75,7 +75,7 @@ def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
     active = services.run_cache.of(run).columns.active
     if len(active) == 0:
         raise NoIndexError(f"Run '{run}' has no active experts. Index more text.")
-    return RandomExpert(expert=int(services.chance.choice(active)))
+    return RandomExpert(expert=int(services.rng.choice(active)))
 
 
 @router.get("/experts/{expert}", response_model=ExpertDetail)
@@ -83,18 +83,18 @@ def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its activation bins, its note and its active neighbours by id."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        return model_response(expert_detail(session, record, expert, services.library.run(run).vocabulary))
+        return model_response(expert_detail(session, record, expert, services.runs.run(run).vocabulary))
 
 
 @router.get("/experts/{expert}/examples", response_model=ExamplePage)
-def contexts(
+def examples(
     run: RunName, expert: ExpertId, query: Annotated[ExampleQuery, Query()], services: ServicesDep
 ) -> Response:
     """Stored examples of an expert, bin by bin, strongest first."""
     with reading(services.database) as session:
         record = find_run(session, run)
         queries.find_expert(session, record, expert)
-        vocabulary = services.library.run(run).vocabulary
+        vocabulary = services.runs.run(run).vocabulary
         return json_response(example_queries.example_page(session, record, expert, query, vocabulary))
 
 
@@ -106,17 +106,17 @@ def random_examples(
     with reading(services.database) as session:
         record = find_run(session, run)
         expert_record = queries.find_expert(session, record, expert)
-        vocabulary = services.library.run(run).vocabulary
+        vocabulary = services.runs.run(run).vocabulary
         drawn = example_queries.random_examples(session, record, expert_record, query, vocabulary)
     return model_response(drawn)
 
 
 @router.get("/experts/{expert}/ablation")
-def influence(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAblation:
+def ablation(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAblation:
     """Ablation and steering effects of an expert, measured on its own examples by ``mxd ablate``."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        return ablation_queries.expert_ablation(session, record, expert, services.library.run(run).vocabulary)
+        return ablation_queries.expert_ablation(session, record, expert, services.runs.run(run).vocabulary)
 
 
 @router.post("/experts/{expert}/ablation")
@@ -125,15 +125,15 @@ async def measure_ablation(
 ) -> ExpertAblation:
     """Measure an expert's effects now, as ``mxd ablate --experts`` does, and store them. Takes some ten seconds."""
     await run_in_threadpool(_check, services, run, expert)
-    await cancel_on_disconnect(http, services.live.submit([run], jobs.measure_ablation, expert, writer))
-    return await run_in_threadpool(influence, run, expert, services)
+    await cancel_on_disconnect(http, services.inference.submit([run], jobs.measure_ablation, expert, writer))
+    return await run_in_threadpool(ablation, run, expert, services)
 
 
 @router.get("/experts/{expert}/writes")
 async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> WritesResponse:
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
     examples = await run_in_threadpool(_strongest_examples, services, run, expert)
-    result = await cancel_on_disconnect(http, services.live.submit([run], jobs.expert_writes, examples))
+    result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_writes, examples))
     own, other = result.value[0], result.value[1] if len(result.value) > 1 else None
     exceeds = ablation_queries.exceeds(own, other)
     return WritesResponse(writes=own, random=other, exceeds_random=exceeds, took_ms=result.took_ms)
@@ -155,7 +155,7 @@ def _strongest_examples(
 async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> Response:
     """An expert as a matrix: leading singular directions, and output dimensions that it scales most."""
     await run_in_threadpool(_check, services, run, expert)
-    result = await cancel_on_disconnect(http, services.live.submit([run], jobs.expert_map, expert))
+    result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_map, expert))
     return json_response(result.value)
 
 
@@ -172,12 +172,12 @@ def similar(
     with reading(services.database) as session:
         record = find_run(session, run)
         queries.check_expert(record, expert)
-        loaded = services.library.run(run)
+        loaded = services.runs.run(run)
         active_tokens, enough_tokens = None, True
         if by == "gate" or by == "output":
             most_similar = loaded.similarity.similar(expert, by, limit)
         else:
-            sample = services.together.of(session, find_index(session, record))
+            sample = services.coactivation.of(session, find_index(session, record))
             active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
             most_similar = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
         similar_experts = queries.with_names(session, record, most_similar.experts, loaded.vocabulary)
@@ -191,13 +191,13 @@ def similar(
 
 
 @router.get("/experts/{expert}/coactivation")
-def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit = 6) -> CoactivatingExperts:
+def coactivation(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit = 6) -> CoactivatingExperts:
     """Experts that fire on the token before an expert's tokens, on the same token, and on the token after."""
     with reading(services.database) as session:
         record = find_run(session, run)
         queries.check_expert(record, expert)
-        sample = services.together.of(session, find_index(session, record))
-        vocabulary = services.library.run(run).vocabulary
+        sample = services.coactivation.of(session, find_index(session, record))
+        vocabulary = services.runs.run(run).vocabulary
         before, beside, after = (
             named(session, record, sample.companions(expert, shift, limit), vocabulary) for shift in SHIFTS
         )
@@ -215,7 +215,7 @@ def together(run: RunName, expert: ExpertId, services: ServicesDep, limit: Limit
 def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Search experts: labels first, then tokens, then examples."""
     started = time.perf_counter()
-    vocabulary, browsed = services.library.run(run).vocabulary, services.run_cache.of(run)
+    vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
     with reading(services.database) as session:
         tokens = services.run_cache.tokens.of(session, browsed.index)
         hits = search_queries.search(session, browsed, tokens, text, limit, vocabulary)

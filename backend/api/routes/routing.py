@@ -1,8 +1,9 @@
-"""Routing of a text."""
+"""Routing of a text, its measured effects, and circuits."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
@@ -12,102 +13,136 @@ from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
+from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
 from mxd.backend.inference import jobs
 from mxd.backend.inference.jobs import JobResult
+from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known
 from mxd.backend.queries.passage_search import passage_result
 from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.steering_units import options_of
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.routing import (
+    CircuitCheckRequest,
+    CircuitCheckResponse,
+    CircuitEffectsRequest,
+    CircuitEffectsResponse,
+    CircuitExpert,
+    CircuitFileRequest,
+    CircuitRequest,
+    CircuitResponse,
     EffectsRequest,
     EffectsResponse,
-    PredictionsRequest,
+    JointRequest,
     PredictionsResponse,
     RoutedExpertInfo,
-    RoutingRequest,
+    RoutingOptions,
     RoutingResponse,
 )
 from mxd.backend.schemas.search import PassageRequest, PassageResult
+from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+from mxd.trainer.config.analysis import CircuitConfig
 
 if TYPE_CHECKING:
     from mxd.trainer.inference.results import Routing
 
-router = APIRouter(prefix="/runs/{run}", tags=["routing"])
+
+router = APIRouter(tags=["routing"])
 
 TOP_TOKENS = 3
 
 
-@router.post("/routing", response_model=RoutingResponse)
-async def route(run: RunName, request: RoutingRequest, services: ServicesDep, http: Request) -> Response:
-    """Active experts on each token of a text.
+@router.get("/runs/{run}/options")
+def routing_options(run: RunName, services: ServicesDep) -> RoutingOptions:
+    """Runs of other layers that can be routed together with this one, and whether chat turns are supported."""
+    with reading(services.database) as session:
+        return options_of(session, services.runs, run)
+
+
+@router.post("/runs/{run}/routing", response_model=RoutingResponse)
+async def route(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
+    """Active experts on each token of a text, of one run or of several layers in one forward pass.
 
     Cancelled when the client closes the connection before its turn.
     """
-    await asyncio.to_thread(_check, services, run)
-    # Waiting for the language model must not occupy the threads that browsing needs.
-    text = await prompt_text(services, run, request.text, request.turns)
-    routed = await cancel_on_disconnect(http, services.live.submit([run], jobs.route, text, request.k))
-    return json_response(await asyncio.to_thread(described, services, routed.value[0], routed))
+    routed = await _computed(services, run, request, http, jobs.route)
+    return json_response(await asyncio.to_thread(_described, services, routed))
 
 
-@router.post("/routing/predictions", response_model=PredictionsResponse)
-async def predictions(run: RunName, request: PredictionsRequest, services: ServicesDep, http: Request) -> Response:
+@router.post("/runs/{run}/routing/predictions", response_model=PredictionsResponse)
+async def predictions(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
-    runs = [run, *request.others]
-    for name in runs:
-        await asyncio.to_thread(_check, services, name)
-    text = await prompt_text(services, run, request.text, request.turns)
-    result = await cancel_on_disconnect(http, services.live.submit(runs, jobs.predict, text, request.k))
+    result = await _computed(services, run, request, http, jobs.predict)
     return json_response({"run": run, "tokens": result.value.tokens, "took_ms": result.took_ms})
 
 
-@router.post("/routing/effects")
+async def _computed(services: Services, run: str, request: JointRequest, http: Request, job: Any) -> JobResult[Any]:
+    """Run a job on the prompt with all runs of the request."""
+    runs = [run, *request.others]
+    await asyncio.to_thread(find_runs, services, runs)
+    # Waiting for the language model must not occupy the threads that browsing needs.
+    text = await prompt_text(services, run, request.text, request.turns)
+    return await cancel_on_disconnect(http, services.inference.submit(runs, job, text, request.k))
+
+
+@router.post("/runs/{run}/routing/effects")
 async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, http: Request) -> EffectsResponse:
     """Direct effect of each active expert on a token on the next-token prediction."""
-    await asyncio.to_thread(_check, services, run)
+    await asyncio.to_thread(find_runs, services, [run])
     text = await prompt_text(services, run, request.text, request.turns)
-    job = services.live.submit([run], jobs.direct_effects, text, request.position, request.k)
+    job = services.inference.submit([run], jobs.direct_effects, text, request.position, request.k)
     experts = (await cancel_on_disconnect(http, job)).value
     return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
-@router.post("/search/passage", response_model=PassageResult)
+@router.post("/runs/{run}/search/passage", response_model=PassageResult)
 async def search_passage(run: RunName, request: PassageRequest, services: ServicesDep, http: Request) -> Response:
     """Experts that fire on a passage, or on one of its tokens."""
-    await asyncio.to_thread(_check, services, run)
+    await asyncio.to_thread(find_runs, services, [run])
     text = await prompt_text(services, run, request.text, request.turns)
-    routed = await cancel_on_disconnect(http, services.live.submit([run], jobs.route, text))
+    routed = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text))
     return await asyncio.to_thread(_passage, services, run, request, routed)
 
 
 def _passage(services: Services, run: str, request: PassageRequest, routed: JobResult[tuple[Routing, ...]]) -> Response:
-    vocabulary = services.library.run(run).vocabulary
+    vocabulary = services.runs.run(run).vocabulary
     with reading(services.database) as session:
         record = find_run(session, run)
         return model_response(passage_result(session, record, routed.value[0], request, vocabulary, routed.took_ms))
 
 
-def _check(services: Services, run: str) -> None:
+def find_runs(services: Services, names: Sequence[str]) -> None:
+    """Check that the database has these runs.
+
+    Raises:
+        RunNotFoundError: it lacks one.
+    """
     with reading(services.database) as session:
-        find_run(session, run)
+        for name in names:
+            find_run(session, name)
 
 
-def described(services: Services, routing: Routing, routed: JobResult[tuple[Routing, ...]]) -> dict[str, Any]:
-    """Return a routing in the shape of ``RoutingResponse``, with what is known about its experts."""
-    experts = {expert.expert for token in routing.tokens for expert in token.experts}
-    return {
-        "run": routing.run,
-        "tokens": routing.tokens,
-        "experts": expert_infos(services, routing.run, experts),
-        "max_tokens": routed.max_tokens,
-        "took_ms": routed.took_ms,
-    }
+def _described(services: Services, routed: JobResult[tuple[Routing, ...]]) -> dict[str, Any]:
+    """Return routings in the shape of ``RoutingResponse``, with what is known about their experts."""
+    first, *others = (
+        {
+            "run": routing.run,
+            "tokens": routing.tokens,
+            "experts": expert_infos(
+                services, routing.run, {expert.expert for token in routing.tokens for expert in token.experts}
+            ),
+            "max_tokens": routed.max_tokens,
+            "took_ms": routed.took_ms,
+        }
+        for routing in routed.value
+    )
+    return {**first, "others": others}
 
 
 def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:
     """Return labels and, if there is an index, densities and top tokens of experts."""
-    vocabulary = services.library.run(run).vocabulary
+    vocabulary = services.runs.run(run).vocabulary
     with reading(services.database) as session:
         record = find_run(session, run)
         labels, automatic = notes.labels_of(session, run, experts), shown_labels(session, record, experts)
@@ -124,3 +159,84 @@ def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, R
             top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens),
         )
     return result
+
+
+@router.post("/circuits", response_model=CircuitResponse)
+async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Request) -> Response:
+    """Experts of a prompt with the largest predicted effects on a target, and their effects on one another.
+
+    Cancelled when the client closes the connection.
+    """
+    config = await _circuit_config(services, request)
+    traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
+    experts = await asyncio.to_thread(_circuit_experts, services, traced.value)
+    return model_response(CircuitResponse(graph=traced.value, experts=experts, took_ms=traced.took_ms))
+
+
+@router.post("/circuits/check", response_model=CircuitCheckResponse)
+async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
+    """Measure every effect that a circuit predicts, what its experts do together, and what remains without all others.
+
+    Cancelled when the client closes the connection.
+    """
+    config = await _circuit_config(services, request)
+    job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
+    checked = await cancel_on_disconnect(http, job)
+    return model_response(CircuitCheckResponse(check=checked.value, took_ms=checked.took_ms))
+
+
+@router.post("/circuits/effects", response_model=CircuitEffectsResponse)
+async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
+    """Measured change of the target when groups of experts are ablated."""
+    config = await _circuit_config(services, request)
+    groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
+    ablated = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.ablate, config, groups))
+    return model_response(CircuitEffectsResponse(measured=ablated.value, took_ms=ablated.took_ms))
+
+
+@router.post("/circuits/graph", response_model=dict[str, Any])
+async def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> Response:
+    """A circuit in the attribution graph format of Neuronpedia and circuit-tracer, to be saved as a file."""
+    return json_response(await asyncio.to_thread(_graph_file, services, request))
+
+
+async def _circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
+    """Resolve the settings once every run is known."""
+    await asyncio.to_thread(find_runs, services, request.runs)
+    prompt = await prompt_text(services, request.runs[0], request.text, request.turns)
+    names = ("target", "position", "errors", "nodes")
+    return CircuitConfig(prompt=prompt, **{name: getattr(request, name) for name in names})
+
+
+def _circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
+    """Describe the experts of a graph, by run and expert."""
+    experts: dict[str, set[int]] = {run: set() for run in graph.runs}
+    for at in graph.experts:
+        experts[at.run].add(at.expert)
+    result = {}
+    for run, shown in experts.items():
+        with reading(services.database) as session:
+            vocabulary = services.runs.run(run).vocabulary
+            promoted = most_promoted(session, find_run(session, run), shown, vocabulary)
+        result[run] = {
+            expert: CircuitExpert(**dict(info), promoted=promoted.get(expert))
+            for expert, info in expert_infos(services, run, shown).items()
+        }
+    return result
+
+
+def _graph_file(services: Services, request: CircuitFileRequest) -> dict[str, Any]:
+    find_runs(services, request.graph.runs)
+    labels = {
+        run: {expert: label for expert, info in infos.items() if (label := _graph_label(info)) is not None}
+        for run, infos in _circuit_experts(services, request.graph).items()
+    }
+    return attribution_graph(request.graph, GraphContext(labels, request.check))
+
+
+def _graph_label(info: CircuitExpert) -> str | None:
+    """Name for programs that know nothing else of the expert."""
+    from mxd.trainer.analysis.labelling.rules import quoted
+
+    automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
+    return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)

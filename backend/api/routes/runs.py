@@ -22,14 +22,14 @@ router = APIRouter(tags=["runs"])
 def runs(services: ServicesDep) -> RunList:
     """All runs, newest first."""
     with reading(services.database) as session:
-        return queries.list_runs(session, services.library.is_training)
+        return queries.list_runs(session, services.runs.is_training)
 
 
 @router.get("/runs/{run}")
 def run(run: RunName, services: ServicesDep) -> RunDetail:
     """One run with its settings and all its metrics."""
     with reading(services.database) as session:
-        return queries.run_detail(session, run, services.library.is_training)
+        return queries.run_detail(session, run, services.runs.is_training)
 
 
 @router.get(
@@ -60,7 +60,7 @@ def look(services: Services, name: str, after: int | None) -> State:
     """
     with reading(services.database) as session:
         record = queries.find_run(session, name)
-        status = queries.status_of(record, services.library.is_training)
+        status = queries.status_of(record, services.runs.is_training)
         if after is None:
             return State(status, (), queries.last_step(session, record))
         metrics = tuple(queries.point(metric) for metric in queries.metrics_after(session, record, after))

@@ -1,43 +1,84 @@
-"""Steered generation, token by token, and dose curves."""
+"""Steered generation, strength sweeps, search by effect, and saved sessions."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Any, TypeVar
+from math import isclose
+from typing import Annotated, Any, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Path, Request
+from pydantic import ValidationError
+from sqlalchemy.orm import Session
+from starlette.responses import Response
 
-from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
-from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep, WriterDep, prompt_text
+from mxd.backend.api.event_stream import (
+    EventStream,
+    EventStreamJson,
+    cancel_on_disconnect,
+    stream_responses,
+    stream_steps,
+)
+from mxd.backend.api.routes.routing import expert_infos, find_runs
+from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.engine import reading
+from mxd.backend.database.steering_sessions import SessionRecord
+from mxd.backend.errors import RunNotFoundError
+from mxd.backend.inference import jobs
+from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
-from mxd.backend.schemas.steering import DoseEvent, DoseRequest, ProgressEvent, SteeringEvent, SteeringRequest
-from mxd.trainer.config import DoseConfig, SteeringConfig
+from mxd.backend.responses import model_response
+from mxd.backend.schemas.routing import RoutedExpertInfo
+from mxd.backend.schemas.steering import (
+    CombinationResponse,
+    DoseEvent,
+    DoseRequest,
+    EffectsOfEditsRequest,
+    EffectsOfEditsResponse,
+    FindRequest,
+    FindResponse,
+    HomeShowcase,
+    ProgressEvent,
+    SavedSession,
+    SaveSessionRequest,
+    SessionList,
+    SessionSummary,
+    Showcase,
+    ShowcaseFile,
+    SteeringEvent,
+    SteeringRequest,
+)
+from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.index_values import with_control, with_medians
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep
+from mxd.trainer.storage.database.open import writing
 
-router = APIRouter(prefix="/runs/{run}", tags=["steering"])
+router = APIRouter(tags=["steering"])
 
 Config = TypeVar("Config", bound=SteeringConfig)
 
 
-@router.post("/steering", response_class=EventStreamJson, responses=stream_responses(SteeringEvent))
+@router.post("/runs/{run}/steering", response_class=EventStreamJson, responses=stream_responses(SteeringEvent))
 async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``start``, ``token`` for each new token of either variant, then ``done`` or ``error``."""
     config, units = await prepared(services, run, request, SteeringConfig)
-    return await stream_steps(services.live.generate(list(units), config, units))
+    return await stream_steps(services.inference.generate(list(units), config, units))
 
 
-@router.post("/steering/dose", response_class=EventStreamJson, responses=stream_responses(DoseEvent))
+@router.post("/runs/{run}/steering/dose", response_class=EventStreamJson, responses=stream_responses(DoseEvent))
 async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
 
     A control expert of similar density is tried at the same strengths.
     """
     config, units = await prepared(services, run, request, DoseConfig)
-    return await stream_steps(_with_queue_position(services.live.generate(list(units), config, units)))
+    return await stream_steps(_with_queue_position(services.inference.generate(list(units), config, units)))
 
 
 async def prepared(
@@ -57,7 +98,7 @@ def _resolved(
     with reading(services.database) as session:
         if isinstance(request, DoseRequest):
             request = with_control(session, request, run)
-        units = units_of(session, services.library, run, request)
+        units = units_of(session, services.runs, run, request)
         return with_medians(session, request, run), units
 
 
@@ -71,3 +112,170 @@ async def _with_queue_position(
                 DoseProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
                 for step in together
             ]
+
+
+@router.post("/find", response_model=FindResponse)
+async def find(request: FindRequest, services: ServicesDep, http: Request) -> Response:
+    """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
+    config = await _find_config(services, request)
+    done = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
+    edits = [expert.edit for expert in done.value.experts]
+    experts = await asyncio.to_thread(_described, services, edits)
+    return model_response(FindResponse(found=done.value, experts=experts, took_ms=done.took_ms))
+
+
+@router.post("/find/effects", response_model=EffectsOfEditsResponse)
+async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
+    """Effect of each group of edits on the wanted text, and its price on unrelated text."""
+    config = await _find_config(services, request)
+    job = services.inference.submit(request.runs, jobs.measure, config, request.groups)
+    done = await cancel_on_disconnect(http, job)
+    return model_response(EffectsOfEditsResponse(effects=done.value, took_ms=done.took_ms))
+
+
+@router.post("/find/combination", response_model=CombinationResponse)
+async def combination(request: FindRequest, services: ServicesDep, http: Request) -> Response:
+    """Up to five experts of all runs that together reach the requested probability at the lowest price."""
+    config = await _find_config(services, request)
+    done = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.combine, config))
+    experts = await asyncio.to_thread(_described, services, done.value.edits)
+    return model_response(CombinationResponse(combination=done.value, experts=experts, took_ms=done.took_ms))
+
+
+async def _find_config(services: Services, request: FindRequest) -> FindConfig:
+    """Return the trainer's configuration, with chat turns as text, once every run is known."""
+    await asyncio.to_thread(find_runs, services, request.runs)
+    prompts = request.prompts
+    if request.turns:
+        prompts = (await prompt_text(services, request.runs[0], "", request.turns),)
+    settings = {name: getattr(request, name) for name in FindConfig.model_fields}
+    return FindConfig.from_keywords({**settings, "prompts": prompts}, {})
+
+
+def _described(services: Services, edits: Sequence[Edit]) -> dict[str, dict[int, RoutedExpertInfo]]:
+    experts: defaultdict[str, set[int]] = defaultdict(set)
+    for edit in edits:
+        assert edit.run is not None
+        experts[edit.run].add(edit.expert)
+    return {run: expert_infos(services, run, ids) for run, ids in experts.items()}
+
+
+SHOWCASE_FILE = "showcase.json"
+"""In the data folder. ``scripts/showcase.py`` writes it."""
+PROMPT_SHOWN = 200
+NEAR = 0.005
+"""Largest relative difference of units without a visible effect."""
+
+SessionId = Annotated[str, Path(max_length=32, pattern="^[a-z0-9]+$", description="Short id of a saved session.")]
+
+
+@router.get("/runs/{run}/sessions")
+def list_sessions(run: RunName, services: ServicesDep) -> SessionList:
+    """Saved sessions of a run, newest first."""
+    with reading(services.database) as session:
+        find_run(session, run)
+        records = sessions.sessions_of(session, run)
+        return SessionList(
+            sessions=tuple(SessionSummary(**_fields(record)) for record in records if _is_readable(record))
+        )
+
+
+@router.post("/runs/{run}/sessions", status_code=201)
+def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDep, writer: WriterDep) -> SavedSession:
+    """Save a session: prompt, edits, sampling and seed reproduce the same texts."""
+    with writing(writer) as session:
+        units = sessions.json_units(units_of(session, services.runs, run, request.steering))
+        steering = request.steering.model_dump(mode="json")
+        record = sessions.save_session(session, run, request.name, steering, units)
+        return _opened(session, services.runs, record)
+
+
+@router.get("/showcase")
+def showcase(services: ServicesDep) -> HomeShowcase:
+    """The session of the first page, with its texts at several strengths."""
+    try:
+        stored = ShowcaseFile.model_validate_json((services.settings.data / SHOWCASE_FILE).read_bytes())
+    except FileNotFoundError:
+        return HomeShowcase(showcase=None)
+    except ValidationError as error:
+        raise UserError(f"{SHOWCASE_FILE} in {services.settings.data} is damaged: {error}. Delete it.") from error
+    with reading(services.database) as session:
+        for record in sessions.sessions_of(session, stored.run):
+            if record.name == stored.session and _is_readable(record):
+                opened = _opened(session, services.runs, record)
+                if not opened.changed:
+                    return HomeShowcase(showcase=Showcase(session=opened, texts=stored.texts))
+    return HomeShowcase(showcase=None)
+
+
+@router.get("/sessions/{id}")
+def open_session(id: SessionId, services: ServicesDep) -> SavedSession:
+    """A saved session, and whether anything that its texts depend on has changed."""
+    with reading(services.database) as session:
+        return _opened(session, services.runs, sessions.find_session(session, id))
+
+
+@router.delete("/sessions/{id}", status_code=204)
+def delete_session(id: SessionId, writer: WriterDep) -> None:
+    """Delete a saved session."""
+    with writing(writer) as session:
+        sessions.delete_session(session, id)
+
+
+def _is_readable(record: SessionRecord) -> bool:
+    """Return False for a session of another version or a damaged one, which must not hide the others."""
+    try:
+        SteeringRequest.model_validate(record.steering)
+    except ValidationError:
+        return False
+    return True
+
+
+def _fields(record: SessionRecord) -> dict[str, object]:
+    steering = SteeringRequest.model_validate(record.steering)
+    prompt = steering.turns[-1].text if steering.turns else steering.prompt
+    alone = _alone(record.run, steering)
+    return {
+        "id": record.id,
+        "name": record.name,
+        "run": record.run,
+        "prompt": prompt[:PROMPT_SHOWN],
+        "edits": len(steering.edits),
+        "expert": None if alone is None else alone.expert,
+        "strength": None if alone is None else alone.strength,
+        "saved_at": record.saved_at_utc,
+    }
+
+
+def _alone(run: str, steering: SteeringRequest) -> Edit | None:
+    """Return the edit that amplifies an expert, if it is the only one."""
+    if len(steering.edits) != 1:
+        return None
+    (edit,) = steering.edits
+    return edit if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
+
+
+def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:
+    if not _is_readable(record):
+        raise UserError(f"Session {record.id} is damaged or of another version. Delete it.")
+    steering = SteeringRequest.model_validate(record.steering)
+    return SavedSession(**_fields(record), steering=steering, changed=_changes(session, library, record, steering))
+
+
+def _changes(session: Session, library: RunLoader, record: SessionRecord, steering: SteeringRequest) -> tuple[str, ...]:
+    try:
+        now = sessions.json_units(units_of(session, library, record.run, steering))
+    except RunNotFoundError:
+        return ("A run of this session is gone from the database, so its texts cannot be written again.",)
+    except NotFoundError:
+        return ("An expert of this session no longer exists: its run was trained again with fewer experts.",)
+    if _alike(now, record.units):
+        return ()
+    return ("A run was indexed again after this session was saved, so the units of its strengths have changed.",)
+
+
+def _alike(now: dict[str, dict[str, float]], stored: dict[str, dict[str, float]]) -> bool:
+    """Return True if units differ at most by rounding."""
+    known = {(run, expert): unit for run, units in stored.items() for expert, unit in units.items()}
+    units_now = {(run, expert): unit for run, units in now.items() for expert, unit in units.items()}
+    return known.keys() == units_now.keys() and all(isclose(known[key], units_now[key], rel_tol=NEAR) for key in known)

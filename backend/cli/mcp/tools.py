@@ -144,7 +144,7 @@ class ReadingTools:
     async def read_probes(self, run: RunName) -> Answer:
         """Read single-expert probes on labelled texts: F1 of the best expert per class with its interval, next to the
         best neuron of the MLP and the best expert of an untrained gate."""
-        probes = (await self._api.get(f"/runs/{run}/probes"))["probes"]
+        probes = (await self._api.get(f"/runs/{run}/evaluations"))["probes"]
         shown = {
             probe["labels"]: [
                 {"class": item["name"], "expert": item["expert"], "top1": item["top1"], "top5": item["top5"]}

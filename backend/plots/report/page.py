@@ -204,7 +204,7 @@ def _warnings(session: Session, names: Sequence[str]) -> str:
     parts = ["<h2>Warnings per run</h2>"]
     for name in names:
         run = find_run(session, name)
-        newest = evaluations_of(session, run).evaluations[0]
+        newest = evaluations_of(session, run)[0]
         sample = _sample(sample_sizes.of_evaluation(session, run))
         said = "".join(f"<li class='{one.level}'>{escape(one.text)}</li>" for one in newest.warnings)
         facts = [_fact(fact) for fact in (*newest.faithfulness, *newest.health)]

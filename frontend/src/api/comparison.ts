@@ -15,11 +15,3 @@ export function comparisonQuery(run: string, other: string) {
     staleTime: STALE_MS,
   });
 }
-
-/** Evaluations of all runs of a run's MLP by K; null if the run was not evaluated. */
-export function frontierQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "frontier"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/frontier", { params: { path: { run } }, signal })),
-  });
-}

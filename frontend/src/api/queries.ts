@@ -127,14 +127,6 @@ export function writesQuery(run: string, expert: number) {
   });
 }
 
-/** All evaluated runs of the run's MLP side by side. */
-export function verdictQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "verdict"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/verdict", { params: { path: { run } }, signal })),
-  });
-}
-
 /** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
 export function expertMapQuery(run: string, expert: number, isEnabled: boolean) {
   return queryOptions({
@@ -187,10 +179,10 @@ const promptBody = ({ text, turns = [], k = null }: Prompt) => ({
 
 const asPrompt = (prompt: string | Prompt): Prompt => (typeof prompt === "string" ? { text: prompt } : prompt);
 
-/** Routing of a prompt; disabled while the prompt is empty. */
-export function routingQuery(run: string, prompt: string | Prompt) {
+/** Routing of a prompt through a run, and through `others` in the same pass; disabled while the prompt is empty. */
+export function routingQuery(run: string, prompt: string | Prompt, others: readonly string[] = []) {
   const request = asPrompt(prompt);
-  const body = promptBody(request);
+  const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
   return queryOptions({
     queryKey: ["run", run, "routing", body],
     queryFn: isEmptyPrompt(request)
@@ -265,25 +257,11 @@ export function directEffectsQuery(run: string, prompt: string | Prompt, positio
   });
 }
 
-/** Routing through several runs of one language model in a single pass. */
-export function jointRoutingQuery(runs: readonly string[], prompt: Prompt) {
-  const body = { runs: [...runs], ...promptBody(prompt) };
-  return queryOptions({
-    queryKey: ["run", runs[0], "joint-routing", body],
-    queryFn:
-      isEmptyPrompt(prompt) || runs.length < 2
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/routing", { body, signal })),
-    staleTime: 5 * MINUTE,
-    placeholderData: keepPreviousData,
-  });
-}
-
 /** Runs of other layers that can be combined with this one, and whether the model accepts chats. */
 export function routingOptionsQuery(run: string) {
   return queryOptions({
-    queryKey: ["run", run, "live"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/live", { params: { path: { run } }, signal })),
+    queryKey: ["run", run, "options"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/options", { params: { path: { run } }, signal })),
     staleTime: MINUTE,
   });
 }
@@ -316,17 +294,11 @@ export interface FigureQuery {
   readonly expert?: number;
 }
 
+/** Evaluations and probes of a run, and all runs of its MLP side by side and against K. */
 export function evaluationsQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "evaluations"],
     queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/evaluations", { params: { path: { run } }, signal })),
-  });
-}
-
-export function probesQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "probes"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/probes", { params: { path: { run } }, signal })),
   });
 }
 

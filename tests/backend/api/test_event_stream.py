@@ -54,7 +54,7 @@ def app(fitted: World) -> Iterator[FastAPI]:
     it = create_app(Settings(data=fitted.data, device="cpu"))
     yield it
     services: Services = it.state.services
-    services.live.close()
+    services.inference.close()
     services.database.dispose()
 
 
@@ -64,7 +64,7 @@ def app(fitted: World) -> Iterator[FastAPI]:
         (ROUTING, {}),
         (f"{ROUTING}/predictions", {}),
         (f"{ROUTING}/effects", {"position": 1}),
-        ("/api/routing", {"runs": ["small", "small"]}),
+        (ROUTING, {"others": ["small"]}),
     ],
 )
 def test_superseded_routings_are_not_computed(
@@ -91,7 +91,7 @@ def test_superseded_routings_are_not_computed(
         first = Asking(app, ROUTING, {"text": "the old fox"})
         assert await asyncio.to_thread(begun.wait, 20)
         superseded = [Asking(app, path, {"text": f"the old fox {i}", **more}) for i in range(3)]
-        engine = app.state.services.live
+        engine = app.state.services.inference
         while engine.num_active < 4:
             await asyncio.sleep(0.01)
         for asking in superseded:

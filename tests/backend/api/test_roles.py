@@ -10,7 +10,6 @@ READ_WITH_A_BODY = {
     "/api/runs/{run}/routing/effects",
     "/api/runs/{run}/routing/predictions",
     "/api/runs/{run}/search/passage",
-    "/api/routing",
     "/api/circuits",
     "/api/circuits/check",
     "/api/circuits/effects",

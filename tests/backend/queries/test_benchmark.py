@@ -56,7 +56,7 @@ def test_a_file_that_is_no_benchmark_is_one_sentence(tmp_path: Path, damage: obj
     write_benchmark(tmp_path, "ours")
     path = tmp_path / "benchmark" / "summary.json"
     path.write_text(damage(path.read_text()))
-    message = rf"is not a summary of a benchmark: .*{reason}.*\. Run mxd benchmark"
+    message = rf"is not a summary of a benchmark: .*{reason}.*\. Run 'mxd benchmark'"
     with pytest.raises(UnusableBenchmarkError, match=message):
         stored_benchmark(tmp_path)
 

@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,8 +15,10 @@ from fastapi.testclient import TestClient
 from torch import Tensor
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.engine import open_database
+from mxd.backend.database.engine import open_database, reading
 from mxd.backend.inference.similarity import Directions, Spread, Vectors, match, token_shares
+from mxd.backend.queries.overview import interpretability
+from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import RUN_FILE, Run
@@ -89,11 +91,13 @@ def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient)
 
 
 def test_a_copy_is_as_interpretable_as_its_original(pair_client: TestClient) -> None:
-    one, copy, bare = (
-        pair_client.get(f"/api/runs/{run}/interpretability").json()["measured"] for run in ("small", "permuted", "bare")
-    )
-    assert copy["token_entropy"] == pytest.approx(one["token_entropy"])
-    assert 0 < one["token_entropy"]["standard_error"] < one["token_entropy"]["value"]
+    with reading(cast("Any", pair_client.app).state.services.database) as session:
+        one, copy, bare = (interpretability(session, find_run(session, run)) for run in ("small", "permuted", "bare"))
+    assert one is not None
+    assert copy is not None
+    assert one.token_entropy is not None
+    assert copy.model_dump()["token_entropy"] == pytest.approx(one.model_dump()["token_entropy"])
+    assert 0 < one.token_entropy.standard_error < one.token_entropy.value
     assert bare is None
 
 

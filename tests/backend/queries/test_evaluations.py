@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import plotly.graph_objects as go
 import pytest
@@ -18,9 +18,10 @@ from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report.page import report
+from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.overview import card_figures
 from mxd.backend.queries.probes import roc_auc_interval
-from mxd.backend.queries.runs import mixing_of
+from mxd.backend.queries.runs import find_run, mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
@@ -104,32 +105,36 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert all(fact["group"] for fact in found["faithfulness"])
     names = {fact["name"] for fact in found["health"]}
     assert names >= {"Inactive experts", "Normalised rank", "Variation of the mixing vector"}
-    assert seen.get("/api/runs/bare/evaluations").json() == {"evaluations": []}
+    assert seen.get("/api/runs/bare/evaluations").json()["evaluations"] == []
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
 
-def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
-    def difference(one: str, other: str) -> Any:
-        return seen.get(f"/api/runs/{one}/loss-difference/{other}").raise_for_status().json()["difference"]
+def difference(seen: TestClient, one: str, other: str) -> Any:
+    """Loss difference of two runs."""
+    with reading(cast("Any", seen.app).state.services.database) as session:
+        found = loss_difference(session, find_run(session, one), find_run(session, other))
+    return None if found is None else found.model_dump()
 
+
+def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
     increases = {
         run: seen.get(f"/api/runs/{run}/evaluations").json()["evaluations"][0]["faithfulness"][0]["value"]
         for run in ("first", "second")
     }
-    found, reverse = difference("first", "second"), difference("second", "first")
+    found, reverse = difference(seen, "first", "second"), difference(seen, "second", "first")
     assert found["value"] == pytest.approx(increases["first"] - increases["second"], abs=1e-5)
     assert found["low"] <= found["value"] <= found["high"]
     assert (reverse["low"], reverse["high"]) == pytest.approx((-found["high"], -found["low"]))
-    same = difference("first", "first")
+    same = difference(seen, "first", "first")
     assert (same["low"], same["high"]) == (0, 0)
-    assert difference("first", "bare") is None
+    assert difference(seen, "first", "bare") is None
 
 
 def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
-    verdict = seen.get("/api/runs/first/verdict").json()
+    verdict = seen.get("/api/runs/first/evaluations").json()["verdict"]
     assert [run["name"] for run in verdict["runs"]] == ["first", "batch", "second"]
-    difference = seen.get("/api/runs/first/loss-difference/batch").json()["difference"]
-    word = "worse than" if difference["low"] > 0 else "better than" if difference["high"] < 0 else "level with"
+    paired = difference(seen, "first", "batch")
+    word = "worse than" if paired["low"] > 0 else "better than" if paired["high"] < 0 else "level with"
     assert f"{word} batch (batch topk MxD)" in verdict["sentence"]
     assert "level with second" in verdict["sentence"] or "than second" in verdict["sentence"]
     assert verdict["notes"] == [
@@ -150,7 +155,10 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
 
 
 def test_a_run_without_evaluations_has_no_verdict(seen: TestClient) -> None:
-    assert seen.get("/api/runs/above/verdict").json()["sentence"] == "No run of this layer has been evaluated yet."
+    assert (
+        seen.get("/api/runs/above/evaluations").json()["verdict"]["sentence"]
+        == "No run of this layer has been evaluated yet."
+    )
 
 
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
@@ -207,7 +215,7 @@ def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measure
 
 def test_a_frontier_averages_seeds_and_needs_an_evaluation(seen: TestClient) -> None:
     def frontier(name: str) -> Any:
-        return seen.get(f"/api/runs/{name}/frontier").raise_for_status().json()["frontier"]
+        return seen.get(f"/api/runs/{name}/evaluations").raise_for_status().json()["frontier"]
 
     assert {line["own"]: line["runs"] for line in frontier("first")["lines"]} == {
         True: ["first", "second"],
@@ -260,17 +268,17 @@ def test_the_probed_run_is_highlighted_and_each_class_has_a_distribution(seen: T
 
 
 def test_probe_results_are_listed_per_class(seen: TestClient) -> None:
-    (found,) = seen.get("/api/runs/first/probes").json()["probes"]
+    (found,) = seen.get("/api/runs/first/evaluations").json()["probes"]
     assert (found["level"], [one["name"] for one in found["classes"]]) == ("text", ["12 ", "xy "])
     for one in found["classes"]:
         assert one["top1"]["low"] <= one["top1"]["f1"] <= one["top1"]["high"]
         assert all(0 <= one[kind]["roc_auc"] <= 1 for kind in ("top1", "top5", "neuron", "random_gate"))
     assert sum(one["test_examples"] for one in found["classes"]) == found["test_examples"] < found["examples"]
-    assert seen.get("/api/runs/bare/probes").json() == {"probes": []}
+    assert seen.get("/api/runs/bare/evaluations").json()["probes"] == []
 
 
 def test_differences_from_baselines_are_means_over_classes(seen: TestClient) -> None:
-    (found,) = seen.get("/api/runs/first/probes").json()["probes"]
+    (found,) = seen.get("/api/runs/first/evaluations").json()["probes"]
     one = next(each for each in found["differences"] if (each["baseline"], each["metric"]) == ("neuron", "f1"))
     values = [probed["top1"]["f1"] - probed["neuron"]["f1"] for probed in found["classes"]]
     assert one["mean"] == pytest.approx(sum(values) / len(values))
@@ -363,7 +371,7 @@ def test_evaluations_at_several_k_are_a_separate_line(
         lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
         rows = figure(client, "faithfulness")["data"][0]["y"]
         (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
-        frontier = client.get("/api/runs/first/frontier").json()["frontier"]
+        frontier = client.get("/api/runs/first/evaluations").json()["frontier"]
     by_name = {line["name"]: line for line in frontier["lines"]}
     assert {name: line["own"] for name, line in by_name.items()} == {"first": True, "second": False, "batch": False}
     assert [(point["k"], point["trained_k"]) for point in by_name["first"]["points"]] == [(2, 4), (4, 4)]

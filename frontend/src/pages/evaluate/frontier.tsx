@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { useNavigate } from "react-router";
 
-import { frontierQuery } from "@/api/comparison";
+import { evaluationsQuery } from "@/api/queries";
 import type { Frontier as FrontierData, FrontierPoint, RunSummary } from "@/api/types";
 import { logTicks } from "@/components/plots/axes/axes";
 import { withLegend } from "@/components/plots/axes/legend";
@@ -120,7 +120,7 @@ function Points({ frontier: { lines } }: { readonly frontier: FrontierData }) {
 export function Frontier({ run }: { readonly run: RunSummary }) {
   const links = usePageLinks();
   const navigate = useNavigate();
-  const { data, error, refetch } = useQuery(frontierQuery(run.name));
+  const { data, error, refetch } = useQuery(evaluationsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading frontier" rows={12} rowHeight={36} />;
   const { frontier } = data;

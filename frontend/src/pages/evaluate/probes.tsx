@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { probesQuery } from "@/api/queries";
+import { evaluationsQuery } from "@/api/queries";
 import type { ProbeSummary, RunSummary } from "@/api/types";
 import { withLegend } from "@/components/plots/axes/legend";
 import { panelsHeight } from "@/components/plots/axes/panels";
@@ -157,7 +157,7 @@ const PARAMS = { metric: choiceParam(METRICS, "roc_auc") };
 
 export function Probes({ run }: { readonly run: RunSummary }) {
   const [{ metric }, setParams] = useUrlState(PARAMS);
-  const { data, error, refetch } = useQuery(probesQuery(run.name));
+  const { data, error, refetch } = useQuery(evaluationsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading probes" rows={8} />;
   if (data.probes.length === 0) return <NotProbed run={run.name} />;

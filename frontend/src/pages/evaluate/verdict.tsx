@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { verdictQuery } from "@/api/queries";
+import { evaluationsQuery } from "@/api/queries";
 import type { RunSummary, Verdict as VerdictData, VerdictMetric } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
@@ -76,7 +76,8 @@ function ComparedLayers({ run }: { readonly run: RunSummary }) {
 }
 
 export function Verdict({ run }: { readonly run: RunSummary }) {
-  const { data, error, refetch } = useQuery(verdictQuery(run.name));
+  const { data: report, error, refetch } = useQuery(evaluationsQuery(run.name));
+  const data = report?.verdict;
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading the verdict" rows={10} />;
   if (data.runs.length === 0)

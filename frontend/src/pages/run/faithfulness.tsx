@@ -3,7 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { verdictQuery } from "@/api/queries";
+import { evaluationsQuery } from "@/api/queries";
 import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
 import { formatVerdict } from "@/components/runs/run-labels";
@@ -12,7 +12,8 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
 export function Faithfulness({ run }: { readonly run: string }) {
-  const { data, error, refetch } = useQuery(verdictQuery(run));
+  const { data: report, error, refetch } = useQuery(evaluationsQuery(run));
+  const data = report?.verdict;
   const own = data?.runs.find(({ name }) => name === run);
   return (
     <section className="pane settings">

@@ -136,7 +136,7 @@ def app(fitted: World) -> Iterator[FastAPI]:
     it = create_app(Settings(data=fitted.data, device="cpu"))
     yield it
     services: Services = it.state.services
-    services.live.close()
+    services.inference.close()
     services.database.dispose()
 
 

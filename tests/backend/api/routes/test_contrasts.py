@@ -13,7 +13,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.api.access import needed_role
-from mxd.backend.api.routes import contrasts
+from mxd.backend.api.routes import evaluations
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import InferenceService, contrast_steps
 from mxd.backend.settings import Settings
@@ -57,7 +57,7 @@ def test_limit_bounds_each_direction(live_client: TestClient) -> None:
 def test_all_found_experts_are_returned_and_the_first_have_examples(
     live_client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contrasts, "WITH_EXAMPLES", 1)
+    monkeypatch.setattr(evaluations, "WITH_EXAMPLES", 1)
     *_, done = events(live_client, limit=20_000)
     result = done["result"]
     for side in ("a", "b"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.backend.api.app import create_app
-from mxd.backend.api.routes.openai.texts import StopFilter
+from mxd.backend.api.routes.openai import StopFilter
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.inference.steering import generate

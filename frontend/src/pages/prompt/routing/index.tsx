@@ -7,7 +7,7 @@ import "./token/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
 
-import { jointRoutingQuery, routingQuery } from "@/api/queries";
+import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
@@ -57,15 +57,13 @@ type Params = Values<typeof ROUTING_PARAMS>;
 
 /** Routing of the prompt through this run, jointly with other layers if any are selected. */
 function useRoutings(run: RunSummary, { prompt, layers, k }: Params) {
-  const chosen = useLayers(run, layers);
-  const names = [run.name, ...chosen.map((layer) => layer.name)];
-  const routedPrompt = { text: prompt, k: effectiveK(run, k) };
-  const single = useQuery(routingQuery(run.name, chosen.length > 0 ? "" : routedPrompt));
-  const joint = useQuery(jointRoutingQuery(names, routedPrompt));
-  const { error, isFetching, refetch } = chosen.length > 0 ? joint : single;
-  const routings = chosen.length > 0 ? (joint.data?.routings ?? []) : single.data === undefined ? [] : [single.data];
-  const response = prompt === "" ? undefined : routings.find((routing) => routing.run === run.name);
-  return { response, others: routings.filter((routing) => routing.run !== run.name), error, isFetching, refetch };
+  const names = useLayers(run, layers).map((layer) => layer.name);
+  const { data, error, isFetching, refetch } = useQuery(
+    routingQuery(run.name, { text: prompt, k: effectiveK(run, k) }, names),
+  );
+  // While another run's routing is fetched, the previous one stays.
+  const response = prompt === "" || data?.run !== run.name ? undefined : data;
+  return { response, others: response?.others ?? [], error, isFetching, refetch };
 }
 
 interface SecondProps {

@@ -1,13 +1,13 @@
 import { expect, test } from "vitest";
 
-import type { RoutingResponse } from "@/api/types";
+import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import { traceLayers, tracedName } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
-function routing(run: string, experts: readonly (readonly [number, number])[]): RoutingResponse {
+function routing(run: string, experts: readonly (readonly [number, number])[]): RunRouting {
   const routed = experts.map(([expert, share]) => ({ expert, coefficient: 10 * share, share }));
   return {
     run,
@@ -16,7 +16,7 @@ function routing(run: string, experts: readonly (readonly [number, number])[]): 
       { id: 1, text: " girl", start: false, experts: routed },
     ],
     experts: Object.fromEntries(experts.map(([expert]) => [expert, { ...info, density: expert === 9 ? 0.9 : 0.01 }])),
-  } as unknown as RoutingResponse;
+  } as unknown as RunRouting;
 }
 
 const LATE = routing("late", [

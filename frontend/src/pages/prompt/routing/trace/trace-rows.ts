@@ -1,6 +1,6 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
-import type { RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import type { RoutedExpertInfo, RunRouting } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { firesOn } from "@/lib/text/token-text";
 import {
@@ -31,7 +31,7 @@ export interface TraceLayer {
 
 interface LayerRouting {
   readonly layer: number;
-  readonly response: RoutingResponse;
+  readonly response: RunRouting;
 }
 
 function tracedExperts(rows: readonly HeatRow[], position: number): readonly TracedExpert[] {

@@ -6,7 +6,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 
 import { predictionsQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary } from "@/api/types";
+import type { RunRouting, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
@@ -25,13 +25,13 @@ import { TraceTable } from "./trace-table";
 interface TraceViewProps {
   readonly run: RunSummary;
   /** The page's run first. */
-  readonly routings: readonly RoutingResponse[];
+  readonly routings: readonly RunRouting[];
   readonly params: Values<typeof ROUTING_PARAMS>;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 /** The routings with the layers of their runs. */
-function useLayerRoutings(routings: readonly RoutingResponse[]) {
+function useLayerRoutings(routings: readonly RunRouting[]) {
   const { runs } = useCurrentRun();
   return useMemo(
     () =>

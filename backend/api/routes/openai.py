@@ -1,0 +1,428 @@
+"""OpenAI-compatible endpoints: chats and texts continued with edits to experts, by unmodified OpenAI clients.
+
+They use the queue, the limits, the roles and the cancellation of all other endpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from random import Random
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from fastapi import APIRouter, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import ValidationError
+from sqlalchemy import select
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+from starlette.responses import JSONResponse, Response
+
+from mxd.backend.api.dependencies import Services, ServicesDep
+from mxd.backend.api.event_stream import Event, EventStream, cancel_on_disconnect
+from mxd.backend.api.routes.steering import prepared
+from mxd.backend.database.engine import reading
+from mxd.backend.database.steering_sessions import SessionRecord, all_sessions
+from mxd.backend.errors import (
+    BusyError,
+    ClientGoneError,
+    RunNotFoundError,
+    error_body,
+    status_and_code,
+    to_client_error,
+)
+from mxd.backend.inference.jobs import CompletionConfig
+from mxd.backend.queries.runs import aware
+from mxd.backend.responses import model_response, response_to
+from mxd.backend.schemas.openai import (
+    DEFAULT_TOKENS,
+    AnswerMessage,
+    ChatChoice,
+    ChatCompletion,
+    ChatCompletionChunk,
+    ChatCompletionRequest,
+    ChunkChoice,
+    CompletionSettings,
+    Delta,
+    FinishReason,
+    ModelInfo,
+    ModelList,
+    OpenAIErrorBody,
+    OpenAIErrorResponse,
+    TextChoice,
+    TextCompletion,
+    TextCompletionRequest,
+    Usage,
+)
+from mxd.backend.schemas.steering import SteeringRequest
+from mxd.trainer.config import Sampling
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
+from mxd.trainer.language_model.chat_template import Turn
+from mxd.trainer.storage.database.tables import RunRecord
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+TYPES: Mapping[int, str] = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+"""Status -> type; below 500 the others are ``invalid_request_error``, from 500 ``server_error``."""
+
+
+class OpenAIRoute(APIRoute):
+    """A route whose errors have OpenAI's shape."""
+
+    def get_route_handler(self) -> Handler:
+        """Return the handler of requests."""
+        handler = super().get_route_handler()
+
+        async def with_errors(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except (RequestValidationError, ValidationError) as error:
+                return invalid_request(error)
+            except (UserError, BusyError, ClientGoneError, DBAPIError) as error:
+                return known_error(error)
+
+        return with_errors
+
+
+def invalid_request(error: RequestValidationError | ValidationError) -> JSONResponse:
+    """Return status 400 for a body that fails validation, with the first problem."""
+    problem = error.errors()[0]
+    places = [str(part) for part in problem["loc"] if part != "body"]
+    context = problem.get("ctx") or {}
+    is_unsupported = problem["type"] == "unsupported_parameter"
+    param = str(context["name"]) if is_unsupported else ".".join(places) or None
+    message = str(problem["msg"]) if is_unsupported else f"Invalid value of {param or 'the body'}: {problem['msg']}."
+    code = "unsupported_parameter" if is_unsupported else "invalid_value"
+    return _response(400, OpenAIErrorBody(message=message, type=_type(400), param=param, code=code))
+
+
+def known_error(error: Exception) -> JSONResponse:
+    """Return the response to an error that clients can cause, with a Retry-After header if retrying helps."""
+    response = to_client_error(error)
+    status, code = status_and_code(response)
+    if response is error and isinstance(error, DBAPIError) and status >= 500:
+        raise error  # a defect: logged, and answered with status 500
+    retry = response_to(response).headers.get("retry-after")
+    body = OpenAIErrorBody(message=error_body(response).message, type=_type(status), param=None, code=code)
+    return _response(status, body, {"Retry-After": retry} if retry else None)
+
+
+def unserved(status: int, code: str, message: str, headers: Mapping[str, str] | None) -> JSONResponse:
+    """Return the response to a request that no route serves."""
+    return _response(status, OpenAIErrorBody(message=message, type=_type(status), param=None, code=code), headers)
+
+
+def _type(status: int) -> str:
+    return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+
+
+def _response(status: int, body: OpenAIErrorBody, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    return JSONResponse(OpenAIErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
+
+
+class Piece(NamedTuple):
+    """Characters that a text gains; the last piece has the reason why it ended."""
+
+    sample: int
+    text: str
+    reason: FinishReason | None
+
+
+class StopFilter:
+    """Passes a growing text on up to its first stop sequence, and holds back what may be the beginning of one."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+
+    def push(self, text: str) -> str:
+        """Return the characters that are certain not to belong to a stop sequence."""
+        self._held += text
+        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        end = min(places) if places else len(self._held) - self._open_length()
+        passed, self._held = self._held[:end], self._held[end:]
+        return passed
+
+    def flush(self) -> str:
+        """Return the characters that were held back, at the end of a text without a stop sequence."""
+        pending, self._held = self._held, ""
+        return pending
+
+    def _open_length(self) -> int:
+        """Length of the longest end of the text that a stop sequence begins with."""
+        longest = max((len(stop) - 1 for stop in self._stops), default=0)
+        lengths = range(min(longest, len(self._held)), 0, -1)
+        return next((size for size in lengths if any(stop.startswith(self._held[-size:]) for stop in self._stops)), 0)
+
+
+class TextPieces:
+    """Turns the events of a generation into pieces, and counts tokens."""
+
+    def __init__(self, stops: Sequence[str], samples: int) -> None:
+        self._filters = [StopFilter(stops) for _ in range(samples)]
+        self._prompt_tokens = self._new_tokens = 0
+
+    @property
+    def usage(self) -> Usage:
+        """Numbers of tokens so far."""
+        total = self._prompt_tokens + self._new_tokens
+        return Usage(prompt_tokens=self._prompt_tokens, completion_tokens=self._new_tokens, total_tokens=total)
+
+    async def read(self, steps: AsyncGenerator[Sequence[Any], None]) -> AsyncGenerator[list[Piece], None]:
+        """Yield the pieces of each step; closes ``steps`` at the end."""
+        async with aclosing(steps):
+            async for together in steps:
+                pieces = [piece for step in together if (piece := self._piece(step)) is not None]
+                yield [piece for piece in pieces if piece.text or piece.reason]
+
+    def _piece(self, step: Any) -> Piece | None:
+        if isinstance(step, StartEvent):
+            self._prompt_tokens = step.prompt_tokens
+        elif isinstance(step, DoneEvent):
+            self._new_tokens = step.tokens
+        elif isinstance(step, TokenEvent):
+            return self._of_token(step)
+        return None
+
+    def _of_token(self, token: TokenEvent) -> Piece:
+        stops = self._filters[token.sample]
+        if token.reason == "end-of-text":  # the token that ends the text is not part of it
+            return Piece(token.sample, stops.flush(), "stop")
+        text = stops.push(token.text)
+        if token.reason == "length":
+            return Piece(token.sample, text + stops.flush(), "length")
+        return Piece(token.sample, text, token.reason)
+
+
+SAMPLED = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
+STEERED = ("edits", "mode", "scope", "k")
+
+
+class ModelNotFoundError(RunNotFoundError):
+    """There is no run and no saved session of this name."""
+
+    code = "model_not_found"
+
+
+def list_models(session: Session) -> ModelList:
+    """All runs, then all saved sessions; a session whose name is taken appears under its id."""
+    runs = session.scalars(select(RunRecord).order_by(RunRecord.started_at.desc(), RunRecord.id.desc()))
+    models = [
+        ModelInfo(id=run.name, created=int(aware(run.started_at).timestamp()), owned_by=run.language_model)
+        for run in runs
+    ]
+    taken = {model.id for model in models}
+    for record in all_sessions(session):
+        name = record.id if record.name in taken else record.name
+        taken.add(name)
+        models.append(ModelInfo(id=name, created=int(record.saved_at_utc.timestamp()), owned_by=record.run))
+    return ModelList(data=tuple(models))
+
+
+def steering_request(
+    session: Session, request: ChatCompletionRequest | TextCompletionRequest, chance: Random
+) -> tuple[str, SteeringRequest]:
+    """Return the run of a request's model, and the request as one to steer.
+
+    Raises:
+        ModelNotFoundError: there is no such model.
+    """
+    run, defaults = _model(session, request.model, chance)
+    given = {name: value for name in STEERED if (value := getattr(request, name)) is not None}
+    sampling = defaults.sampling.model_dump() | _sampling(request)
+    settings = {**defaults.model_dump(exclude={"sampling", "prompt", "turns", "positions"}), **given}
+    return run, SteeringRequest.model_validate({**settings, **_prompt(request), "sampling": sampling})
+
+
+def _model(session: Session, name: str, chance: Random) -> tuple[str, SteeringRequest]:
+    """Return the run of a model and the defaults of its requests."""
+    if session.scalar(select(RunRecord.id).where(RunRecord.name == name)) is not None:
+        seed = chance.randrange(2**53)
+        sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=DEFAULT_TOKENS, seed=seed)
+        return name, SteeringRequest(sampling=sampling)
+    record = _session(session, name)
+    return record.run, SteeringRequest.model_validate(record.steering)
+
+
+def _session(session: Session, name: str) -> SessionRecord:
+    """Return the session with this id, or the newest one with this name."""
+    record = session.get(SessionRecord, name)
+    named = select(SessionRecord).where(SessionRecord.name == name).order_by(SessionRecord.saved_at.desc())
+    record = record or session.scalars(named).first()
+    if record is None:
+        raise ModelNotFoundError(
+            f"Unknown model '{name}'. Use the name of a run or of a saved session; GET /v1/models lists them."
+        )
+    return record
+
+
+def _sampling(request: CompletionSettings) -> dict[str, Any]:
+    """Return the sampling settings that a request names."""
+    given = {name: value for name in SAMPLED if (value := getattr(request, name)) is not None}
+    tokens = getattr(request, "max_completion_tokens", None) or request.max_tokens
+    stop = (request.stop,) if isinstance(request.stop, str) else request.stop
+    more = {"max_tokens": tokens, "stop": stop, "samples": request.n or 1}
+    return given | {name: value for name, value in more.items() if value is not None}
+
+
+def _prompt(request: ChatCompletionRequest | TextCompletionRequest) -> dict[str, Any]:
+    if isinstance(request, TextCompletionRequest):
+        return {"prompt": request.prompt if isinstance(request.prompt, str) else request.prompt[0]}
+    roles = {"developer": "system"}
+    turns = [
+        Turn.model_validate({"role": roles.get(message.role, message.role), "text": message.text})
+        for message in request.messages
+    ]
+    return {"turns": tuple(turns)}
+
+
+router = APIRouter(
+    prefix="/v1",
+    tags=["openai"],
+    route_class=OpenAIRoute,
+    responses={
+        "4XX": {"model": OpenAIErrorResponse, "description": "The request cannot be served; the message says why."},
+        "5XX": {"model": OpenAIErrorResponse, "description": "The server cannot answer now."},
+    },
+)
+
+DONE: Event = "", b"[DONE]"
+
+
+@dataclass(frozen=True)
+class _Generation:
+    """A request that generates, and the fields that all bodies of its response share."""
+
+    head: dict[str, Any]
+    pieces: TextPieces
+    steps: AsyncGenerator[Sequence[Any], None]
+    samples: int
+
+
+@router.get("/models")
+def openai_models(services: ServicesDep) -> ModelList:
+    """All runs and saved sessions."""
+    with reading(services.database) as session:
+        return list_models(session)
+
+
+@router.get("/models/{model:path}")
+def openai_model(model: str, services: ServicesDep) -> ModelInfo:
+    """One run or saved session."""
+    with reading(services.database) as session:
+        for listed in list_models(session).data:
+            if listed.id == model:
+                return listed
+    raise ModelNotFoundError(f"Unknown model '{model}'. GET /v1/models lists all.")
+
+
+@router.post(
+    "/chat/completions",
+    response_model=ChatCompletion,
+    responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/ChatCompletion"}}}}},
+)
+async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
+    """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
+    generation = await _started(services, request, "chatcmpl")
+    if request.stream:
+        first = [ChunkChoice(index=index, delta=Delta(role="assistant", content="")) for index in _indices(generation)]
+        return await _stream(generation, request, _chat_chunk, first)
+    texts, reasons = await cancel_on_disconnect(http, _collected(generation))
+    choices = tuple(
+        ChatChoice(index=index, message=AnswerMessage(content=text), finish_reason=reason)
+        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
+    )
+    return model_response(ChatCompletion(**generation.head, choices=choices, usage=generation.pieces.usage))
+
+
+@router.post(
+    "/completions",
+    response_model=TextCompletion,
+    responses={200: {"content": {"text/event-stream": {"schema": {"$ref": "#/components/schemas/TextCompletion"}}}}},
+)
+async def openai_completion(request: TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
+    """Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
+    generation = await _started(services, request, "cmpl")
+    if request.stream:
+        return await _stream(generation, request, _text_chunk, [])
+    texts, reasons = await cancel_on_disconnect(http, _collected(generation))
+    choices = tuple(
+        TextChoice(index=index, text=text, finish_reason=reason)
+        for index, (text, reason) in enumerate(zip(texts, reasons, strict=True))
+    )
+    return model_response(TextCompletion(**generation.head, choices=choices, usage=generation.pieces.usage))
+
+
+async def _started(
+    services: Services, request: ChatCompletionRequest | TextCompletionRequest, prefix: str
+) -> _Generation:
+    def resolved() -> tuple[str, SteeringRequest]:
+        with reading(services.database) as session:
+            return steering_request(session, request, services.rng)
+
+    run, steering = await asyncio.to_thread(resolved)
+    config, units = await prepared(services, run, steering, CompletionConfig)
+    head = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
+    pieces = TextPieces(config.sampling.stop, config.sampling.samples)
+    return _Generation(head, pieces, services.inference.generate(list(units), config, units), config.sampling.samples)
+
+
+def _indices(generation: _Generation) -> range:
+    return range(generation.samples)
+
+
+async def _collected(generation: _Generation) -> tuple[list[str], list[FinishReason]]:
+    """Run a generation to its end; return its texts and why each ended."""
+    texts = [""] * generation.samples
+    reasons: list[FinishReason] = ["length"] * generation.samples
+    async for pieces in generation.pieces.read(generation.steps):
+        for piece in pieces:
+            texts[piece.sample] += piece.text
+            reasons[piece.sample] = piece.reason or reasons[piece.sample]
+    return texts, reasons
+
+
+Chunk = Callable[[dict[str, Any], Sequence[Piece], Usage | None], ChatCompletionChunk | TextCompletion]
+
+
+async def _stream(
+    generation: _Generation,
+    request: ChatCompletionRequest | TextCompletionRequest,
+    chunk: Chunk,
+    first: Sequence[ChunkChoice],
+) -> EventStream:
+    pieces = generation.pieces.read(generation.steps)
+    beginning = await anext(pieces)  # errors before the first step become a status code, not an event
+
+    async def events() -> AsyncGenerator[Sequence[Event], None]:
+        try:
+            if first:
+                yield [("", ChatCompletionChunk(**generation.head, choices=tuple(first)))]
+            yield [("", chunk(generation.head, [piece], None)) for piece in beginning]
+            async for together in pieces:
+                yield [("", chunk(generation.head, [piece], None)) for piece in together]
+            if request.stream_options is not None and request.stream_options.include_usage:
+                yield [("", chunk(generation.head, [], generation.pieces.usage))]
+            yield [DONE]
+        finally:
+            await pieces.aclose()
+
+    return EventStream(events())
+
+
+def _chat_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> ChatCompletionChunk:
+    choices = tuple(
+        ChunkChoice(index=piece.sample, delta=Delta(content=piece.text or None), finish_reason=piece.reason)
+        for piece in pieces
+    )
+    return ChatCompletionChunk(**head, choices=choices, usage=usage)
+
+
+def _text_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> TextCompletion:
+    choices = tuple(TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces)
+    return TextCompletion(**head, choices=choices, usage=usage)

@@ -1,0 +1,161 @@
+"""The server itself: sign-in, health, figures and downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from sqlalchemy.orm import Session
+from starlette.background import BackgroundTask
+from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
+
+from mxd.backend.api.access import COOKIE, token_from
+from mxd.backend.api.dependencies import RunName, ServicesDep
+from mxd.backend.database.annotations import labels_stamp
+from mxd.backend.database.engine import reading, size_in_bytes
+from mxd.backend.errors import BusyError, NotSignedInError
+from mxd.backend.export.bundles.pack import pack
+from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader
+from mxd.backend.queries.automatic_labels import shown_labels_stamp
+from mxd.backend.queries.caches import IndexCache
+from mxd.backend.queries.runs import count_examples, find_index, find_run
+from mxd.backend.responses import JSON_TYPE, model_response, to_json_bytes
+from mxd.backend.schemas.runs import AccessInfo, Figure, FigureName, Health, SignInRequest
+from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.utils.callbacks import NO_CALLBACKS
+
+router = APIRouter(tags=["server"])
+SECONDS_SIGNED_IN = 30 * 24 * 3600
+
+
+@router.get("/access")
+async def access(request: Request, services: ServicesDep) -> AccessInfo:
+    """The role of the client."""
+    required = services.settings.requires_tokens
+    role = await services.authenticator.role(token_from(request.headers)) if required else "write"
+    return AccessInfo(tokens_required=required, role=role)
+
+
+@router.post("/access")
+async def sign_in(sent: SignInRequest, request: Request, response: Response, services: ServicesDep) -> AccessInfo:
+    """Store a token in a cookie that scripts cannot read and other sites cannot send."""
+    role = await services.authenticator.role(sent.token)
+    if role is None:
+        raise NotSignedInError("Unknown token. Check it for typing errors, or create another with: mxd token create")
+    response.set_cookie(
+        COOKIE,
+        sent.token,
+        max_age=SECONDS_SIGNED_IN,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+    return AccessInfo(tokens_required=services.settings.requires_tokens, role=role)
+
+
+@router.delete("/access", status_code=204)
+def sign_out(response: Response) -> None:
+    """Delete the cookie."""
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+
+
+@router.get("/health")
+def health(services: ServicesDep) -> Health:
+    """Version, database, and language models in memory."""
+    with reading(services.database) as session:
+        contexts = count_examples(session)
+    return Health(
+        status="ok",
+        version=version("mxd-explorer"),
+        database_bytes=size_in_bytes(services.database),
+        examples=contexts,
+        language_models=services.inference.language_models(),
+    )
+
+
+OfRun = Annotated[str | None, Query(max_length=200, description="Name of a run, for figures of a single run.")]
+OfExpert = Annotated[
+    int | None, Query(ge=0, lt=2**31, description="Id of an expert, for the figure of its activations.")
+]
+
+OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogram", "similarity-map")
+"""Figures that read every expert of a run: of 86,015, they take a second."""
+
+
+def figures_of_experts(runs: RunLoader) -> dict[str, IndexCache[bytes]]:
+    """Return caches of ``OF_ALL_EXPERTS`` as JSON, by name."""
+
+    def stamp(session: Session, run_id: int) -> Hashable:
+        name = session.get_one(RunRecord, run_id).name
+        return labels_stamp(session, name), shown_labels_stamp(session, run_id), runs.fingerprint(name)
+
+    def build(name: FigureName, session: Session, run_id: int) -> bytes:
+        return to_json_bytes(_drawn(session, runs, name, session.get_one(RunRecord, run_id).name, None))
+
+    return {name: IndexCache(partial(build, name), stamp) for name in OF_ALL_EXPERTS}
+
+
+def _drawn(session: Session, runs: RunLoader, name: FigureName, run: str | None, expert: int | None) -> Figure:
+    with IMPORT_LOCK:
+        from mxd.backend.plots.registry import draw
+
+    return draw(session, runs, name, run, expert)
+
+
+@router.get("/figures/{name}", response_model=Figure)
+def figure(name: FigureName, services: ServicesDep, run: OfRun = None, expert: OfExpert = None) -> Response:
+    """One figure; the client chooses the colours."""
+    with reading(services.database) as session:
+        if name in services.figures and run is not None:
+            index = find_index(session, find_run(session, run))
+            return Response(services.figures[name].of(session, index), media_type=JSON_TYPE)
+        return model_response(_drawn(session, services.runs, name, run, expert))
+
+
+MAX_DOWNLOADS = 4
+"""Downloads, each of a file of its own, at the same time."""
+BUSY_SECONDS = 30.0
+
+
+class BundleResponse(FileResponse):
+    """A file whose background task also runs if sending it fails."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the file."""
+        background, self.background = self.background, None
+        assert background is not None
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await background()
+
+
+@router.get("/runs/{run}/bundle", response_class=FileResponse, responses={200: {"content": {"application/zip": {}}}})
+def bundle(run: RunName, services: ServicesDep) -> FileResponse:
+    """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
+    with reading(services.database) as session:
+        find_run(session, run)
+    # Downloads that nobody reads would fill the disk.
+    if not services.downloads.acquire(blocking=False):
+        raise BusyError(f"{MAX_DOWNLOADS} downloads are in progress. Try again in a moment.", BUSY_SECONDS)
+    folder = Path(mkdtemp(prefix="mxd-bundle-"))
+
+    def end() -> None:
+        rmtree(folder, ignore_errors=True)
+        services.downloads.release()
+
+    path = folder / f"{run}.mxd"
+    try:
+        with reading(services.database) as session:
+            pack(session, services.runs.run(run).run, path, NO_CALLBACKS)
+    except BaseException:
+        end()
+        raise
+    return BundleResponse(path, media_type="application/zip", filename=path.name, background=BackgroundTask(end))
