@@ -7,16 +7,17 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from mxd.trainer.layers.triton_ops import KernelForm, kernel_forms
+from mxd.trainer.layers import triton_ops
 
 TARGETS = {
     **{f"sm_{capability}": GPUTarget("cuda", capability, 32) for capability in (80, 86, 89, 90, 100)},
@@ -24,6 +25,60 @@ TARGETS = {
 }
 """A100; RTX 30, A10; RTX 40, L4; H100, H200; B200; MI300."""
 DTYPES = ("fp32", "bf16")
+
+
+class KernelForm(NamedTuple):
+    """A kernel as ``triton.compile`` takes it: what is compiled on a GPU at the first call."""
+
+    name: str
+    kernel: Any
+    signature: dict[str, str]
+    """Type of each argument; "constexpr" for those in ``constants``."""
+    constants: Mapping[str, int | None]
+    divisible: tuple[str, ...]
+    """Arguments that are multiples of 16, as Triton finds them at a call."""
+    num_warps: int
+
+
+def kernel_forms(width: int, values: str = "fp32", k: int = 32) -> Iterator[KernelForm]:
+    """All forms in which the kernels are called for rows of a width, for ahead-of-time compilation.
+
+    Args:
+        width: width of the rows.
+        values: Triton's name of the dtype of rows and weights, such as fp32 or bf16.
+        k: number of active experts K.
+    """
+    columns, num_warps = triton_ops.tile(width)
+    sizes = tuple(name for name, size in (("k", k), ("width", width)) if size % 16 == 0)
+    tile = {"PAIRS": triton_ops.PAIRS, "COLUMNS": columns}
+    pairs = {"rows": f"*{values}", "weights": f"*{values}"}
+    for id_type in ("i64", "i32"):
+        ends = {"k": "i32", "width": "i32", "PAIRS": "constexpr", "COLUMNS": "constexpr"}
+        whole = pairs | {"ids": f"*{id_type}"}
+        yield KernelForm(
+            f"mix_rows[{id_type}]",
+            triton_ops.sum_kernel,
+            whole | {"offsets": "constexpr", "sums": f"*{values}", "totals": "constexpr"} | ends,
+            {"offsets": None, "totals": None, **tile},
+            ("rows", "weights", "ids", "sums", *sizes),
+            num_warps,
+        )
+        yield KernelForm(
+            f"sum_by_expert[{id_type}]",
+            triton_ops.sum_kernel,
+            whole | {"offsets": f"*{id_type}", "sums": f"*{values}", "totals": f"*{values}"} | ends,
+            tile,
+            ("rows", "weights", "ids", "offsets", "sums", "totals", *sizes),
+            num_warps,
+        )
+        yield KernelForm(
+            f"row_dots[{id_type}]",
+            triton_ops.dots_kernel,
+            {"left": f"*{values}", "table": f"*{values}", "ids": f"*{id_type}", "dots": f"*{values}"} | ends,
+            {"PAIRS": triton_ops.DOT_PAIRS, "COLUMNS": triton_ops.DOT_COLUMNS},
+            ("left", "table", "ids", "dots", *sizes),
+            4,
+        )
 
 
 @dataclass(frozen=True)

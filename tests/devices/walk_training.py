@@ -13,7 +13,7 @@ from torch import Tensor
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import initialization
-from mxd.trainer.training.train import TrainingRun
+from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.devices.plugin import SIZES, TEXT, mxd, train
 from tests.devices.pretend_device import DeviceMismatchError, recording
 
@@ -48,15 +48,16 @@ OPTIONS = {
 def waits(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Waits for the device in all training steps after which nothing is logged."""
     found: Counter[str] = Counter()
-    take_step = TrainingRun.train_step
+    take_step = LayerTrainer.train_step
 
-    def recorded(run: TrainingRun, batch: Any) -> None:
+    def recorded(trainer: LayerTrainer, batch: Any) -> Any:
         with recording() as record:
-            take_step(run, batch)
-        if run.trainer.step % run.run.config.log_every and not run.is_done:
+            output = take_step(trainer, batch)
+        if trainer.step % trainer.config.log_every and trainer.step < trainer.total_steps:
             found.update(record.waits, steps=1)
+        return output
 
-    monkeypatch.setattr(TrainingRun, "train_step", recorded)
+    monkeypatch.setattr(LayerTrainer, "train_step", recorded)
     return found
 
 

@@ -141,7 +141,7 @@ class TrainConfig(Config):
     language_model: str
     """Hugging Face Hub name or local folder of the language model."""
     language_model_dtype: Dtype | None = None
-    """Data type of the language model during training. None in old runs that did not record it."""
+    """Data type of the language model during training. The run stores it; None for imported runs."""
     layer: Annotated[int, Field(ge=0, lt=2**15)]
     """Index of the block whose MLP is replaced, from 0."""
     text: TextConfig

@@ -186,10 +186,6 @@ class SparseLayer(nn.Module, ABC):
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         """Contribution of the routed experts to the output, [T, O]; linear in the gate activations, without bias."""
 
-    def auxiliary_loss(self, routing: Routing) -> Tensor | None:  # noqa: ARG002
-        """Weighted loss term that the method itself requires; None by default."""
-        return None
-
     @property
     @abstractmethod
     def table(self) -> Tensor:

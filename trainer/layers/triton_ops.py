@@ -11,9 +11,8 @@ Shapes: T tokens, I input width, W row width, N experts, K active experts, P = T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from math import isqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import torch
 import triton
@@ -37,7 +36,7 @@ COLUMNS_PER_WARP = 128
 
 
 @triton.jit
-def _sum_kernel(
+def sum_kernel(
     rows, weights, ids, offsets, sums, totals, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
     """Weighted sum of rows[ids[p]] over the pairs p of each segment: K of a token, or by offsets those of an expert."""
@@ -71,7 +70,7 @@ def _sum_kernel(
 
 
 @triton.jit
-def _dots_kernel(left, table, ids, dots, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr):
+def dots_kernel(left, table, ids, dots, k, width, PAIRS: tl.constexpr, COLUMNS: tl.constexpr):
     token = tl.program_id(0).to(tl.int64)
     columns_k = tl.program_id(1) * PAIRS + tl.arange(0, PAIRS)
     inside_k = columns_k < k
@@ -87,61 +86,7 @@ def _dots_kernel(left, table, ids, dots, k, width, PAIRS: tl.constexpr, COLUMNS:
     tl.store(dots + token * k + columns_k, tl.sum(total, axis=1), mask=inside_k)
 
 
-class KernelForm(NamedTuple):
-    """A kernel as ``triton.compile`` takes it: what is compiled on a GPU at the first call."""
-
-    name: str
-    kernel: Any
-    signature: dict[str, str]
-    """Type of each argument; "constexpr" for those in ``constants``."""
-    constants: Mapping[str, int | None]
-    divisible: tuple[str, ...]
-    """Arguments that are multiples of 16, as Triton finds them at a call."""
-    num_warps: int
-
-
-def kernel_forms(width: int, values: str = "fp32", k: int = 32) -> Iterator[KernelForm]:
-    """All forms in which the kernels are called for rows of a width, for ahead-of-time compilation.
-
-    Args:
-        width: width of the rows.
-        values: Triton's name of the dtype of rows and weights, such as fp32 or bf16.
-        k: number of active experts K.
-    """
-    columns, num_warps = _tile(width)
-    sizes = tuple(name for name, size in (("k", k), ("width", width)) if size % 16 == 0)
-    tile = {"PAIRS": PAIRS, "COLUMNS": columns}
-    pairs = {"rows": f"*{values}", "weights": f"*{values}"}
-    for id_type in ("i64", "i32"):
-        ends = {"k": "i32", "width": "i32", "PAIRS": "constexpr", "COLUMNS": "constexpr"}
-        whole = pairs | {"ids": f"*{id_type}"}
-        yield KernelForm(
-            f"mix_rows[{id_type}]",
-            _sum_kernel,
-            whole | {"offsets": "constexpr", "sums": f"*{values}", "totals": "constexpr"} | ends,
-            {"offsets": None, "totals": None, **tile},
-            ("rows", "weights", "ids", "sums", *sizes),
-            num_warps,
-        )
-        yield KernelForm(
-            f"sum_by_expert[{id_type}]",
-            _sum_kernel,
-            whole | {"offsets": f"*{id_type}", "sums": f"*{values}", "totals": f"*{values}"} | ends,
-            tile,
-            ("rows", "weights", "ids", "offsets", "sums", "totals", *sizes),
-            num_warps,
-        )
-        yield KernelForm(
-            f"row_dots[{id_type}]",
-            _dots_kernel,
-            {"left": f"*{values}", "table": f"*{values}", "ids": f"*{id_type}", "dots": f"*{values}"} | ends,
-            {"PAIRS": DOT_PAIRS, "COLUMNS": DOT_COLUMNS},
-            ("left", "table", "ids", "dots", *sizes),
-            4,
-        )
-
-
-def _tile(width: int) -> tuple[int, int]:
+def tile(width: int) -> tuple[int, int]:
     """Columns of a program and its warps: the largest of 512, 256 and 128 columns that masks the fewest columns."""
     columns = min((512, 256, 128), key=lambda size: -width % size)
     return columns, columns // COLUMNS_PER_WARP
@@ -215,7 +160,7 @@ def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
     grid = (tokens, triton.cdiv(k, DOT_PAIRS))
     if dots_TK.numel():
         with torch.cuda.device_of(table_NW):  # Triton launches on the thread's current device
-            _dots_kernel[grid](
+            dots_kernel[grid](
                 left_TW, table_NW, indices_TK, dots_TK, k, table_NW.shape[1], PAIRS=DOT_PAIRS, COLUMNS=DOT_COLUMNS
             )
     return dots_TK
@@ -239,11 +184,11 @@ def _sum(
     rows: Tensor, weights: Tensor, ids: Tensor, offsets: Tensor | None, sums: Tensor, totals: Tensor | None, k: int
 ) -> None:
     segments, width = sums.shape
-    columns, num_warps = _tile(width)
+    columns, num_warps = tile(width)
     if segments == 0:
         return
     with torch.cuda.device_of(sums):  # Triton launches on the thread's current device
-        _sum_kernel[(segments, max(1, triton.cdiv(width, columns)))](
+        sum_kernel[(segments, max(1, triton.cdiv(width, columns)))](
             rows.contiguous(), weights, ids, offsets, sums, totals, k, width,
             PAIRS=PAIRS, COLUMNS=columns, num_warps=num_warps,
         )  # fmt: skip

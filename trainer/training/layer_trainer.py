@@ -33,71 +33,6 @@ from mxd.trainer.training.initialization import check_init, initialize, resolve_
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
-
-class NestedOutput(NamedTuple):
-    """Outputs of a layer for several numbers of experts."""
-
-    full: LayerOutput
-    """Output with all K experts."""
-    outputs: tuple[Tensor, ...]
-    """Output [T, O] for each number of experts, smallest first; the last is that of ``full``."""
-
-
-def nested_ks(k: int, smallest: int) -> tuple[int, ...]:
-    """Numbers of experts to train jointly, ascending: the smallest, and K, K/2, K/4 … above it."""
-    sizes = [k]
-    while sizes[-1] // 2 > smallest:
-        sizes.append(sizes[-1] // 2)
-    return tuple(sorted({smallest, *sizes}))
-
-
-def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> NestedOutput:
-    """Compute the outputs for each number of experts; ``ks`` ascend to K."""
-    dense_TM = layer.dense_output(x_TI)
-    routing = layer.route(x_TI)
-    parts = [
-        layer.mixing(Routing(*(values[:, first:end].contiguous() for values in routing)))
-        for first, end in pairwise((0, *ks))
-    ]
-    mixings = torch.stack(parts).cumsum(dim=0)
-    outputs = tuple(layer.decode_mixed(dense_TM, mixing_TM) for mixing_TM in mixings)
-    return NestedOutput(LayerOutput(outputs[-1], routing, dense_TM, mixings[-1]), outputs)
-
-
-def auxiliary_loss(config: RegularizationConfig, routing: Routing, layer: SparseLayer) -> Tensor | None:
-    """Weighted sum of the configured terms and of the method's own term; None if there are none."""
-    terms: list[Tensor] = []
-    if config.load_balance_weight:
-        terms.append(config.load_balance_weight * load_imbalance(routing, layer.config.num_experts))
-    method_term = layer.auxiliary_loss(routing)
-    if method_term is not None:
-        terms.append(method_term)
-    return torch.stack(terms).sum() if terms else None
-
-
-def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
-    """Load-balancing loss of Switch Transformers (arXiv 2101.03961), computed on gate activations.
-
-    N times the sum over experts of their share of activations times their share of summed gate activations: 1 if all
-    experts are used equally, N if one expert does everything.
-    """
-    ids = routing.indices_TK.reshape(-1)
-    coefficients = routing.coefficients_TK.reshape(-1)
-    counts_N = active_counts(routing, num_experts).to(coefficients)
-    sums_N = coefficients.new_zeros(num_experts).index_add(0, ids, coefficients)
-    shares_N = counts_N / counts_N.sum().clamp_min(1)
-    return num_experts * (shares_N * (sums_N / sums_N.sum().clamp_min(1e-12))).sum()
-
-
-def sample_k(config: TrainConfig, k: int, step: int) -> int:
-    """K of a step, uniform within the spread around ``k``; depends only on the seed and the step."""
-    spread = round(k * config.regularization.k_spread)
-    if spread == 0 or not method_traits(config.method).has_top_k:
-        return k
-    generator = np.random.default_rng([config.seed, step])
-    return int(generator.integers(max(1, k - spread), k + spread + 1))
-
-
 Experts = Literal["replicated", "sharded"]
 """Placement of the experts: all on each process, or sharded over the processes."""
 
@@ -304,7 +239,8 @@ class LayerTrainer:
 
     def auxiliary_loss(self, routing: Routing) -> Tensor | None:
         """Weighted sum of all loss terms except the reconstruction error; None if there are none."""
-        return auxiliary_loss(self.config.regularization, routing, self.layer)
+        weight = self.config.regularization.load_balance_weight
+        return weight * load_imbalance(routing, self.layer.config.num_experts) if weight else None
 
     def apply_gradients(self, routing: Routing, mixing_TM: Tensor, error: Tensor) -> None:
         """Take an optimizer step at the scheduled learning rate; update the running centre and the metrics.
@@ -396,6 +332,59 @@ class LayerTrainer:
         self.last_active_N.copy_(last_active_N)
         self.step, self.tokens = position.step, position.step * batch_tokens
         self.previous_seconds = position.seconds
+
+
+class NestedOutput(NamedTuple):
+    """Outputs of a layer for several numbers of experts."""
+
+    full: LayerOutput
+    """Output with all K experts."""
+    outputs: tuple[Tensor, ...]
+    """Output [T, O] for each number of experts, smallest first; the last is that of ``full``."""
+
+
+def nested_ks(k: int, smallest: int) -> tuple[int, ...]:
+    """Numbers of experts to train jointly, ascending: the smallest, and K, K/2, K/4 … above it."""
+    sizes = [k]
+    while sizes[-1] // 2 > smallest:
+        sizes.append(sizes[-1] // 2)
+    return tuple(sorted({smallest, *sizes}))
+
+
+def nested_outputs(layer: SparseLayer, x_TI: Tensor, ks: tuple[int, ...]) -> NestedOutput:
+    """Compute the outputs for each number of experts; ``ks`` ascend to K."""
+    dense_TM = layer.dense_output(x_TI)
+    routing = layer.route(x_TI)
+    parts = [
+        layer.mixing(Routing(*(values[:, first:end].contiguous() for values in routing)))
+        for first, end in pairwise((0, *ks))
+    ]
+    mixings = torch.stack(parts).cumsum(dim=0)
+    outputs = tuple(layer.decode_mixed(dense_TM, mixing_TM) for mixing_TM in mixings)
+    return NestedOutput(LayerOutput(outputs[-1], routing, dense_TM, mixings[-1]), outputs)
+
+
+def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
+    """Load-balancing loss of Switch Transformers (arXiv 2101.03961), computed on gate activations.
+
+    N times the sum over experts of their share of activations times their share of summed gate activations: 1 if all
+    experts are used equally, N if one expert does everything.
+    """
+    ids = routing.indices_TK.reshape(-1)
+    coefficients = routing.coefficients_TK.reshape(-1)
+    counts_N = active_counts(routing, num_experts).to(coefficients)
+    sums_N = coefficients.new_zeros(num_experts).index_add(0, ids, coefficients)
+    shares_N = counts_N / counts_N.sum().clamp_min(1)
+    return num_experts * (shares_N * (sums_N / sums_N.sum().clamp_min(1e-12))).sum()
+
+
+def sample_k(config: TrainConfig, k: int, step: int) -> int:
+    """K of a step, uniform within the spread around ``k``; depends only on the seed and the step."""
+    spread = round(k * config.regularization.k_spread)
+    if spread == 0 or not method_traits(config.method).has_top_k:
+        return k
+    generator = np.random.default_rng([config.seed, step])
+    return int(generator.integers(max(1, k - spread), k + spread + 1))
 
 
 def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal
 
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
@@ -19,47 +20,23 @@ FOLDER = "tensorboard"
 """Folder of the event files, in the run's."""
 
 
-class MetricLog(Protocol):
+@dataclass(frozen=True)
+class MetricLog:
     """Log of one run."""
 
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Log the metrics of a step, in the units of ``mxd.trainer.storage.run_records.Metric``."""
-
-    def close(self) -> None:
-        """Flush and close the log."""
-
-
-class OpenLog(Protocol):
-    """Function that opens a log."""
-
-    def __call__(self, config: TrainConfig, folder: Path, step: int) -> MetricLog:
-        """Open the log of a run in ``folder``. ``step`` is the step from which the run resumes; 0 for a new run."""
+    write: Callable[[int, Mapping[str, float]], object]
+    """Logs the metrics of a step, in the units of ``mxd.trainer.storage.run_records.Metric``."""
+    close: Callable[[], object]
+    """Flushes and closes the log."""
 
 
-class _NoLog:
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Do nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
+OpenLog = Callable[[TrainConfig, Path, int], MetricLog]
+"""Opens the log of a run in its folder. The number is the step from which the run resumes; 0 for a new run."""
 
 
-def no_log(config: TrainConfig, folder: Path, step: int) -> MetricLog:
+def no_log(_config: TrainConfig, _folder: Path, _step: int) -> MetricLog:
     """Open no log: the metrics are only in the database."""
-    del config, folder, step
-    return _NoLog()
-
-
-class _EventFiles:
-    def __init__(self, writer: Any) -> None:
-        self._writer = writer
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        for name, value in metrics.items():
-            self._writer.add_scalar(f"train/{name}", value, step)
-
-    def close(self) -> None:
-        self._writer.close()
+    return MetricLog(write=lambda _step, _metrics: None, close=lambda: None)
 
 
 def _open_tensorboard(config: TrainConfig, folder: Path, step: int) -> MetricLog:
@@ -70,54 +47,40 @@ def _open_tensorboard(config: TrainConfig, folder: Path, step: int) -> MetricLog
     writer = SummaryWriter(str(folder / FOLDER), purge_step=step + 1 if step else None)
     if step == 0:
         writer.add_text("settings", f"```json\n{config.model_dump_json(indent=1)}\n```")
-    return _EventFiles(writer)
+
+    def write(step: int, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            writer.add_scalar(f"train/{name}", value, step)
+
+    return MetricLog(write, writer.close)
 
 
-class _RemoteRun:
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def write(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(dict(metrics), step=step)
-
-    def close(self) -> None:
-        self._run.finish()
-
-
-def _open_trackio(config: TrainConfig, folder: Path, step: int) -> MetricLog:
+def _open_trackio(config: TrainConfig, _folder: Path, step: int) -> MetricLog:
     """Start a run in Trackio's local dashboard (``trackio show``), which needs no account, or resume it."""
     import trackio
 
-    del folder
     settings = config.model_dump(mode="json")
-    return _RemoteRun(
-        trackio.init(project=PROJECT, name=config.name, config=settings, resume="allow" if step else "never")
-    )
+    run = trackio.init(project=PROJECT, name=config.name, config=settings, resume="allow" if step else "never")
+    return MetricLog(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
 
 
-def _open_wandb(config: TrainConfig, folder: Path, step: int) -> MetricLog:
-    """Start a W&B run, or resume it. ``WANDB_PROJECT`` and ``WANDB_MODE`` set the project and the mode."""
+def _open_wandb(config: TrainConfig, folder: Path, _step: int) -> MetricLog:
+    """Start a W&B run, or resume it. ``WANDB_PROJECT`` and ``WANDB_MODE`` set the project and the mode.
+
+    W&B resumes by id, in which the creation time distinguishes a removed run of the same name.
+    """
     import wandb
 
-    del step  # W&B resumes by id, in which the creation time distinguishes a removed run of the same name
-    return _RemoteRun(
-        wandb.init(
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            name=config.name,
-            id=f"{config.name}-{int((folder / RUN_FILE).stat().st_mtime)}",
-            resume="allow",
-            reinit="create_new",
-            dir=folder,
-            config=config.model_dump(mode="json"),
-        )
+    run = wandb.init(
+        project=os.environ.get("WANDB_PROJECT", PROJECT),
+        name=config.name,
+        id=f"{config.name}-{int((folder / RUN_FILE).stat().st_mtime)}",
+        resume="allow",
+        reinit="create_new",
+        dir=folder,
+        config=config.model_dump(mode="json"),
     )
-
-
-_OPENERS: Mapping[LogName, OpenLog] = {
-    "tensorboard": _open_tensorboard,
-    "trackio": _open_trackio,
-    "wandb": _open_wandb,
-}
+    return MetricLog(lambda step, metrics: run.log(dict(metrics), step=step), run.finish)
 
 
 def log_to(name: LogName) -> OpenLog:
@@ -130,6 +93,6 @@ def log_to(name: LogName) -> OpenLog:
         import_module("torch.utils.tensorboard.writer" if name == "tensorboard" else name)
     except ImportError as error:
         raise UserError(
-            f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or choose another logger."
+            f"{name} is not installed. Run pip install 'mxd-explorer[{name}]', or leave out --log."
         ) from error
-    return _OPENERS[name]
+    return {"tensorboard": _open_tensorboard, "trackio": _open_trackio, "wandb": _open_wandb}[name]

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -250,25 +250,18 @@ def measure(products: Iterable[Product], device: torch.device, clock: Callable[[
         clock: clock in seconds; ``time.perf_counter`` by default.
     """
     clock = clock or time.perf_counter
-    return DeviceRates(
-        {product: _product_rate(product, device, clock) for product in products}, _stream_rate(device, clock)
-    )
-
-
-@torch.inference_mode()
-def _product_rate(product: Product, device: torch.device, clock: Callable[[], float]) -> float:
-    columns = min(product.columns, MAX_COLUMNS)
-    x_RI = torch.randn(product.rows, product.inner, device=device).to(product.dtype)
-    weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
-    output_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
-    seconds = _median_seconds(lambda: torch.mm(x_RI, weight_CI.T, out=output_RC), device, clock)
-    return replace(product, columns=columns).flops / seconds
-
-
-@torch.inference_mode()
-def _stream_rate(device: torch.device, clock: Callable[[], float]) -> float:
-    left, right, total = (torch.ones(STREAM_SIZE, device=device) for _ in range(3))
-    return 3 * 4 * STREAM_SIZE / _median_seconds(lambda: torch.add(left, right, out=total), device, clock)
+    rates = {}
+    with torch.inference_mode():
+        for product in products:
+            columns = min(product.columns, MAX_COLUMNS)
+            x_RI = torch.randn(product.rows, product.inner, device=device).to(product.dtype)
+            weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
+            output_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
+            seconds = _median_seconds(partial(torch.mm, x_RI, weight_CI.T, out=output_RC), device, clock)
+            rates[product] = replace(product, columns=columns).flops / seconds
+        left, right, total = (torch.ones(STREAM_SIZE, device=device) for _ in range(3))
+        seconds = _median_seconds(partial(torch.add, left, right, out=total), device, clock)
+    return DeviceRates(rates, 3 * 4 * STREAM_SIZE / seconds)
 
 
 def _median_seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
@@ -288,16 +281,10 @@ def free_bytes(device: torch.device) -> int:
     if (memory := device_memory(device)) is not None:
         return memory.free
     free = int(psutil.virtual_memory().available)
-    free_in_cgroup = _free_in_cgroup()
-    return free if free_in_cgroup is None else min(free, free_in_cgroup)
-
-
-def _free_in_cgroup() -> int | None:
-    """Memory left within a container's limit; None without a limit."""
     if not all(path.is_file() for path in _CGROUP_FILES):
-        return None
-    limit, used = (path.read_text().strip() for path in _CGROUP_FILES)
-    return int(limit) - int(used) if limit.isdigit() else None
+        return free
+    limit, used = (path.read_text().strip() for path in _CGROUP_FILES)  # of a container
+    return min(free, int(limit) - int(used)) if limit.isdigit() else free
 
 
 def resident_bytes() -> int:
@@ -428,7 +415,18 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
         language_model_dtype=dtype_name(planned.dtype),
         language_model_parameters=planned.parameters,
         language_model_used_parameters=planned.forward.matrix_parameters,
-        layers=[_layer_plan(*pair) for pair in zip(configs, planned.sizes, strict=True)],
+        layers=[
+            LayerPlan(
+                run=config.name,
+                method=config.method,
+                layer=config.layer,
+                num_experts=sizes.num_experts,
+                k=sizes.k,
+                parameters=sizes.parameters,
+                step_flops_per_token=sizes.step_flops_per_token,
+            )
+            for config, sizes in zip(configs, planned.sizes, strict=True)
+        ],
         memory={"this process": resident} | memory,
         memory_total=resident + sum(memory.values()),
         memory_free=free_bytes(setup.device),
@@ -469,7 +467,9 @@ def _suggest(planned: PlannedTraining, free: int) -> str:
         return sum(planned.memory(configs).values()) <= free
 
     plan = planned.stream.plan
-    for size in _halves(plan.buffer_tokens, plan.batch_tokens):
+    steps = plan.buffer_tokens // plan.batch_tokens
+    for shift in range(1, steps.bit_length()):
+        size = plan.batch_tokens * (steps >> shift)
         if fits(_with_buffer(planned.configs, size)):
             return f"--buffer-tokens {size} would fit."
     if experts := _max_experts(planned, fits):
@@ -488,21 +488,13 @@ def _suggest(planned: PlannedTraining, free: int) -> str:
 def _max_experts(planned: PlannedTraining, fits: Callable[[Sequence[TrainConfig]], bool]) -> int:
     """Largest N, with two significant digits, for which all runs fit; 0 if even K experts do not fit."""
     min_experts = max(config.k for config in planned.configs)
-    counts = _round_numbers(max(layer.num_experts for layer in planned.sizes))
-    fitting = [n for n in counts if n >= min_experts and fits(_with_experts(planned.configs, n))]
-    return max(fitting, default=0)
+    limit = max(layer.num_experts for layer in planned.sizes)
+    counts = {digits * 10**power for power in range(len(str(limit))) for digits in range(1, 100)}
 
+    def fit(count: int) -> bool:
+        return fits([config.model_copy(update={"num_experts": count}) for config in planned.configs])
 
-def _round_numbers(limit: int) -> list[int]:
-    """Numbers below ``limit`` with two significant digits: 1, 2, … 99, 100, 110, …."""
-    powers = range(len(str(limit)))
-    return sorted({digits * 10**power for power in powers for digits in range(1, 100) if digits * 10**power < limit})
-
-
-def _halves(size: int, unit: int) -> list[int]:
-    """A half of ``size``, a quarter and so on, as multiples of ``unit``."""
-    steps = size // unit
-    return [unit * (steps >> shift) for shift in range(1, steps.bit_length()) if steps >> shift]
+    return max((count for count in counts if min_experts <= count < limit and fit(count)), default=0)
 
 
 def _with_buffer(configs: Sequence[TrainConfig], buffer_tokens: int) -> list[TrainConfig]:
@@ -511,10 +503,6 @@ def _with_buffer(configs: Sequence[TrainConfig], buffer_tokens: int) -> list[Tra
         return config.model_copy(update={"optimizer": optimizer})
 
     return [resized(config) for config in configs]
-
-
-def _with_experts(configs: Sequence[TrainConfig], count: int) -> list[TrainConfig]:
-    return [config.model_copy(update={"num_experts": count}) for config in configs]
 
 
 def products_of(planned: PlannedTraining) -> dict[str, Product]:
@@ -559,18 +547,6 @@ def _flops(planned: PlannedTraining) -> dict[str, float]:
         flops[f"gate {number}"] = layer.gate_flops
         flops[f"dense {number}"] = layer.dense_flops
     return flops
-
-
-def _layer_plan(config: TrainConfig, sizes: LayerSizes) -> LayerPlan:
-    return LayerPlan(
-        run=config.name,
-        method=config.method,
-        layer=config.layer,
-        num_experts=sizes.num_experts,
-        k=sizes.k,
-        parameters=sizes.parameters,
-        step_flops_per_token=sizes.step_flops_per_token,
-    )
 
 
 def _bytes(size: float) -> str:

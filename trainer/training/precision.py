@@ -103,7 +103,7 @@ def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.dev
     Raises:
         UserError: the config of the model or of a run cannot be read.
     """
-    requested = [config.language_model_dtype or _resumed_dtype(config, data, device) for config in configs]
+    requested = [config.language_model_dtype or _resumed_dtype(config, data) for config in configs]
     default = next(filter(None, requested), None)
     if default is None:
         default = dtype_name(fastest_dtype(device, load_width(configs[0].language_model)))
@@ -138,10 +138,7 @@ def with_dtype(config: TrainConfig, dtype: torch.dtype) -> TrainConfig:
     return config.model_copy(update={"language_model_dtype": loaded})
 
 
-def _resumed_dtype(config: TrainConfig, data: Path, device: torch.device) -> Dtype | None:
+def _resumed_dtype(config: TrainConfig, data: Path) -> Dtype | None:
     """Dtype of an existing run; None for a new one."""
     folder = runs_folder(data) / config.name
-    if not (folder / RUN_FILE).is_file():
-        return None
-    # Runs that stopped before the dtype was resolved used the default.
-    return Run.load(folder, data).config.language_model_dtype or dtype_name(choose_dtype(device))
+    return Run.load(folder, data).config.language_model_dtype if (folder / RUN_FILE).is_file() else None

@@ -21,7 +21,7 @@ from torch.linalg import LinAlgError  # type: ignore[attr-defined]
 
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
-from mxd.trainer.config.training import GPU_BATCH, MatmulPrecision
+from mxd.trainer.config.training import GPU_BATCH
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivations, StreamSpec, batches
 from mxd.trainer.data.sequences import check_text_length
@@ -68,52 +68,49 @@ class TrainResult:
     """Throughput of the pass over the text, which runs trained together share."""
 
 
+def started_run(config: TrainConfig, data: Path) -> Run | None:
+    """The run of this name, if it has weights or a checkpoint; a run that failed before its first counts as new."""
+    folder = runs_folder(data) / config.name
+    run = Run.load(folder, data) if (folder / RUN_FILE).is_file() else None
+    return run if run is not None and run.has_started else None
+
+
+def _with_optimizer(config: TrainConfig, **changes: object) -> TrainConfig:
+    return config.model_copy(update={"optimizer": config.optimizer.model_copy(update=changes)})
+
+
 def resolve_batch(config: TrainConfig, data: Path, device: torch.device) -> TrainConfig:
     """Fill in the tokens per step, if they were not chosen: those of the run that is resumed, or ``GPU_BATCH``."""
     if device.type == "cpu" or "batch_tokens" in config.optimizer.model_fields_set:
         return config
-    batch_tokens = GPU_BATCH
-    if _has_started(runs_folder(data) / config.name, data):
-        batch_tokens = Run.load(runs_folder(data) / config.name, data).config.optimizer.batch_tokens
-    optimizer = config.optimizer.model_copy(update={"batch_tokens": batch_tokens})
-    return config.model_copy(update={"optimizer": optimizer})
-
-
-def with_precision(config: TrainConfig, precision: MatmulPrecision) -> TrainConfig:
-    """Set the precision of the layer's matrix products."""
-    optimizer = config.optimizer.model_copy(update={"matmul_precision": precision})
-    return config.model_copy(update={"optimizer": optimizer})
+    run = started_run(config, data)
+    return _with_optimizer(config, batch_tokens=GPU_BATCH if run is None else run.config.optimizer.batch_tokens)
 
 
 def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageModel) -> TrainConfig:
     """Replace ``auto`` by the precision of the run that is resumed, or else by that of the layer's device."""
     precision = config.optimizer.matmul_precision
-    if precision == "auto" and _has_started(runs_folder(data) / config.name, data):
-        precision = Run.load(runs_folder(data) / config.name, data).config.optimizer.matmul_precision
+    if precision == "auto" and (run := started_run(config, data)) is not None:
+        precision = run.config.optimizer.matmul_precision
     width = build_layer_config(config, language_model.architecture).input_width
-    return with_precision(config, resolved_precision(precision, language_model.device_of(config.layer), width))
+    device = language_model.device_of(config.layer)
+    return _with_optimizer(config, matmul_precision=resolved_precision(precision, device, width))
 
 
 def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
     """Check that a run does not exist yet, or may be resumed with these settings.
 
-    A run that failed before its first checkpoint counts as new.
-
     Raises:
         UserError: the run exists and ``resume`` is ``never``, or it was started with other settings.
     """
-    if not _has_started(runs_folder(data) / config.name, data):
+    run = started_run(config, data)
+    if run is None:
         return
     if resume == "never":
         raise UserError(f"Run '{config.name}' already exists. Use --resume to continue it or choose another --name.")
-    run = Run.load(runs_folder(data) / config.name, data)
     saved = run.config
     if saved.origin is not None:
         raise UserError(f"Run '{config.name}' was imported and cannot be trained. Choose another --name.")
-    if saved.language_model_dtype is None:  # stopped before the dtype was resolved
-        saved = saved.model_copy(update={"language_model_dtype": config.language_model_dtype})
-    if saved.optimizer.matmul_precision == "auto":  # stopped before the precision was resolved
-        saved = with_precision(saved, config.optimizer.matmul_precision)
     if config.text.start_token is None:  # the run stores the one that was chosen
         saved = saved.model_copy(update={"text": saved.text.model_copy(update={"start_token": None})})
     differing = [name for name in TrainConfig.model_fields if getattr(saved, name) != getattr(config, name)]
@@ -122,10 +119,6 @@ def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
             f"Run '{config.name}' was started with another {', '.join(differing)}. Resume it with the same settings "
             f"('{run.resume_command()}'), or choose another --name."
         )
-
-
-def _has_started(folder: Path, data: Path) -> bool:
-    return (folder / RUN_FILE).is_file() and Run.load(folder, data).has_started
 
 
 class DivergedError(UserError):
@@ -173,8 +166,15 @@ class TrainingRun:
         self.first_step = trainer.step
         self.checkpointing, self.ranking = Occasional(), Occasional()
         self.started = time.monotonic()
-        self.run_id = self._register()
-        self.last = self._last_metrics()
+        with writing(database) as session:
+            record = enter(session, run, trainer.layer, self.plan.tokens)
+            record.trained_tokens = trainer.tokens
+            delete_metrics_after(session, record, trainer.step)
+            self.run_id = record.id
+        rows = metrics_of(database, self.run_id)
+        # Kept by a run that is resumed with no steps left.
+        last = [getattr(rows[-1], name) if rows else math.nan for name in TrainMetrics._fields]
+        self.last = TrainMetrics(*last)
         self.log = open_log(run.config, run.folder, self.first_step)
 
     @classmethod
@@ -182,10 +182,7 @@ class TrainingRun:
         cls, trainer: LayerTrainer, data: Path, database: Engine, language_model: LanguageModel, log: OpenLog
     ) -> TrainingRun:
         """Create the run's folder, or resume the run from its last checkpoint."""
-        config = trainer.config
-        folder = runs_folder(data) / config.name
-        exists = _has_started(folder, data)
-        run = Run.load(folder, data) if exists else Run.create(config, data, language_model.tokenizer)
+        run = started_run(trainer.config, data) or Run.create(trainer.config, data, language_model.tokenizer)
         return cls(run, trainer, database, log)
 
     def _restore(self) -> None:
@@ -204,15 +201,6 @@ class TrainingRun:
             return
         if first_error is not None:
             raise first_error
-
-    def train_step(self, batch: MlpActivations) -> None:
-        """Take one step, and log it if due.
-
-        Raises:
-            DivergedError: a logged metric is not finite.
-        """
-        self.trainer.train_step(batch)
-        self.log_if_due()
 
     def log_if_due(self) -> None:
         """Log the metrics every ``log_every`` steps and after the last step.
@@ -324,23 +312,6 @@ class TrainingRun:
             raise DivergedError(self.run.config, self.trainer.step) from error
         return {} if ranks is None else asdict(ranks)
 
-    def _last_metrics(self) -> TrainMetrics:
-        """Last logged metrics, for a run that is resumed with no steps left; NaN if there are none."""
-        rows = metrics_of(self.database, self.run_id)
-        if not rows:
-            return TrainMetrics(*[math.nan] * len(TrainMetrics._fields))
-        return TrainMetrics(*(getattr(rows[-1], name) for name in TrainMetrics._fields))
-
-    def _register(self) -> int:
-        with writing(self.database) as session:
-            record = enter(session, self.run, self.trainer.layer, self.plan.tokens)
-            record.trained_tokens = self.trainer.tokens
-            delete_metrics_after(session, record, self.trainer.step)
-            return record.id
-
-
-__all__ = ["Resume", "TrainResult", "train_layer", "train_layers"]
-
 
 def train_layer(
     config: TrainConfig,
@@ -391,8 +362,14 @@ def train_layers(
         UserError: as ``train_layer``; or the runs need different batches, two have the same name, or the cache does not
             have the runs' batches.
     """
-    _check_unique_names(configs)
-    _check_configs(configs, language_model)
+    (name, count), *_ = Counter(config.name for config in configs).most_common(1)
+    if count > 1:
+        raise UserError(f"{count} runs have the name '{name}'. Give each its own name.")
+    for config in configs:
+        build_layer_config(config, language_model.architecture)
+        if config.parents:
+            command = resume_command(config.name, config.parents)
+            raise UserError(f"Run '{config.name}' is fine-tuned jointly with other layers. Resume it with '{command}'.")
     configs = [
         resolve_batch(with_dtype(config, language_model.dtype), data, language_model.device) for config in configs
     ]
@@ -415,7 +392,10 @@ def train_layers(
         )
         for config in configs
     ]
-    with _locked(configs if group.is_main else (), data):
+    with ExitStack() as locks:
+        for config in configs if group.is_main else ():
+            lock = runs_folder(data) / config.name / LOCK_FILE
+            locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
         runs = _open_runs(trainers, data, database, language_model, resume, log if group.is_main else no_log)
         try:
             first_step = min(run.trainer.step for run in runs)
@@ -432,16 +412,6 @@ def train_layers(
         except UserError as error:
             _close_failed(error, runs)
             raise
-
-
-@contextmanager
-def _locked(configs: Sequence[TrainConfig], data: Path) -> Iterator[None]:
-    """Keep other processes from training the runs."""
-    with ExitStack() as locks:
-        for config in configs:
-            lock = runs_folder(data) / config.name / LOCK_FILE
-            locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
-        yield
 
 
 def _source(stream: StreamSpec, language_model: LanguageModel, cache: ActivationCache | None) -> BufferSource:
@@ -485,7 +455,8 @@ def _train(
     for step, batch in numbered_batches:
         due = [run for run in runs if run.trainer.step == step]
         for run in due:
-            run.train_step(batch[run.trainer.config.layer])
+            run.trainer.train_step(batch[run.trainer.config.layer])
+            run.log_if_due()
         callbacks.on_progress((step + 1) * stream.plan.batch_tokens, stream.plan.tokens, _note(runs))
         if group.any(callbacks.is_cancelled()):
             return
@@ -512,17 +483,3 @@ def _note(runs: Sequence[TrainingRun]) -> str:
     if len(runs) == 1:
         return f"normalised MSE {errors[0]:.4f}"
     return f"normalised MSE {min(errors):.4f} to {max(errors):.4f}"
-
-
-def _check_configs(configs: Sequence[TrainConfig], language_model: LanguageModel) -> None:
-    for config in configs:
-        build_layer_config(config, language_model.architecture)
-        if config.parents:
-            command = resume_command(config.name, config.parents)
-            raise UserError(f"Run '{config.name}' is fine-tuned jointly with other layers. Resume it with '{command}'.")
-
-
-def _check_unique_names(configs: Sequence[TrainConfig]) -> None:
-    (name, count), *_ = Counter(config.name for config in configs).most_common(1)
-    if count > 1:
-        raise UserError(f"{count} runs have the name '{name}'. Give each its own name.")

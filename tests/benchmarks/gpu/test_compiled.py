@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gpu.compiled import DTYPES, TARGETS
-from mxd.trainer.layers.triton_ops import kernel_forms
+from benchmarks.gpu.compiled import DTYPES, TARGETS, kernel_forms
 from tests.helpers.processes import ROOT
 
 SMALLEST_SHARED_MEMORY = 48 << 10
@@ -56,3 +55,14 @@ def test_the_published_table_is_of_these_kernels(kernels: list[dict[str, Any]]) 
     assert names[: len(kernels)] == [
         (row["target"], row["kernel"], row["dtype"], row["spilled_bytes"]) for row in kernels
     ]
+
+
+@pytest.mark.parametrize("width", [1, 130, 576, 768, 3072])
+def test_every_kernel_that_is_called_has_a_form_to_compile(width: int) -> None:
+    forms = {form.name: form for form in kernel_forms(width)}
+    assert {name.partition("[")[0] for name in forms} == {"mix_rows", "row_dots", "sum_by_expert"}
+    for form in forms.values():
+        constants = {name for name, kind in form.signature.items() if kind == "constexpr"}
+        assert constants == form.constants.keys()
+        assert list(form.signature) == form.kernel.arg_names
+        assert set(form.divisible) <= form.signature.keys() - constants

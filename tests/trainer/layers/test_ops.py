@@ -300,17 +300,6 @@ def test_tables_that_are_not_contiguous() -> None:
     assert torch.equal(triton_ops.mix_rows(weights, ids, table), kernels.mix_rows(weights, ids, table.contiguous()))
 
 
-@pytest.mark.parametrize("width", [1, 130, 576, 768, 3072])
-def test_every_kernel_that_is_called_has_a_form_to_compile(width: int) -> None:
-    forms = {form.name: form for form in triton_ops.kernel_forms(width)}
-    assert {name.partition("[")[0] for name in forms} == {"mix_rows", "row_dots", "sum_by_expert"}
-    for form in forms.values():
-        constants = {name for name, kind in form.signature.items() if kind == "constexpr"}
-        assert constants == form.constants.keys()
-        assert list(form.signature) == form.kernel.arg_names
-        assert set(form.divisible) <= form.signature.keys() - constants
-
-
 CPU = torch.device("cpu")
 
 

@@ -27,7 +27,6 @@ from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import (
     LayerTrainer,
-    auxiliary_loss,
     load_imbalance,
     nested_ks,
     nested_outputs,
@@ -143,14 +142,16 @@ def test_load_imbalance_is_1_if_balanced_and_n_for_a_single_expert() -> None:
     assert load_imbalance(routing_of([[2], [2]]), 4) == pytest.approx(4)
 
 
-def test_the_loss_reaches_the_gate_and_is_absent_by_default() -> None:
-    layer = random_layer()
-    routing = layer.route(torch.randn(64, 12, generator=torch.Generator().manual_seed(0)))
-    assert auxiliary_loss(RegularizationConfig(), routing, layer) is None
-    both = auxiliary_loss(RegularizationConfig(load_balance_weight=1.0), routing, layer)
-    assert both is not None
-    both.backward()
-    gate_gradient = layer.get_parameter("gate.weight").grad
+def test_the_loss_reaches_the_gate_and_is_absent_by_default(world: World) -> None:
+    x_TI = torch.randn(64, 16, generator=torch.Generator().manual_seed(0))
+    for weight in (0.0, 1.0):
+        config = world.config(init="random", regularization=RegularizationConfig(load_balance_weight=weight))
+        trainer = LayerTrainer.create(config, world.language_model, total_steps=4)
+        loss = trainer.auxiliary_loss(trainer.layer.route(x_TI))
+        assert (loss is None) == (weight == 0)
+    assert loss is not None
+    loss.backward()
+    gate_gradient = trainer.layer.get_parameter("gate.weight").grad
     assert gate_gradient is not None and gate_gradient.any()
 
 

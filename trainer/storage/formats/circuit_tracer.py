@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 import yaml
 
-from mxd.trainer.config import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import save_tensors
 from mxd.trainer.storage.formats.base import (
     ImportedLayer,
     SourceSettings,
     SourceTensors,
-    TranscoderTensors,
     input_place,
     output_place,
     split_hook,
@@ -34,27 +31,17 @@ from mxd.trainer.storage.formats.base import (
 from mxd.trainer.storage.run import Run, portable
 
 CONFIG = "config.yaml"
-KNOWN = (
-    "model_name",
-    "model_kind",
-    "feature_input_hook",
-    "feature_output_hook",
-    "scan",
-    "repo_id",
-    "revision",
-    "transcoders",
-    "activation",
-    "k",
-)
+HOOKS = ("feature_input_hook", "feature_output_hook")
+KNOWN = ("model_name", "model_kind", *HOOKS, "scan", "repo_id", "revision", "transcoders", "activation", "k")
 """Settings that are read here or do not change the function; any other that is on may."""
 THRESHOLDS = ("activation_function.threshold", "threshold")
 
 
-def check_set(settings: SourceSettings) -> None:
-    """Check that a config describes a transcoder set in the same folder.
+def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> ImportedLayer:
+    """Read the transcoder of one layer.
 
     Raises:
-        UserError: it does not.
+        UserError: it is not supported.
     """
     kind = settings.text("model_kind", "transcoder_set")
     if kind != "transcoder_set":
@@ -64,22 +51,13 @@ def check_set(settings: SourceSettings) -> None:
             f"{settings.where} refers to files of other repos. Download them as layer_N.safetensors to its folder, and "
             "remove the list."
         )
-
-
-def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> ImportedLayer:
-    """Read the transcoder of one layer.
-
-    Raises:
-        UserError: it is not supported.
-    """
-    check_set(settings)
     settings.check_known(KNOWN)
     if settings.values.get("activation") not in (None, "relu", "jumprelu", "topk"):
         raise UserError(
             f"Unsupported activation: {settings.values['activation']} in {settings.where}. Supported: relu, jumprelu, "
             "topk."
         )
-    hooks = [settings.text(name) for name in ("feature_input_hook", "feature_output_hook")]
+    hooks = [settings.text(name) for name in HOOKS]
     if any(block not in (None, layer) for block in (split_hook(hook)[0] for hook in hooks)):
         raise UserError(
             f"Unsupported hooks: {' and '.join(hooks)} in {settings.where}. Both must be of the layer's own block, "
@@ -102,7 +80,7 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         converted["threshold_N"] = named[0].reshape(-1) if named else torch.zeros_like(converted["gate.bias"])
     tensors.check_empty()
     return ImportedLayer(
-        method=_method(top_k, skip is not None),
+        method=f"{'' if top_k else 'jumprelu-'}{'' if skip is None else 'skip-'}transcoder",
         k=settings.whole("k") if top_k else len(converted["gate.bias"]),
         tensors=converted,
         reads="mlp-input" if place == "mlp-input" else "norm",
@@ -111,12 +89,6 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         after_post_norm=added,
         start_tokens=("bos_token", "pad_token", "eos_token"),  # as its ReplacementModel.ensure_tokenized
     )
-
-
-def _method(top_k: bool, skip: bool) -> Method:
-    if top_k:
-        return "skip-transcoder" if skip else "transcoder"
-    return "jumprelu-skip-transcoder" if skip else "jumprelu-transcoder"
 
 
 def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
@@ -131,35 +103,25 @@ def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
     if any(tensors.autoencodes for tensors in tensors_of_layer.values()):
         raise UserError("circuit-tracer has no autoencoders. Use --format=saelens or sparsify.")
     for layer, tensors in tensors_of_layer.items():
-        save_tensors(_named(tensors), folder / f"layer_{layer}.safetensors")
-    (folder / CONFIG).write_text(yaml.safe_dump(_settings(runs), sort_keys=False), "utf-8")
-
-
-def _named(tensors: TranscoderTensors) -> dict[str, Any]:
-    optional = {THRESHOLDS[0]: tensors.threshold_N, "W_skip": tensors.skip_OI}
-    return {
-        "W_enc": tensors.gate_NI,
-        "b_enc": tensors.gate_bias_N,
-        "W_dec": tensors.direction_NO,
-        "b_dec": tensors.output_bias_O,
-        **{name: tensor for name, tensor in optional.items() if tensor is not None},
-    }
-
-
-def _settings(runs: Sequence[Run]) -> dict[str, Any]:
-    """Return the config.
-
-    Raises:
-        UserError: the runs have different activations.
-    """
+        named = {
+            "W_enc": tensors.gate_NI,
+            "b_enc": tensors.gate_bias_N,
+            "W_dec": tensors.direction_NO,
+            "b_dec": tensors.output_bias_O,
+            THRESHOLDS[0]: tensors.threshold_N,
+            "W_skip": tensors.skip_OI,
+        }
+        present = {name: tensor for name, tensor in named.items() if tensor is not None}
+        save_tensors(present, folder / f"layer_{layer}.safetensors")
     ks = {None if run.config.method.startswith("jumprelu") else run.layer.config.k for run in runs}
     if len(ks) > 1:
         raise UserError("A transcoder set has one activation, but these runs differ in K or thresholds.")
     k = ks.pop()
-    return {
+    settings = {
         "model_name": portable(runs[0].config, None).language_model,
         "model_kind": "transcoder_set",
         "feature_input_hook": "mlp.hook_in",
         "feature_output_hook": "mlp.hook_out",
         **({} if k is None else {"activation": "topk", "k": k}),
     }
+    (folder / CONFIG).write_text(yaml.safe_dump(settings, sort_keys=False), "utf-8")

@@ -83,9 +83,12 @@ def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
     """Write one file ``expert-N.gguf`` per expert."""
     from gguf import GGUFWriter
 
+    from mxd.trainer.language_model.loading import load_outline
+
+    model_type = str(load_outline(run.language_model_source).config.model_type)
     for expert, vector_W in vectors.items():
         writer = GGUFWriter(folder / f"expert-{expert}.gguf", GGUF_ARCHITECTURE)
-        writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", _model_type(run))
+        writer.add_string(f"{GGUF_ARCHITECTURE}.model_hint", model_type)
         writer.add_uint32(f"{GGUF_ARCHITECTURE}.layer_count", 1)
         writer.add_string("general.name", f"{run.name}, expert {expert}")
         writer.add_tensor(f"direction.{run.config.layer}", vector_W.numpy())
@@ -93,10 +96,3 @@ def _write_gguf(run: Run, vectors: Mapping[int, Tensor], folder: Path) -> None:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-
-
-def _model_type(run: Run) -> str:
-    """Return the architecture's name, as Hugging Face calls it."""
-    from mxd.trainer.language_model.loading import load_outline
-
-    return str(load_outline(run.language_model_source).config.model_type)

@@ -31,7 +31,7 @@ from mxd.trainer.language_model.tokenizer import load_tokenizer, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats.base import ImportedLayer, digest
-from mxd.trainer.storage.formats.sources import CheckpointPart, Source, open_source, select_part
+from mxd.trainer.storage.formats.sources import CheckpointPart, open_source, select_part
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, runs_folder
 from mxd.trainer.storage.run_records import register_run
 from mxd.trainer.utils.files import atomic_directory, atomic_write
@@ -185,16 +185,27 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
         layer=number,
         text=TextConfig(
             dataset=imported.text or NOT_STATED,
-            context_length=_context(imported),
+            context_length=imported.context if imported.context in CONTEXT_LENGTHS else DEFAULT_CONTEXT_LENGTH,
             start_token=_start_token(imported, tokenizer),
         ),
         tokens=imported.tokens,
         method=imported.method,
         num_experts=imported.num_experts,
         k=imported.k,
-        origin=_origin(part, source, imported),
+        origin=Origin(
+            format=part.format,
+            source=source.name,
+            part=part.name,
+            revision=source.revision,
+            version=imported.version,
+            sha256=digest(imported.weights),
+        ),
     )
-    _write(folder, settings, layer, tokenizer)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_directory(folder) as partial:
+        tokenizer.save_pretrained(partial / TOKENIZER_FOLDER)
+        layer.save(partial)
+        atomic_write(partial / RUN_FILE, settings.model_dump_json(indent=1) + "\n")
     register_run(Run.load(folder, data), database)
     return ImportResult(
         run=config.name,
@@ -278,35 +289,8 @@ def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: Mlp
     return layer
 
 
-def _context(imported: ImportedLayer) -> int:
-    return (
-        imported.context
-        if imported.context is not None and imported.context in CONTEXT_LENGTHS
-        else DEFAULT_CONTEXT_LENGTH
-    )
-
-
 def _start_token(imported: ImportedLayer, tokenizer: PreTrainedTokenizerBase) -> str:
     """Return the start token of the layer's training, or the language model's own if the layer does not state one."""
     stated = (getattr(tokenizer, name) for name in imported.start_tokens)
     name = next((token for token in stated if token in tokenizer.get_vocab()), None)
     return str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, name)))
-
-
-def _origin(part: CheckpointPart, source: Source, imported: ImportedLayer) -> Origin:
-    return Origin(
-        format=part.format,
-        source=source.name,
-        part=part.name,
-        revision=source.revision,
-        version=imported.version,
-        sha256=digest(imported.weights),
-    )
-
-
-def _write(folder: Path, config: TrainConfig, layer: SparseLayer, tokenizer: PreTrainedTokenizerBase) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_directory(folder) as partial:
-        tokenizer.save_pretrained(partial / TOKENIZER_FOLDER)
-        layer.save(partial)
-        atomic_write(partial / RUN_FILE, config.model_dump_json(indent=1) + "\n")

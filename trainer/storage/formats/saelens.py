@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import SparseLayer, save_tensors
+from mxd.trainer.layers.base import save_tensors
 from mxd.trainer.layers.transcoders import Autoencoder
 from mxd.trainer.layers.variants import FixedThresholds
 from mxd.trainer.storage.formats.base import (
@@ -66,7 +66,19 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     folded = metadata.part("model_from_pretrained_kwargs").flag("fold_ln")
     place = input_place(hook)
     added = output_place(out_hook) == "added"
-    converted = _tensors(SourceTensors.read(weights), architecture)
+    tensors = SourceTensors.read(weights)
+    converted = {
+        "gate.weight": tensors.pop("W_enc").T,
+        "gate.bias": tensors.pop("b_enc"),
+        "direction_NO": tensors.pop("W_dec"),
+        "output_bias": tensors.pop("b_dec"),
+    }
+    converted["threshold_N"] = torch.zeros_like(converted["gate.bias"])
+    if architecture.startswith("jumprelu"):
+        converted["threshold_N"] = tensors.pop("threshold")
+    if "skip" in architecture:
+        converted["skip.weight"] = tensors.pop("W_skip")
+    tensors.check_empty()
     # With folded norms the MLP of TransformerLens reads the norm's output before its weight, whatever the hook's name.
     plain: Reads = "mlp-input" if place == "mlp-input" else "norm"
     return ImportedLayer(
@@ -85,22 +97,6 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
     )
 
 
-def _tensors(tensors: SourceTensors, architecture: str) -> dict[str, Tensor]:
-    converted = {
-        "gate.weight": tensors.pop("W_enc").T,
-        "gate.bias": tensors.pop("b_enc"),
-        "direction_NO": tensors.pop("W_dec"),
-        "output_bias": tensors.pop("b_dec"),
-    }
-    converted["threshold_N"] = torch.zeros_like(converted["gate.bias"])
-    if architecture.startswith("jumprelu"):
-        converted["threshold_N"] = tensors.pop("threshold")
-    if "skip" in architecture:
-        converted["skip.weight"] = tensors.pop("W_skip")
-    tensors.check_empty()
-    return converted
-
-
 ARCHITECTURE = "mxd"
 """Name under which ``saelens_layer`` registers its class."""
 PREFIX = "layer."
@@ -110,28 +106,40 @@ WRITTEN_FOR = "6.54.12"
 
 
 def write_saelens(run: Run, folder: Path) -> None:
-    """Write a run's layer into an existing folder.
-
-    Raises:
-        UserError: an autoencoder has no flat gate.
-    """
-    layer = run.layer
-    tensors, settings = _own(layer) if not isinstance(layer, FixedThresholds | Autoencoder) else _standard(run)
+    """Write a run's layer into an existing folder."""
+    layer, config = run.layer, portable(run.config, None)
+    if isinstance(layer, FixedThresholds | Autoencoder):
+        tensors, settings = _standard(run)
+    else:
+        tensors = {PREFIX + name: value.detach().contiguous() for name, value in layer.state_dict().items()}
+        own = layer.config.model_dump(mode="json")
+        settings = {"architecture": ARCHITECTURE, "d_out": layer.config.output_width, "layer": own}
     save_tensors(tensors, folder / WEIGHTS)
-    config = {**_common(run), **settings, "metadata": _metadata(run)}
-    (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", "utf-8")
-
-
-def _own(layer: SparseLayer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    tensors = {PREFIX + name: value.detach().contiguous() for name, value in layer.state_dict().items()}
-    return tensors, {"architecture": ARCHITECTURE, "d_out": layer.config.output_width, "layer": _dumped(layer)}
-
-
-def _dumped(layer: SparseLayer) -> dict[str, Any]:
-    return layer.config.model_dump(mode="json")
+    block = f"blocks.{run.config.layer}.mlp"
+    metadata = {
+        "sae_lens_version": WRITTEN_FOR,
+        "model_name": config.language_model,
+        "hook_name": f"{block}.hook_in" if layer.reads == "mlp-input" else f"{block}.hook_out",
+        "hook_name_out": f"{block}.hook_out",
+        "context_size": run.config.text.context_length,
+        "dataset_path": config.text.dataset,
+        "prepend_bos": run.config.text.start_token in (None, run.tokenizer.bos_token),
+    }
+    common = {
+        "d_in": layer.config.input_width,
+        "d_sae": layer.config.num_experts,
+        "dtype": "float32",
+        "device": "cpu",
+        "apply_b_dec_to_input": False,
+        "normalize_activations": "none",
+        "reshape_activations": "none",
+    }
+    text = json.dumps({**common, **settings, "metadata": metadata}, indent=1) + "\n"
+    (folder / CONFIG).write_text(text, "utf-8")
 
 
 def _standard(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Tensors and settings of a layer that SAELens has, too."""
     transcoder = transcoder_tensors(run.layer, run.name, "saelens")
     tensors = {
         "W_enc": transcoder.gate_NI.T.contiguous(),
@@ -147,29 +155,3 @@ def _standard(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
         tensors["W_skip"] = transcoder.skip_OI
     named = "jumprelu_transcoder" if transcoder.skip_OI is None else "jumprelu_skip_transcoder"
     return tensors, {"architecture": named, "d_out": run.layer.config.output_width}
-
-
-def _common(run: Run) -> dict[str, Any]:
-    return {
-        "d_in": run.layer.config.input_width,
-        "d_sae": run.layer.config.num_experts,
-        "dtype": "float32",
-        "device": "cpu",
-        "apply_b_dec_to_input": False,
-        "normalize_activations": "none",
-        "reshape_activations": "none",
-    }
-
-
-def _metadata(run: Run) -> dict[str, Any]:
-    block, config = f"blocks.{run.config.layer}.mlp", portable(run.config, None)
-    reads = "hook_in" if run.layer.reads == "mlp-input" else "hook_out"
-    return {
-        "sae_lens_version": WRITTEN_FOR,
-        "model_name": config.language_model,
-        "hook_name": f"{block}.{reads}",
-        "hook_name_out": f"{block}.hook_out",
-        "context_size": run.config.text.context_length,
-        "dataset_path": config.text.dataset,
-        "prepend_bos": run.config.text.start_token in (None, run.tokenizer.bos_token),
-    }

@@ -61,14 +61,17 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
     if layer is None and part:
         raise UserError(f"Unsupported hookpoint: {part}. It must be an MLP such as layers.3.mlp.")
     tensors = SourceTensors.read(weights)
+    gate = {"gate.weight": tensors.pop("encoder.weight"), "gate.bias": tensors.pop("encoder.bias")}
     is_mixture = settings.flag("mxd") or settings.tokens("mxd_h") > 0
-    method, converted = (_mixture if is_mixture else _transcoder)(settings, tensors)
-    _check_shift(tensors)
+    method, decoder = (_mixture if is_mixture else _transcoder)(settings, tensors)
+    shift = tensors.pop_optional("post_enc")
+    if shift is not None and bool(shift.any()):
+        raise UserError(f"Unsupported tensor: post_enc in {tensors.where} is not zero.")
     tensors.check_empty()
     return ImportedLayer(
         method=method,
         k=settings.whole("k", 32),
-        tensors=converted,
+        tensors=gate | decoder,
         reads="mlp-input",
         layer=layer,
         weights=weights,
@@ -77,10 +80,10 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
 
 
 def _transcoder(_settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
-    converted = _gate(tensors) | {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
+    decoder = {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
     tensors.ignore(*UNUSED)
     skip = tensors.pop_optional("W_skip")
-    return ("transcoder", converted) if skip is None else ("skip-transcoder", converted | {"skip.weight": skip})
+    return ("transcoder", decoder) if skip is None else ("skip-transcoder", decoder | {"skip.weight": skip})
 
 
 def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
@@ -90,7 +93,7 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, 
     if settings.flag("skip_connection"):
         raise UserError(f"Unsupported setting: skip_connection of an MxD in {settings.where}.")
     output_bias, mixing_bias = ("b_dec", "b_mxd_dec") if settings.flag("mxd") else ("b_mxd_dec", "b_dec")
-    return "hidden-mxd", _gate(tensors) | {
+    return "hidden-mxd", {
         "encoder.weight": tensors.pop("W_mxd_in"),
         "encoder.bias": tensors.pop("b_mxd_enc"),
         "scaling_NO": tensors.pop("W_dec"),
@@ -98,17 +101,6 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, 
         "decoder.weight": tensors.pop("W_mxd_out"),
         "output_bias": tensors.pop(output_bias),
     }
-
-
-def _gate(tensors: SourceTensors) -> dict[str, Tensor]:
-    return {"gate.weight": tensors.pop("encoder.weight"), "gate.bias": tensors.pop("encoder.bias")}
-
-
-def _check_shift(tensors: SourceTensors) -> None:
-    """Raise UserError if the gates of active experts are shifted."""
-    shift = tensors.pop_optional("post_enc")
-    if shift is not None and bool(shift.any()):
-        raise UserError(f"Unsupported tensor: post_enc in {tensors.where} is not zero.")
 
 
 def write_sparsify(run: Run, folder: Path) -> None:
