@@ -13,8 +13,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.text import suggest
 
-FLAT_GATE = {"gate": "flat", "groups": None, "top_groups": None}
-"""Gate of a saved run or layer. Other gates were removed."""
+RETIRED = {"gate": {"gate": "flat", "groups": None, "top_groups": None}, "privacy": None}
+"""Settings of removed features in the files of the demo's runs -> their value when the feature is off."""
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d{1,16}(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 
@@ -25,21 +25,11 @@ def parse_count(value: object) -> object:
     return round(float(match[1]) * _SUFFIXES[match[2].lower()]) if match else value
 
 
-def without_retired(values: Any, retired: Mapping[str, Any]) -> Any:
-    """Leave out the settings of removed features, which files of earlier versions have.
-
-    Args:
-        retired: setting -> its value when the feature is off.
-
-    Raises:
-        ValueError: the feature is on.
-    """
+def without_retired(values: Any) -> Any:
+    """Leave out the settings of removed features that are off. Those that are on are unknown settings."""
     if not isinstance(values, Mapping):
         return values
-    for name, off in retired.items():
-        if values.get(name, off) != off:
-            raise ValueError(f"{name} is {values[name]!r}, which this version cannot read. It reads {off!r} only.")
-    return {name: value for name, value in values.items() if name not in retired}
+    return {name: value for name, value in values.items() if name not in RETIRED or value != RETIRED[name]}
 
 
 Size = Annotated[int, Field(gt=0, lt=2**28)]

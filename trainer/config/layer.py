@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, model_validator
 from safetensors import SafetensorError, safe_open
 
-from mxd.trainer.config.base import FLAT_GATE, Config, Size, without_retired
+from mxd.trainer.config.base import Config, Size, without_retired
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.utils.files import read_json
 from mxd.trainer.utils.text import suggest
@@ -160,7 +160,7 @@ class LayerConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _drop_retired(cls, values: Any) -> Any:
-        return without_retired(values, {"gate": FLAT_GATE})
+        return without_retired(values)
 
 
 CONFIG_FILE = "layer.json"

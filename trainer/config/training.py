@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from mxd.trainer.config.base import FLAT_GATE, Config, Count, RunName, Size, parse_count, without_retired
+from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count, without_retired
 from mxd.trainer.config.layer import Method, method_traits
 
 ImportFormat = Literal["mxd-checkpoint", "sparsify", "saelens", "circuit-tracer", "neuronpedia"]
@@ -129,10 +129,6 @@ class Origin(Config):
     """SHA-256 hash of the weights file."""
 
 
-RETIRED = {"gate": FLAT_GATE, "privacy": None}
-"""Settings in the files of earlier versions, and the value with which they are read."""
-
-
 class TrainConfig(Config):
     """Everything that determines a trained run."""
 
@@ -191,8 +187,7 @@ class TrainConfig(Config):
     @model_validator(mode="before")
     @classmethod
     def _store_optimizer(cls, values: Any) -> Any:
-        retired = {name: off for name, off in RETIRED.items() if name not in cls.model_fields}
-        return _with_optimizer(without_retired(values, retired), default_optimizer)
+        return _with_optimizer(without_retired(values), default_optimizer)
 
     @model_validator(mode="after")
     def _is_trainable(self) -> Self:

@@ -123,30 +123,17 @@ def read_passages(path: Path) -> list[Passage]:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
-    return check_passages(_paragraphs(text) if path.suffix == ".txt" else _objects(path, text), str(path))
-
-
-def check_passages(passages: Sequence[Passage], where: str) -> list[Passage]:
-    """Remove duplicates and check the number of passages.
-
-    Raises:
-        UserError: there are no passages, or too many.
-    """
+    if path.suffix == ".txt":
+        passages = [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
+    else:
+        lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+        passages = [_passage(line, f"Line {number} of {path}") for number, line in lines]
     unique = list(dict.fromkeys(passages))
     if not unique:
-        raise UserError(f"{where} holds no passages.")
+        raise UserError(f"{path} holds no passages.")
     if len(unique) > MAX_PASSAGES:
-        raise UserError(f"{where} holds {len(unique):,} passages. At most {MAX_PASSAGES:,} can be protected together.")
+        raise UserError(f"{path} holds {len(unique):,} passages. At most {MAX_PASSAGES:,} can be protected together.")
     return unique
-
-
-def _paragraphs(text: str) -> list[Passage]:
-    return [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
-
-
-def _objects(path: Path, text: str) -> list[Passage]:
-    lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
-    return [_passage(line, f"Line {number} of {path}") for number, line in lines]
 
 
 def _passage(line: str, where: str) -> Passage:
@@ -192,17 +179,13 @@ def variations_of(passages: Sequence[Passage]) -> dict[str, list[str]]:
     ``later beginning`` drops the first third of the words. ``swapped case`` swaps the case of every letter.
     """
     given = [text for passage in passages for text in passage.paraphrases]
-    shortened = [_without_beginning(passage.text) for passage in passages]
+    words = [passage.text.split(" ") for passage in passages]
+    shortened = [" ".join(part[max(1, len(part) // SKIPPED_PART) :]) for part in words]
     automatic = {
         "later beginning": [text for text in shortened if text],
         "swapped case": [text for passage in passages if (text := passage.text.swapcase()) != passage.text],
     }
     return {kind: texts for kind, texts in ({"given": given} | automatic).items() if texts}
-
-
-def _without_beginning(text: str) -> str:
-    words = text.split(" ")
-    return " ".join(words[max(1, len(words) // SKIPPED_PART) :])
 
 
 def drop_overlapping(ids_SL: Tensor, passages: EncodedTexts) -> Tensor:
@@ -520,22 +503,8 @@ def _confidence_rows(logits_PV: Tensor, next_P: Tensor) -> Tensor:
 @torch.no_grad()
 def text_losses(model: ReplacementModel, texts: EncodedTexts) -> Floats:
     """Mean next-token loss of each text in nats, [S]. All texts must have the same number of predictions."""
-    return _per_text([next_token_loss(*part) for part in model.predictions(texts)], len(texts))
-
-
-@torch.no_grad()
-def confidence_and_losses(model: ReplacementModel, texts: EncodedTexts) -> tuple[Confidence, Floats]:
-    """``measure_confidence`` and ``text_losses`` in one pass over the texts."""
-    rows, losses = [], []
-    for logits_PV, next_P in model.predictions(texts):
-        rows.append(_confidence_rows(logits_PV, next_P))
-        losses.append(next_token_loss(logits_PV, next_P))
-    means = torch.cat(rows).cpu().double().mean(0).tolist()
-    return Confidence(texts.predictions, *means), _per_text(losses, len(texts))
-
-
-def _per_text(losses: Sequence[Tensor], texts: int) -> Floats:
-    return np.asarray(torch.cat(list(losses)).cpu().double().view(texts, -1).mean(1).numpy())
+    losses = torch.cat([next_token_loss(*part) for part in model.predictions(texts)])
+    return np.asarray(losses.cpu().double().view(len(texts), -1).mean(1).numpy())
 
 
 # ---------------------------------------------------------------- optimisation
@@ -643,8 +612,10 @@ class PrivacyOptimizer:
         loss_increase = self._validation_loss() - self._initial_loss
         point = EvalPoint(self.steps, measure_confidence(self.model, self.data.passages), loss_increase)
         self.eval_points.append(point)
-        improves = point.protected.confidence_distance < self.best.protected.confidence_distance
-        if improves and loss_increase <= self.config.max_added_loss:
+        if (
+            point.protected.confidence_distance < self.best.protected.confidence_distance
+            and loss_increase <= self.config.max_added_loss
+        ):
             self.best, self._best = point, self.model.snapshot()
 
     def _validation_loss(self) -> float:
@@ -743,9 +714,9 @@ class Protection:
         """
         best_step = self._optimizer.restore_best().step
         passages = self._data.passages
-        comparison = self._compare(passages)
-        retained = self._retained()
-        vocabulary = self._vocabulary()
+        comparison, retained = self._compare(passages), self._retained()
+        vocabulary = next(self._model.predictions(passages.select(slice(0, 1))))[0].shape[-1]
+        losses = {"kl-from-uniform": comparison.after.divergence, "missing-entropy": comparison.after.missing_entropy}
         result = PrivacyResult(
             runs=tuple(self._names),
             parents=tuple(run.name for run in self.runs),
@@ -764,20 +735,11 @@ class Protection:
                 theta := self.config.theta,
                 uniform := math.log(vocabulary),
                 (1 - theta) / theta * (uniform - retained.after),
-                self._passage_loss(comparison.after),
+                losses[self.config.loss],
             ),
             relearning=relearn(self._original, self._model, passages, self.config),
         )
         return ProtectionOutcome(self._model, result)
-
-    def _vocabulary(self) -> int:
-        logits_PV, _ = next(self._model.predictions(self._data.passages.select(slice(0, 1))))
-        return int(logits_PV.shape[-1])
-
-    def _passage_loss(self, confidence: Confidence) -> float:
-        return {"kl-from-uniform": confidence.divergence, "missing-entropy": confidence.missing_entropy}[
-            self.config.loss
-        ]
 
     def _compare(self, texts: EncodedTexts) -> ConfidenceComparison:
         return ConfidenceComparison(measure_confidence(self._original, texts), measure_confidence(self._model, texts))
@@ -794,18 +756,16 @@ class Protection:
 
     def _retained(self) -> RetainLoss:
         test = score_all(self._data.test_SL)
-        original_model = ReplacementModel(self._language_model, {})
-        before, before_S = confidence_and_losses(self._original, test)
-        after, after_S = confidence_and_losses(self._model, test)
+        before_S, after_S = text_losses(self._original, test), text_losses(self._model, test)
         increase_S = after_S - before_S
         return RetainLoss(
             tokens=self._data.test_SL.numel(),
             left_out=self._left_out,
-            original=float(text_losses(original_model, test).mean()),
+            original=float(text_losses(ReplacementModel(self._language_model, {}), test).mean()),
             before=float(before_S.mean()),
             after=float(after_S.mean()),
             loss_increase=Bootstrap(len(increase_S), RESAMPLES, self.config.seed).mean(increase_S),
-            confidence=ConfidenceComparison(before, after),
+            confidence=self._compare(test),
         )
 
 

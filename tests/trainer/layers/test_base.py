@@ -127,5 +127,5 @@ def test_files_of_earlier_versions_are_read_if_their_gate_is_flat(kind: type[Lay
         values = {"name": "x", "language_model": "y", "layer": 0, "text": {"dataset": "z"}, "tokens": 1}
     read = kind.model_validate({**values, "gate": {"gate": "flat", "groups": None, "top_groups": None}})
     assert read == kind.model_validate(values)
-    with pytest.raises(ValidationError, match=r"'two-level'.* which this version cannot read"):
+    with pytest.raises(ValidationError, match="gate"):
         kind.model_validate({**values, "gate": {"gate": "two-level", "groups": 8, "top_groups": 2}})

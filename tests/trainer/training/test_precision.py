@@ -74,10 +74,6 @@ def test_the_requested_dtype_comes_before_that_of_the_resumed_run(
     assert [it.language_model_dtype for it in resolve_dtypes([new], world.data, CPU)] == ["bfloat16"]
     assert [it.language_model_dtype for it in resolve_dtypes([asked], world.data, CPU)] == ["float32"]
     begun = world.config("begun", language_model=source)
-    Run.create(begun, world.data, world.language_model.tokenizer)
-    assert resolve_dtypes([begun], world.data, CPU)[0].language_model_dtype == "float32", (
-        "as before it was written down"
-    )
     Run.create(with_dtype(begun, torch.bfloat16), world.data, world.language_model.tokenizer)
     units(monkeypatch)
     assert [it.language_model_dtype for it in resolve_dtypes([begun, new], world.data, CPU)] == ["bfloat16", "bfloat16"]

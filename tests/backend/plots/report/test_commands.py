@@ -28,7 +28,7 @@ from mxd.trainer.config import (
     TextConfig,
     TrainConfig,
 )
-from mxd.trainer.config.base import FLAT_GATE
+from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.steering import evaluate_steering
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
@@ -57,7 +57,7 @@ CONFIG = TrainConfig(
 
 def typed(config: TrainConfig) -> Any:
     # Records of earlier versions have a gate.
-    return command_from(shlex.split(fit({**config.model_dump(mode="json"), "gate": FLAT_GATE}))[1:])
+    return command_from(shlex.split(fit({**config.model_dump(mode="json"), "gate": RETIRED["gate"]}))[1:])
 
 
 @pytest.mark.parametrize("changed", [{}, {"num_experts": None, "data_seed": None}, {"min_k": 2, "rank": None}])
