@@ -32,7 +32,7 @@ def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
 
 
 def test_no_layer_in_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="Train one with mxd train"):
+    with pytest.raises(NotFoundError, match="Train one with 'mxd train'"):
         load_layer(tmp_path)
 
 
