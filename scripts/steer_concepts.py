@@ -115,7 +115,7 @@ class Study:
             routing = run.layer.route(self.lm.mlp_inputs([layer], ids_1T)[layer][1:])
             residual_W = residual_at(self.lm, layer + 1, ids_1T)[0, 1:].mean(0)
         dense_TN = torch.zeros(len(routing.indices_TK), run.layer.config.num_experts)
-        return dense_TN.scatter_add_(1, routing.indices_TK, routing.coefficients_TK).mean(0), residual_W
+        return dense_TN.scatter_add_(1, routing.indices_TK, routing.activations_TK).mean(0), residual_W
 
     @cache  # noqa: B019
     def effects(self, text: int) -> dict[str, Tensor]:

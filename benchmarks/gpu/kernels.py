@@ -30,7 +30,7 @@ class _Inputs:
     x_TI: Tensor
     weight_NI: Tensor
     bias_N: Tensor
-    coefficients_TK: Tensor
+    activations_TK: Tensor
     indices_TK: Tensor
 
     @classmethod
@@ -84,8 +84,8 @@ def _operations(kernels: object, it: _Inputs) -> Iterator[tuple[str, Callable[[]
     table = it.weight_NI
     yield (
         "mix_rows",
-        lambda: kernels.mix_rows(it.coefficients_TK, it.indices_TK, table),  # type: ignore[attr-defined]
-        lambda: ops.mix_rows(it.coefficients_TK.double(), it.indices_TK, table.double()),
+        lambda: kernels.mix_rows(it.activations_TK, it.indices_TK, table),  # type: ignore[attr-defined]
+        lambda: ops.mix_rows(it.activations_TK.double(), it.indices_TK, table.double()),
         gathered + rows + 3 * pairs_bytes,
     )
     yield (
@@ -97,8 +97,8 @@ def _operations(kernels: object, it: _Inputs) -> Iterator[tuple[str, Callable[[]
     pairs = ops.pairs_by_expert(it.indices_TK, experts)
     yield (
         "sum_by_expert",
-        lambda: kernels.sum_by_expert(it.x_TI, it.coefficients_TK, pairs)[0],  # type: ignore[attr-defined]
-        lambda: ops.sum_by_expert(it.x_TI.double(), it.coefficients_TK.double(), pairs)[0],
+        lambda: kernels.sum_by_expert(it.x_TI, it.activations_TK, pairs)[0],  # type: ignore[attr-defined]
+        lambda: ops.sum_by_expert(it.x_TI.double(), it.activations_TK.double(), pairs)[0],
         gathered + 4 * experts * width + 3 * pairs_bytes,
     )
 

@@ -68,8 +68,8 @@ def dense_output(layer: MxD, x_BI: Tensor) -> Tensor:
     """The paper's equation as in its own code: every product over all N experts."""
     scores_BN = torch.relu(layer.gate(x_BI))
     top = scores_BN.topk(layer.config.k, dim=1)
-    coefficients_BN = torch.zeros_like(scores_BN).scatter(1, top.indices, top.values)
-    return (coefficients_BN @ layer.scaling_NO) * layer.dense_output(x_BI) + layer.output_bias
+    activations_BN = torch.zeros_like(scores_BN).scatter(1, top.indices, top.values)
+    return (activations_BN @ layer.scaling_NO) * layer.dense_output(x_BI) + layer.output_bias
 
 
 def bench_layer(

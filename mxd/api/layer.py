@@ -186,9 +186,9 @@ class Layer(nn.Module):
 
     def encode(self, x: Tensor) -> Tensor:
         """Gate activations [..., N] of an MLP input [..., I]: at most K per token are not zero. Differentiable."""
-        coefficients_TK, indices_TK = self.core.route(self._rows(x))
-        dense_TN = coefficients_TK.new_zeros(len(coefficients_TK), self.config.num_experts)
-        return dense_TN.scatter_add(1, indices_TK, coefficients_TK).reshape(*x.shape[:-1], self.config.num_experts)
+        activations_TK, indices_TK = self.core.route(self._rows(x))
+        dense_TN = activations_TK.new_zeros(len(activations_TK), self.config.num_experts)
+        return dense_TN.scatter_add(1, indices_TK, activations_TK).reshape(*x.shape[:-1], self.config.num_experts)
 
     def decode(self, x: Tensor, activations: Tensor) -> Tensor:
         """Output [..., O] for an MLP input [..., I] and gate activations [..., N], dense or sparse, edited or not."""
@@ -588,12 +588,12 @@ def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Te
     _warn_of_missing_start(layer, inputs)
     x_BTI = mlp_activations(layer, model, inputs)
     rows_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device)).to(x_BTI.device).bool()
-    coefficients_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
-    token_Q, column_Q = coefficients_PK.nonzero(as_tuple=True)
+    activations_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
+    token_Q, column_Q = activations_PK.nonzero(as_tuple=True)
     positions_P2 = rows_BT.nonzero().to(token_Q.device)
     indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
     size = (*rows_BT.shape, layer.config.num_experts)
-    values_Q = coefficients_PK[token_Q, column_Q]
+    values_Q = activations_PK[token_Q, column_Q]
     return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
 
 

@@ -293,7 +293,7 @@ class Checks:
                 actual = torch.tensor([count for _, count in rows]).float()
         with torch.no_grad():
             routing = self.run.layer.route(self._mlp_input(self._ids("text.jsonl", 640, "shuffled")))
-        active = routing.indices_TK[routing.coefficients_TK > 0]
+        active = routing.indices_TK[routing.activations_TK > 0]
         expected = torch.bincount(active, minlength=len(actual)).float()
         # A gate activation near 0, or two near each other, may round to another side.
         differing = (actual - expected).abs().sum().item()
@@ -340,7 +340,7 @@ class Checks:
         """An expert that is active on the indexed text."""
         with torch.no_grad():
             routing = self.run.layer.route(self._mlp_input(self._ids("text.jsonl", 640, "shuffled")))
-        counts = torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=40)
+        counts = torch.bincount(routing.indices_TK[routing.activations_TK > 0], minlength=40)
         return int(counts.argmax())
 
     def steer(self) -> float:
@@ -405,9 +405,9 @@ class Checks:
             flat = x.reshape(-1, x.shape[-1])
             with torch.no_grad():
                 routing = layer.route(flat)
-                coefficient_T = (routing.coefficients_TK * (routing.indices_TK == self._expert)).sum(1)
-                added = coefficient_T[:, None] * layer.table[self._expert] * layer.dense_output(flat)
-            active.append(coefficient_T > 0)
+                activation_T = (routing.activations_TK * (routing.indices_TK == self._expert)).sum(1)
+                added = activation_T[:, None] * layer.table[self._expert] * layer.dense_output(flat)
+            active.append(activation_T > 0)
             changed: Tensor = output - added.reshape(output.shape)
             return changed
 

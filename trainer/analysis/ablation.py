@@ -283,11 +283,11 @@ class _InterventionRows:
         """Vectors that the interventions add to the MLP's output, [4 M, O]."""
         routing = self.sparse_layer.route(x_MI)
         is_expert_MK = routing.indices_TK == self.interventions.expert.to(x_MI.device).unsqueeze(1)
-        coefficient_M = (routing.coefficients_TK * is_expert_MK).sum(dim=1)
+        activation_M = (routing.activations_TK * is_expert_MK).sum(dim=1)
         dense_MH = self.sparse_layer.dense_output(x_MI)
         norms_MK = self.sparse_layer.contribution_norms(dense_MH, routing)
         self.share_M = (norms_MK * is_expert_MK).sum(dim=1) / norms_MK.sum(dim=1).clamp_min(1e-12)
-        self.contribution_MO = self._contribution(dense_MH, self.interventions.expert, coefficient_M)
+        self.contribution_MO = self._contribution(dense_MH, self.interventions.expert, activation_M)
         amplified_MO = self._contribution(dense_MH, self.interventions.expert, self.interventions.unit)
         random_MO = self._contribution(dense_MH, self.interventions.random_expert, self.interventions.random_unit)
         generator = torch.Generator().manual_seed(self.seed)
@@ -295,8 +295,8 @@ class _InterventionRows:
         direction_MO = noise_MO * amplified_MO.norm(dim=1, keepdim=True)
         return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
 
-    def _contribution(self, dense_MH: Tensor, expert_M: Tensor, coefficient_M: Tensor) -> Tensor:
-        columns = Routing(coefficient_M.to(dense_MH).unsqueeze(1), expert_M.to(dense_MH.device).unsqueeze(1))
+    def _contribution(self, dense_MH: Tensor, expert_M: Tensor, activation_M: Tensor) -> Tensor:
+        columns = Routing(activation_M.to(dense_MH).unsqueeze(1), expert_M.to(dense_MH.device).unsqueeze(1))
         return self.sparse_layer.contribution(dense_MH, columns)
 
 

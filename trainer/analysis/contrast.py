@@ -263,8 +263,8 @@ class TextCounter:
         length = batch.token_ids_SL.shape[1]
         place_L = np.arange(length)
         counts_SL = (place_L > 0) & (place_L < batch.lengths_S[:, None])
-        mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.coefficients_TK.device)
-        masked = Routing(routing.coefficients_TK * mask_T1, routing.indices_TK)
+        mask_T1 = torch.from_numpy(counts_SL.reshape(-1, 1)).to(routing.activations_TK.device)
+        masked = Routing(routing.activations_TK * mask_T1, routing.indices_TK)
         # The places of the batches in the order are ascending, as the selection of examples needs.
         first = self._next - len(batch.sequence_ids_S)
         pairs, _ = active_pairs(masked, length, first + np.arange(len(batch.sequence_ids_S)))

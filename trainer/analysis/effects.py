@@ -148,7 +148,7 @@ def _read_token(
 def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
     """Contributions of the active experts to the MLP's output at one token, [K, O], and their routing."""
     routing = sparse_layer.to(x_1I.device).route(x_1I)
-    active_K = routing.coefficients_TK[0] > 0
+    active_K = routing.activations_TK[0] > 0
     single = Routing(*(values[0][active_K].unsqueeze(1) for values in routing))
     dense_KM = sparse_layer.dense_output(x_1I).expand(len(single.indices_TK), -1)
     return sparse_layer.contribution(dense_KM, single), single
@@ -171,7 +171,7 @@ def _strongest(language_model: LanguageModel, changes_KV: Tensor) -> tuple[list[
 
 def _expert_effects(language_model: LanguageModel, routing: Routing, changes_KV: Tensor) -> tuple[ExpertEffect, ...]:
     promoted, suppressed = _strongest(language_model, changes_KV)
-    active = routing.indices_TK[:, 0].tolist(), routing.coefficients_TK[:, 0].tolist()
+    active = routing.indices_TK[:, 0].tolist(), routing.activations_TK[:, 0].tolist()
     return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
 
 
@@ -253,7 +253,7 @@ class Forward:
         Its gradient is that of the expert's score. So an inactive expert has one too.
         """
         routing = self.sparse_layers[layer].route(self.inputs_BTI[layer][:, position].float())
-        activation_B = (routing.coefficients_TK * (routing.indices_TK == expert)).sum(-1).detach()
+        activation_B = (routing.activations_TK * (routing.indices_TK == expert)).sum(-1).detach()
         score_B = self.score(layer, position, expert)
         return activation_B + (score_B - score_B.detach())
 
@@ -430,11 +430,11 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     with torch.no_grad():
         routing, dense_TM = sparse_layer.route(x_TI), sparse_layer.dense_output(x_TI)
     with torch.inference_mode(False), torch.enable_grad():
-        coefficients_TK = routing.coefficients_TK.clone().requires_grad_()
-        experts_TO = sparse_layer.contribution(dense_TM.clone(), Routing(coefficients_TK, routing.indices_TK.clone()))
+        activations_TK = routing.activations_TK.clone().requires_grad_()
+        experts_TO = sparse_layer.contribution(dense_TM.clone(), Routing(activations_TK, routing.indices_TK.clone()))
         # The contribution is linear in the coefficients, so this derivative is exact.
-        (slope_TK,) = torch.autograd.grad(experts_TO, coefficients_TK, gradient_TO)
-    return slope_TK * routing.coefficients_TK, routing
+        (slope_TK,) = torch.autograd.grad(experts_TO, activations_TK, gradient_TO)
+    return slope_TK * routing.activations_TK, routing
 
 
 def mlp_output(

@@ -243,8 +243,8 @@ def _sum_added(
     number."""
     x_TI = language_model.capture(index, torch.tensor([ids])).inputs_for(layer).float()
     routing = layer.route(x_TI)
-    active_TK = (routing.indices_TK == expert) & (routing.coefficients_TK > 0)
-    own = Routing(routing.coefficients_TK * active_TK, routing.indices_TK)
+    active_TK = (routing.indices_TK == expert) & (routing.activations_TK > 0)
+    own = Routing(routing.activations_TK * active_TK, routing.indices_TK)
     output_TO = layer.contribution(layer.dense_output(x_TI), own)
     added_TW = language_model.additions.of_sequence(index, ids, output_TO)
     active_T = active_TK.any(1).to(added_TW.device)

@@ -63,7 +63,7 @@ class Firing:
         routing = self._layer.route(x_TI)
         dense_TM = self._layer.dense_output(x_TI)
         for column in range(routing.indices_TK.shape[1]):
-            single = Routing(routing.coefficients_TK[:, column, None], routing.indices_TK[:, column, None])
+            single = Routing(routing.activations_TK[:, column, None], routing.indices_TK[:, column, None])
             self._output_NO.index_add_(
                 0, single.indices_TK[:, 0].cpu(), self._layer.contribution(dense_TM, single).cpu()
             )
@@ -83,7 +83,7 @@ class Firing:
     def active_N(self) -> Tensor:
         """Number of active tokens of each expert."""
         routing = self.routing
-        return torch.bincount(routing.indices_TK[routing.coefficients_TK > 0], minlength=self.num_experts)
+        return torch.bincount(routing.indices_TK[routing.activations_TK > 0], minlength=self.num_experts)
 
     @property
     def direction_NO(self) -> Tensor:
@@ -95,14 +95,14 @@ class Firing:
         """Norm of each expert's gate activations over the text; tiny instead of 0 for those that never fire."""
         routing = self.routing
         squares_N = torch.zeros(self.num_experts)
-        squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.coefficients_TK.reshape(-1).square().float())
+        squares_N.index_add_(0, routing.indices_TK.reshape(-1), routing.activations_TK.reshape(-1).square().float())
         return squares_N.sqrt().clamp_min(1e-12)
 
     def dense(self, length: int) -> Iterator[Tensor]:
         """Yield the gate activations of all experts, [L, N], for each sequence of ``length`` tokens."""
-        for coefficients_LK, indices_LK in zip(*(part.split(length) for part in self.routing), strict=True):
+        for activations_LK, indices_LK in zip(*(part.split(length) for part in self.routing), strict=True):
             dense_LN = torch.zeros(len(indices_LK), self.num_experts)
-            yield dense_LN.scatter_add_(1, indices_LK, coefficients_LK.float())
+            yield dense_LN.scatter_add_(1, indices_LK, activations_LK.float())
 
 
 def sums_per_sequence(
@@ -263,11 +263,11 @@ def _best_matches(own: Firing, other: Firing, shift: int, measured_E: Tensor) ->
 def _products(own: Routing, other: Routing, shift: int, count: int, other_count: int) -> Tensor:
     """Sum over tokens of the product of each pair of gate activations, [N, J]. Only active pairs are visited."""
     sums_P = torch.zeros(count * other_count)
-    coefficients_TK, indices_TK = (part.roll(shift, 0) for part in other)
+    activations_TK, indices_TK = (part.roll(shift, 0) for part in other)
     for first in range(0, len(indices_TK), TOKENS_AT_ONCE):
         part = slice(first, first + TOKENS_AT_ONCE)
         pair_TKK = own.indices_TK[part, :, None] * other_count + indices_TK[part, None]
-        product_TKK = own.coefficients_TK[part, :, None] * coefficients_TK[part, None]
+        product_TKK = own.activations_TK[part, :, None] * activations_TK[part, None]
         sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1).float())
     return sums_P.reshape(count, other_count)
 

@@ -203,7 +203,7 @@ class LastTokens:
     def experts(self, sparse_layer: SparseLayer) -> Tensor:
         """Activations [R, N] of all experts."""
         routing = sparse_layer.route(self.mlp.inputs_for(sparse_layer))
-        return to_dense(routing.coefficients_TK, routing.indices_TK, sparse_layer.config.num_experts).cpu()
+        return to_dense(routing.activations_TK, routing.indices_TK, sparse_layer.config.num_experts).cpu()
 
     @torch.no_grad()
     def random_gate(self, sparse_layer: SparseLayer, seed: int) -> Tensor:

@@ -99,9 +99,9 @@ class LayerInterventions:
         return self._masked(x_TI, output_TO, lambda is_shared_TK: is_shared_TK)
 
     def _masked(self, x_TI: Tensor, output_TO: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
-        dense_TM, (coefficients_TK, indices_TK) = self._dense_and_routing(x_TI, output_TO)
+        dense_TM, (activations_TK, indices_TK) = self._dense_and_routing(x_TI, output_TO)
         mask_TK = mask(torch.isin(indices_TK, self._shared_E))
-        return self.sparse_layer.decode(dense_TM, Routing(coefficients_TK * mask_TK, indices_TK))
+        return self.sparse_layer.decode(dense_TM, Routing(activations_TK * mask_TK, indices_TK))
 
     def _dense_and_routing(self, x_TI: Tensor, output_TO: Tensor) -> tuple[Tensor, Routing]:
         """Dense output and routing of a sequence, computed once per sequence."""

@@ -173,7 +173,7 @@ class SequenceErrors:
         norms_T = target_TO.square().sum(1)
         safe_T = norms_T.clamp_min(SMALLEST_NORM)
         paper_T = errors_T / safe_T.sqrt() / target_TO.shape[1]
-        active_T = (routing.coefficients_TK > 0).sum(1).float()
+        active_T = (routing.activations_TK > 0).sum(1).float()
         self.normalized_mse += (errors_T / safe_T).reshape(-1, length).mean(1).tolist()
         self.paper_error += paper_T.reshape(-1, length).mean(1).tolist()
         self.squared_error += errors_T.reshape(-1, length).sum(1).tolist()
@@ -281,7 +281,7 @@ class _Sums:
         self.squares_M = self.squares_M + mixing_TM.square().sum(0).cpu()
         self.active_N += active_counts(result.routing, len(self.active_N)).cpu()
         ids_P = result.routing.indices_TK.reshape(-1).cpu()
-        self.mass_N.index_add_(0, ids_P, result.routing.coefficients_TK.reshape(-1).cpu().double())
+        self.mass_N.index_add_(0, ids_P, result.routing.activations_TK.reshape(-1).cpu().double())
         norms_TK = self.sparse_layer.contribution_norms(result.dense_TM, result.routing)
         self.norm_N.index_add_(0, ids_P, norms_TK.reshape(-1).cpu().double())
 

@@ -164,7 +164,7 @@ class _ExampleBuilder:
         k = min(self.sparse_layer.config.k, len(bias_N))
         random_routing = gate(captured.input_TI.float(), weight_NI, bias_N, k)
         return {
-            "experts": to_dense(routing.coefficients_TK, routing.indices_TK, self.sparse_layer.config.num_experts),
+            "experts": to_dense(routing.activations_TK, routing.indices_TK, self.sparse_layer.config.num_experts),
             "neurons": hidden[0].reshape(-1, hidden[0].shape[-1]).float(),
             "random-gate": to_dense(*random_routing, len(bias_N)),
         }
@@ -183,9 +183,9 @@ def random_gate_weights(sparse_layer: SparseLayer, seed: int) -> tuple[Tensor, T
     return random_NI.to(device), torch.zeros(config.num_experts, device=device)
 
 
-def to_dense(coefficients_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
+def to_dense(activations_TK: Tensor, indices_TK: Tensor, count: int) -> Tensor:
     """Return the activations of all experts, [T, N], with zeros for those that are not selected."""
-    return coefficients_TK.new_zeros(len(coefficients_TK), count).scatter(1, indices_TK, coefficients_TK)
+    return activations_TK.new_zeros(len(activations_TK), count).scatter(1, indices_TK, activations_TK)
 
 
 @contextmanager

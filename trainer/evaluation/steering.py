@@ -99,11 +99,11 @@ class SteeredMlp:
 
     def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
         rows, tokens, width = x_RTI.shape
-        coefficient_P1, expert_P1 = (
+        activation_P1, expert_P1 = (
             values.repeat_interleave(tokens).unsqueeze(1) for values in (self.vectors.coefficient, self.vectors.expert)
         )
         dense_PM = self.sparse_layer.dense_output(x_RTI.reshape(-1, width).float())
-        added_PO = self.sparse_layer.contribution(dense_PM, Routing(coefficient_P1, expert_P1))
+        added_PO = self.sparse_layer.contribution(dense_PM, Routing(activation_P1, expert_P1))
         added_RTO = added_PO.reshape(rows, tokens, -1)
         redirected_RTO = added_RTO.norm(dim=2, keepdim=True) * self.vectors.direction.unsqueeze(1)
         is_redirected_R = self.vectors.direction.any(dim=1).view(-1, 1, 1)

@@ -41,7 +41,7 @@ def _used_experts(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor]:
     used_first_N = is_used_N.argsort(descending=True, stable=True)
     count = is_used_N.sum()
     positions_C = torch.arange(MAX_COMPARED, device=count.device) * (count // MAX_COMPARED).clamp_min(1)
-    is_valid_C = (positions_C < count).to(routing.coefficients_TK.dtype)
+    is_valid_C = (positions_C < count).to(routing.activations_TK.dtype)
     return used_first_N[positions_C.clamp_max(num_experts - 1)], is_valid_C
 
 

@@ -62,7 +62,7 @@ class HiddenMxD(MxD):
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         # One column at a time: a [T, K, O] tensor would hold K outputs per token.
         norms = [self.decoder(dense_TM * self.scaling_NO[ids_T]).norm(dim=1) for ids_T in routing.indices_TK.T]
-        return torch.stack(norms, dim=1) * routing.coefficients_TK.abs()
+        return torch.stack(norms, dim=1) * routing.activations_TK.abs()
 
     @property
     def output_projection(self) -> Tensor:

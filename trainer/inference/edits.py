@@ -233,7 +233,7 @@ def _checked(checks: Sequence[Sequence[GateCheck]], plan_of_T: Tensor, routing: 
 def _coefficients(routing: Routing, ids_TM: Tensor) -> Tensor:
     """Live coefficients [T, M] of chosen experts; 0 where inactive."""
     same_TKM = routing.indices_TK.unsqueeze(2) == ids_TM.unsqueeze(1)
-    return (routing.coefficients_TK.unsqueeze(2) * same_TKM).sum(dim=1)
+    return (routing.activations_TK.unsqueeze(2) * same_TKM).sum(dim=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +319,7 @@ class EditedBlock:
             return torch.cat([F.pad(part.to(device), (0, widest - part.shape[1])) for part in parts])
 
         return Routing(
-            joined(routing.coefficients_TK for routing in routings), joined(routing.indices_TK for routing in routings)
+            joined(routing.activations_TK for routing in routings), joined(routing.indices_TK for routing in routings)
         )
 
 

@@ -73,7 +73,7 @@ def routed_experts(
     """For each token its active experts in descending order of coefficient, with their shares of the output norm."""
     norms_TK = sparse_layer.contribution_norms(dense_TM, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
-    values_2TK = torch.stack((routing.coefficients_TK.to(shares_TK), shares_TK)).tolist()  # one wait for both
+    values_2TK = torch.stack((routing.activations_TK.to(shares_TK), shares_TK)).tolist()  # one wait for both
     rows = zip(routing.indices_TK.tolist(), *values_2TK, strict=True)
     active = ([RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0] for row in rows)
     # Gates without a top-k return experts in order of id.

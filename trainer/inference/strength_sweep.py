@@ -89,7 +89,7 @@ class Concept:
         layer = self.run.config.layer
         x_PI = self.language_model.capture(layer, ids_BT).inputs_for(self.run.layer).float()
         routing = self.run.layer.to(x_PI.device).route(x_PI)
-        own_PK = routing.coefficients_TK * (routing.indices_TK == self.expert)
+        own_PK = routing.activations_TK * (routing.indices_TK == self.expert)
         return own_PK.sum(dim=-1).reshape(ids_BT.shape)
 
     @torch.no_grad()

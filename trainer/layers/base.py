@@ -64,7 +64,7 @@ LayerInput = Literal["mlp-input", "mlp-output"]
 class Routing(NamedTuple):
     """Active experts of each token and their gate activations. An edit may add columns beyond K."""
 
-    coefficients_TK: Tensor
+    activations_TK: Tensor
     """Gate activations, non-negative before edits; 0 marks an inactive expert."""
     indices_TK: Tensor
     """Expert ids, int64."""
@@ -142,8 +142,8 @@ class SparseLayer(nn.Module, ABC):
     def mix(self, routing: Routing, table_NO: Tensor) -> Tensor:
         """Sum the rows of a table with one row per expert, weighted by gate activation, [T, O]."""
         if self.shards is None:
-            return mix(routing.coefficients_TK, routing.indices_TK, table_NO)
-        return sharded_mix(routing.coefficients_TK, routing.indices_TK, table_NO, self.shards)
+            return mix(routing.activations_TK, routing.indices_TK, table_NO)
+        return sharded_mix(routing.activations_TK, routing.indices_TK, table_NO, self.shards)
 
     def shard(self, shards: Shards) -> None:
         """Keep only this process's slice of the experts. ``route`` and ``decode`` then communicate.
@@ -243,13 +243,13 @@ def active_counts(routing: Routing, num_experts: int) -> Tensor:
     """Number of tokens on which each expert is active, [N]."""
     # bincount and boolean indexing would synchronise with the GPU to determine the size of the result.
     counts_N = routing.indices_TK.new_zeros(num_experts)
-    active_P = (routing.coefficients_TK > 0).reshape(-1)
+    active_P = (routing.activations_TK > 0).reshape(-1)
     return counts_N.scatter_add_(0, routing.indices_TK.reshape(-1), active_P.to(counts_N.dtype))
 
 
 def l0(routing: Routing) -> Tensor:
     """Mean number of active experts per token, a scalar."""
-    return (routing.coefficients_TK > 0).sum(dim=1).float().mean()
+    return (routing.activations_TK > 0).sum(dim=1).float().mean()
 
 
 def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:

@@ -124,7 +124,7 @@ class MxD(SparseLayer):
         tokens = max(1, PAIRS_AT_A_TIME // routing.indices_TK.shape[1])
         chunks = zip(dense_TM.split(tokens), routing.indices_TK.split(tokens), strict=True)
         norms = [torch.linalg.vector_norm(self.scaling_NO[ids] * dense.unsqueeze(1), dim=2) for dense, ids in chunks]
-        return torch.cat(norms) * routing.coefficients_TK.abs()
+        return torch.cat(norms) * routing.activations_TK.abs()
 
     def expert_matrix(self, expert: int) -> Tensor:
         """W_n = D diag(c_n), [H, O]; the expert's output is z W_n."""

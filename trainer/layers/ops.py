@@ -175,27 +175,25 @@ class _Mix(torch.autograd.Function):
     """sum_k a_tk C[i_tk]: the mixing C^T a."""
 
     @staticmethod
-    def forward(
-        ctx: Any, coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor, shared: _SharedPairs
-    ) -> Tensor:
+    def forward(ctx: Any, activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor, shared: _SharedPairs) -> Tensor:
         ctx.shared = shared
-        ctx.save_for_backward(coefficients_TK, indices_TK, table_NO)
-        ctx.save_for_forward(coefficients_TK, indices_TK, table_NO)
-        mixed_TO: Tensor = ops_for(table_NO).mix_rows(coefficients_TK, indices_TK, table_NO)
+        ctx.save_for_backward(activations_TK, indices_TK, table_NO)
+        ctx.save_for_forward(activations_TK, indices_TK, table_NO)
+        mixed_TO: Tensor = ops_for(table_NO).mix_rows(activations_TK, indices_TK, table_NO)
         return mixed_TO
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_TO: Tensor) -> tuple[Tensor | None, ...]:
-        coefficients_TK, indices_TK, table_NO = ctx.saved_tensors
+        activations_TK, indices_TK, table_NO = ctx.saved_tensors
         ops = ops_for(table_NO)
         gradient_TO = gradient_TO.contiguous()
-        to_coefficients = to_table = None
+        to_activations = to_table = None
         if ctx.needs_input_grad[0]:
-            to_coefficients = ops.row_dots(gradient_TO, table_NO, indices_TK)
+            to_activations = ops.row_dots(gradient_TO, table_NO, indices_TK)
         if ctx.needs_input_grad[2]:
-            to_table, _ = ops.sum_by_expert(gradient_TO, coefficients_TK, ctx.shared.of(indices_TK, len(table_NO)))
-        return to_coefficients, None, to_table, None
+            to_table, _ = ops.sum_by_expert(gradient_TO, activations_TK, ctx.shared.of(indices_TK, len(table_NO)))
+        return to_activations, None, to_table, None
 
     @staticmethod
     def jvp(ctx: Any, tangent_TK: Tensor, _indices: None, _table: None, _shared: None) -> Tensor:
@@ -214,19 +212,19 @@ class _Gate(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.shared = shared
         # ReLU keeps the order, so it is applied only to the K largest scores.
-        coefficients_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
-        coefficients_TK = coefficients_TK.relu_().to(x_TI.dtype)
-        ctx.save_for_backward(x_TI, weight_NI, coefficients_TK, indices_TK)
-        ctx.save_for_forward(x_TI, weight_NI, coefficients_TK, indices_TK)
+        activations_TK, indices_TK = ops_for(x_TI).largest_scores(x_TI, weight_NI, bias_N, k)
+        activations_TK = activations_TK.relu_().to(x_TI.dtype)
+        ctx.save_for_backward(x_TI, weight_NI, activations_TK, indices_TK)
+        ctx.save_for_forward(x_TI, weight_NI, activations_TK, indices_TK)
         ctx.mark_non_differentiable(indices_TK)
-        return coefficients_TK, indices_TK
+        return activations_TK, indices_TK
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient_TK: Tensor, _indices: Tensor) -> tuple[Tensor | None, ...]:
-        x_TI, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
+        x_TI, weight_NI, activations_TK, indices_TK = ctx.saved_tensors
         ops = ops_for(x_TI)
-        scores_TK = torch.where(coefficients_TK > 0, gradient_TK, 0.0)
+        scores_TK = torch.where(activations_TK > 0, gradient_TK, 0.0)
         to_x = to_weight = to_bias = None
         if ctx.needs_input_grad[0]:
             to_x = ops.mix_rows(scores_TK, indices_TK, weight_NI)
@@ -238,9 +236,9 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, tangent_TI: Tensor, _weight: None, _bias: None, _k: None, _shared: None) -> tuple[Tensor, None]:
         """Derivative along a tangent of the input, for the selected experts; the weights have none."""
-        _, weight_NI, coefficients_TK, indices_TK = ctx.saved_tensors
+        _, weight_NI, activations_TK, indices_TK = ctx.saved_tensors
         changes_TK = ops_for(tangent_TI).row_dots(tangent_TI.contiguous(), weight_NI, indices_TK)
-        return torch.where(coefficients_TK > 0, changes_TK, 0.0), None
+        return torch.where(activations_TK > 0, changes_TK, 0.0), None
 
 
 def is_transformed() -> bool:
@@ -248,12 +246,12 @@ def is_transformed() -> bool:
     return bool(_are_functorch_transforms_active())
 
 
-def mix(coefficients_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
+def mix(activations_TK: Tensor, indices_TK: Tensor, table_NO: Tensor) -> Tensor:
     """Sum the rows of ``table_NO`` weighted by gate activation: ``sum_k a_tk table[i_tk]``, [T, O]."""
     if is_transformed():
-        return (coefficients_TK.unsqueeze(-1) * table_NO[indices_TK]).sum(dim=-2)
+        return (activations_TK.unsqueeze(-1) * table_NO[indices_TK]).sum(dim=-2)
     shared = vars(indices_TK).setdefault(_SHARED, _SharedPairs())
-    mixed: Tensor = _Mix.apply(coefficients_TK, indices_TK, table_NO, shared)  # type: ignore[no-untyped-call]
+    mixed: Tensor = _Mix.apply(activations_TK, indices_TK, table_NO, shared)  # type: ignore[no-untyped-call]
     return mixed
 
 
@@ -266,6 +264,6 @@ def gate(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tenso
         scores_TK, indices_TK = F.linear(x_TI, weight_NI, bias_N).topk(k)
         return scores_TK.relu(), indices_TK
     shared = _SharedPairs()
-    coefficients_TK, indices_TK = _Gate.apply(x_TI, weight_NI, bias_N, k, shared)  # type: ignore[no-untyped-call]
+    activations_TK, indices_TK = _Gate.apply(x_TI, weight_NI, bias_N, k, shared)  # type: ignore[no-untyped-call]
     vars(indices_TK)[_SHARED] = shared
-    return coefficients_TK, indices_TK
+    return activations_TK, indices_TK

@@ -125,14 +125,14 @@ def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards
     exchanged: Tensor = _AllToAll.apply(values_TK, shards)  # type: ignore[no-untyped-call]
     values_tWK = exchanged.unflatten(0, (shards.world_size, -1)).transpose(0, 1)
     indices_tWK = shards.all_to_all(indices_TK).unflatten(0, (shards.world_size, -1)).transpose(0, 1)
-    coefficients_tK, positions_tK = values_tWK.flatten(1).topk(k, dim=1)
-    return coefficients_tK, indices_tWK.flatten(1).gather(1, positions_tK)
+    activations_tK, positions_tK = values_tWK.flatten(1).topk(k, dim=1)
+    return activations_tK, indices_tWK.flatten(1).gather(1, positions_tK)
 
 
-def sharded_mix(coefficients_tK: Tensor, indices_tK: Tensor, table_nO: Tensor, shards: Shards) -> Tensor:
+def sharded_mix(activations_tK: Tensor, indices_tK: Tensor, table_nO: Tensor, shards: Shards) -> Tensor:
     """``ops.mix`` of the whole layer for this process's tokens; expert ids are global."""
-    coefficients_TK: Tensor = _AllGather.apply(coefficients_tK, shards)  # type: ignore[no-untyped-call]
+    activations_TK: Tensor = _AllGather.apply(activations_tK, shards)  # type: ignore[no-untyped-call]
     is_local_TK, local_TK = shards.local_ids(shards.all_gather(indices_tK))
-    partial_TO = mix(torch.where(is_local_TK, coefficients_TK, 0.0), local_TK, table_nO)
+    partial_TO = mix(torch.where(is_local_TK, activations_TK, 0.0), local_TK, table_nO)
     mixed_tO: Tensor = _ReduceScatter.apply(partial_TO, shards)  # type: ignore[no-untyped-call]
     return mixed_tO

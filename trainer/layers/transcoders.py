@@ -57,7 +57,7 @@ class Transcoder(SparseLayer):
     def contribution_norms(self, dense_TM: Tensor, routing: Routing) -> Tensor:  # noqa: ARG002
         """‖a_n W_dec,n‖, [T, K]."""
         norms_N: Tensor = self.direction_NO.norm(dim=1)
-        return norms_N[routing.indices_TK] * routing.coefficients_TK.abs()
+        return norms_N[routing.indices_TK] * routing.activations_TK.abs()
 
 
 class SkipTranscoder(Transcoder):

@@ -44,14 +44,14 @@ class BatchTopK(MxD):
     def route(self, x_TI: Tensor) -> Routing:
         """Select the experts of each token, largest gate activation first; unused columns are 0."""
         candidates = min(max_active(self.method, self.config.k), self.config.num_experts)
-        coefficients_TC, indices_TC = self.gate.choose(x_TI, candidates)
-        threshold = self._batch_threshold(coefficients_TC.detach()) if self.training else self.threshold
-        return Routing(coefficients_TC * (coefficients_TC >= threshold), indices_TC)
+        activations_TC, indices_TC = self.gate.choose(x_TI, candidates)
+        threshold = self._batch_threshold(activations_TC.detach()) if self.training else self.threshold
+        return Routing(activations_TC * (activations_TC >= threshold), indices_TC)
 
-    def _batch_threshold(self, coefficients_TC: Tensor) -> Tensor:
+    def _batch_threshold(self, activations_TC: Tensor) -> Tensor:
         """The T K-th largest gate activation of a batch, [1]. Updates the running mean in a training step."""
-        count = len(coefficients_TC) * min(self.config.k, coefficients_TC.shape[1])
-        smallest = coefficients_TC.flatten().topk(count, sorted=True).values[-1:]
+        count = len(activations_TC) * min(self.config.k, activations_TC.shape[1])
+        smallest = activations_TC.flatten().topk(count, sorted=True).values[-1:]
         if torch.is_grad_enabled():
             mean = self.threshold + THRESHOLD_UPDATE * (smallest - self.threshold)
             self.threshold.copy_(torch.where(self.threshold < 0, smallest, mean))
@@ -71,27 +71,27 @@ class DenseGate(SparseLayer):
 
     expert_tables: ClassVar[tuple[str, ...]] = ()
 
-    def coefficients(self, x_TI: Tensor) -> Tensor:
+    def activations(self, x_TI: Tensor) -> Tensor:
         """Gate activations of all experts, [T, N]; 0 if inactive."""
         return F.relu(self.gate(x_TI))
 
     def route(self, x_TI: Tensor) -> Routing:
         """All experts, ordered by id; the gate activation of inactive experts is 0."""
-        coefficients_TN = self.coefficients(x_TI)
+        activations_TN = self.activations(x_TI)
         ids_N = torch.arange(self.config.num_experts, device=x_TI.device)
-        return Routing(coefficients_TN, ids_N.expand_as(coefficients_TN))
+        return Routing(activations_TN, ids_N.expand_as(activations_TN))
 
     def mixing(self, routing: Routing) -> Tensor:
         """Gate activations times the table with one row per expert."""
         # Gathering all rows per token would need far more memory than one matrix product.
         if routing.indices_TK.shape[1] != self.config.num_experts:
             return self.mix(routing, self.table)
-        return self.dense_coefficients(routing) @ self.table
+        return self.dense_activations(routing) @ self.table
 
-    def dense_coefficients(self, routing: Routing) -> Tensor:
+    def dense_activations(self, routing: Routing) -> Tensor:
         """Gate activations as a dense matrix [T, N], for any column order."""
-        shape = routing.coefficients_TK.shape[0], self.config.num_experts
-        return routing.coefficients_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.coefficients_TK)
+        shape = routing.activations_TK.shape[0], self.config.num_experts
+        return routing.activations_TK.new_zeros(shape).scatter_add(1, routing.indices_TK, routing.activations_TK)
 
 
 class ReluMxD(DenseGate, MxD):
@@ -117,7 +117,7 @@ class FixedThresholds(DenseGate):
         super().__init__(config)
         self.register_buffer("threshold_N", torch.zeros(config.num_experts))
 
-    def coefficients(self, x_TI: Tensor) -> Tensor:
+    def activations(self, x_TI: Tensor) -> Tensor:
         scores_TN: Tensor = self.gate(x_TI)
         return F.relu(scores_TN) * (scores_TN > self.threshold_N)
 
@@ -157,9 +157,9 @@ class Molt(SparseLayer):
 
     def mixing(self, routing: Routing) -> Tensor:
         """Gate activation of each column's transform, [T, S]."""
-        coefficients_TK, indices_TK = routing
-        dense_TN = coefficients_TK.new_zeros(len(coefficients_TK), self.config.num_experts)
-        dense_TN = dense_TN.scatter_add(1, indices_TK, coefficients_TK)
+        activations_TK, indices_TK = routing
+        dense_TN = activations_TK.new_zeros(len(activations_TK), self.config.num_experts)
+        dense_TN = dense_TN.scatter_add(1, indices_TK, activations_TK)
         # One part for each run of equal ranks. A gather would copy its index to the device in every step.
         runs = [(rank, len(list(run))) for rank, run in groupby(self.ranks)]
         parts = dense_TN.split([count for _, count in runs], dim=1)
@@ -182,7 +182,7 @@ class Molt(SparseLayer):
         """‖a_t x V_t U_t‖, [T, K]."""
         columns = zip(dense_TM.split(self.ranks, dim=1), self.writer.weight.split(self.ranks, dim=1), strict=True)
         norms_TN = torch.stack([(z_TR @ weight_OR.T).norm(dim=1) for z_TR, weight_OR in columns], dim=1)
-        return norms_TN.gather(1, routing.indices_TK) * routing.coefficients_TK.abs()
+        return norms_TN.gather(1, routing.indices_TK) * routing.activations_TK.abs()
 
     @property
     def table(self) -> Tensor:

@@ -371,9 +371,9 @@ def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
     experts are used equally, N if one expert does everything.
     """
     ids = routing.indices_TK.reshape(-1)
-    coefficients = routing.coefficients_TK.reshape(-1)
-    counts_N = active_counts(routing, num_experts).to(coefficients)
-    sums_N = coefficients.new_zeros(num_experts).index_add(0, ids, coefficients)
+    activations = routing.activations_TK.reshape(-1)
+    counts_N = active_counts(routing, num_experts).to(activations)
+    sums_N = activations.new_zeros(num_experts).index_add(0, ids, activations)
     shares_N = counts_N / counts_N.sum().clamp_min(1)
     return num_experts * (shares_N * (sums_N / sums_N.sum().clamp_min(1e-12))).sum()
 

@@ -43,8 +43,8 @@ def check(group: ProcessGroup, case: int) -> None:
 
     close = torch.testing.assert_close
     close(ours.output_TO, answer.output_TO[share])
-    close(ours.routing.coefficients_TK, answer.routing.coefficients_TK[share])
-    active = ours.routing.coefficients_TK > 0
+    close(ours.routing.activations_TK, answer.routing.activations_TK[share])
+    active = ours.routing.activations_TK > 0
     assert torch.equal(ours.routing.indices_TK[active], answer.routing.indices_TK[share][active])
     assert x_share.grad is not None
     assert x_whole.grad is not None

@@ -66,8 +66,8 @@ def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
     x_TI = language_model.capture(1, torch.tensor([ids])).input_TI
     residual_TW = language_model.residual(torch.tensor([ids]))[0]
     routing = layer.route(x_TI)
-    coefficient_T1 = (routing.coefficients_TK * (routing.indices_TK == expert)).sum(dim=1, keepdim=True)
-    own_TO = coefficient_T1 * (layer.encode(x_TI) @ layer.expert_matrix(expert))
+    activation_T1 = (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1, keepdim=True)
+    own_TO = activation_T1 * (layer.encode(x_TI) @ layer.expert_matrix(expert))
     change_TV = head(norm(residual_TW)).log_softmax(-1) - head(norm(residual_TW - own_TO)).log_softmax(-1)
     change_V = change_TV[positions].mean(dim=0)
     assert writes.promoted[0].change == pytest.approx(change_V.max().item(), abs=1e-4)

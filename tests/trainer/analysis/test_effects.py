@@ -86,8 +86,8 @@ def test_an_experts_activation_is_a_target(world: World) -> None:
     ids = prompt_ids(world.language_model, "the old fox")
     layers = layers_of(world.language_model, runs)
     x_1I = world.language_model.capture(2, torch.tensor([ids])).input_TI[-1:]
-    coefficients_1K, indices_1K = layers[2].route(x_1I)
-    expert, value = int(indices_1K[0, 0]), float(coefficients_1K[0, 0])
+    activations_1K, indices_1K = layers[2].route(x_1I)
+    expert, value = int(indices_1K[0, 0]), float(activations_1K[0, 0])
     target = ExpertTarget(run="late", expert=expert)
     gradients = output_gradients(world.language_model, layers, ids, target, runs)
     assert gradients.value == pytest.approx(value, rel=1e-5)
@@ -103,7 +103,7 @@ def test_an_experts_activation_is_a_target(world: World) -> None:
     with torch.no_grad(), world.language_model.replace_mlps({0: changed}):
         x_1I = world.language_model.capture(2, torch.tensor([ids])).input_TI[-1:]
     score = float(x_1I[0] @ runs[1].layer.gate.rows(slice(expert, expert + 1))[0])
-    before = value - (float(runs[1].layer.route(x_1I).coefficients_TK[0, 0]) - score)
+    before = value - (float(runs[1].layer.route(x_1I).activations_TK[0, 0]) - score)
     expected = float(gradients.sites[0].gradient_TO[1] @ step_O)
     assert score - before == pytest.approx(expected, rel=0.2)
     inactive = next(e for e in range(40) if e not in indices_1K[0].tolist())

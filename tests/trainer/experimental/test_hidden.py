@@ -32,10 +32,10 @@ def test_matches_explicit_matrices(mixing: Mixing) -> None:
     output = layer(x_TI)
     constant_H = layer.mixing_bias_H if mixing == "paper" else -layer.mixing_centre_M
     unrouted_TO = layer.decoder(layer.encoder(x_TI) * constant_H) + layer.output_bias
-    for token, (coefficients_K, ids_K) in enumerate(zip(*output.routing, strict=True)):
+    for token, (activations_K, ids_K) in enumerate(zip(*output.routing, strict=True)):
         outputs_K = [
             a * (x_TI[token] @ layer.expert_matrix(int(n)) + layer.decoder(layer.encoder.bias * layer.scaling_NO[n]))
-            for a, n in zip(coefficients_K, ids_K, strict=True)
+            for a, n in zip(activations_K, ids_K, strict=True)
         ]
         torch.testing.assert_close(output.output_TO[token], sum(outputs_K) + unrouted_TO[token], atol=1e-4, rtol=1e-4)
         norms_K = torch.stack([output_O.norm() for output_O in outputs_K])

@@ -29,7 +29,7 @@ def layer_of(method: Method, encoder: Encoder) -> LowRankMxD:
 def test_tensor_ring_output_is_the_trace_of_the_cores(encoder: Encoder) -> None:
     layer, x_TI = layer_of("tensor-ring-mxd", encoder), torch.randn(7, 12)
     output = layer(x_TI)
-    activations_TN = torch.zeros(7, 33).scatter_add(1, output.routing.indices_TK, output.routing.coefficients_TK)
+    activations_TN = torch.zeros(7, 33).scatter_add(1, output.routing.indices_TK, output.routing.activations_TK)
     first_NPQ = layer.scaling_NO.view(33, R, R)
     second_QSH = layer.decoder.weight.view(R, R, 20)
     third_OPS = layer.up.weight.view(10, R, R)

@@ -50,7 +50,7 @@ class Reference:
             x_TI, output_1TO = x_1TI.reshape(-1, 16), mlp()
             live_TN = torch.zeros(len(x_TI), 33)
             routing = run.layer.route(x_TI)
-            self.activations[run.name] = live_TN.scatter_add_(1, routing.indices_TK, routing.coefficients_TK)
+            self.activations[run.name] = live_TN.scatter_add_(1, routing.indices_TK, routing.activations_TK)
             for position in range(len(x_TI)):
                 for expert in range(33):
                     change = self._value(run.name, expert, position) - float(live_TN[position, expert])

@@ -26,11 +26,11 @@ def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
 def added(edits: EditPlan, routing: Routing) -> torch.Tensor:
     """Change of the coefficient of the plan's only expert, per token."""
     actual = edit_routing([edits], torch.zeros(len(routing.indices_TK), dtype=torch.int64), routing)
-    return actual.coefficients_TK[:, 0]
+    return actual.activations_TK[:, 0]
 
 
 def live(routing: Routing, expert: int) -> torch.Tensor:
-    return (routing.coefficients_TK * (routing.indices_TK == expert)).sum(dim=1)
+    return (routing.activations_TK * (routing.indices_TK == expert)).sum(dim=1)
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_every_token_is_edited_by_its_own_plan() -> None:
         plan(Edit(expert=7, mode="add"), Edit(expert=0, mode="set", strength=3)),
     )
     actual = edit_routing([short, long], torch.tensor([1, 2, 0]), routing)
-    assert actual.coefficients_TK.tolist() == [[1, 3], [0, 0], [-1, 0]]
+    assert actual.activations_TK.tolist() == [[1, 3], [0, 0], [-1, 0]]
     assert actual.indices_TK[0].tolist() == [7, 0]
     assert actual.indices_TK[2, 0] == 4
 

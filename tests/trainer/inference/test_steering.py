@@ -104,7 +104,7 @@ def log_probabilities(world: World, run: Run, ids: list[int], edits: tuple[Edit,
         output = mlp() if mode == "residual" else run.layer(z_TI).output_TO.reshape(x.shape)
         routing = run.layer.route(z_TI)
         for edit in edits:
-            live_T = (routing.coefficients_TK * (routing.indices_TK == edit.expert)).sum(1)
+            live_T = (routing.activations_TK * (routing.indices_TK == edit.expert)).sum(1)
             new_T = live_T + edit.strength if edit.mode == "add" else live_T * edit.strength
             own_TO = run.layer.encode(z_TI) @ run.layer.expert_matrix(edit.expert)  # type: ignore[operator]
             output = output + ((new_T - live_T).unsqueeze(1) * own_TO).reshape(x.shape)

@@ -118,7 +118,7 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
     for text in texts[:3]:
         inputs = world.language_model.mlp_inputs([run.config.layer], torch.tensor([[*concept.prompt, *text]]))
         routing = run.layer.route(inputs[run.config.layer][-len(text) :])
-        own = (routing.coefficients_TK * (routing.indices_TK == 5)).sum(dim=1)
+        own = (routing.activations_TK * (routing.indices_TK == 5)).sum(dim=1)
         assert means[text] == pytest.approx(own.mean().item() / 2, abs=1e-5)
     assert any(means.values())
 

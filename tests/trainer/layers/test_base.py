@@ -95,12 +95,12 @@ def test_selection_and_gradients_match_dense_scores(tokens: int, num_experts: in
         parameter.data.normal_(generator=generator)
     x_TI = torch.randn(tokens, WIDTH, dtype=torch.float64, generator=generator).requires_grad_()
     upstream_TN = torch.randn(tokens, num_experts, dtype=torch.float64, generator=generator)
-    coefficients_TK, ids_TK = gate.choose(x_TI, k)
-    assert bool((coefficients_TK.diff(dim=1) <= 0).all())
+    activations_TK, ids_TK = gate.choose(x_TI, k)
+    assert bool((activations_TK.diff(dim=1) <= 0).all())
     scores_TN = F.linear(x_TI, gate.weight, gate.bias)
     kept_TN = scores_TN.detach() >= scores_TN.detach().topk(k, dim=1).values[:, -1:]
     expected_TN = scores_TN.relu() * kept_TN
-    actual_TN = torch.zeros_like(expected_TN).scatter_add(1, ids_TK, coefficients_TK)
+    actual_TN = torch.zeros_like(expected_TN).scatter_add(1, ids_TK, activations_TK)
     torch.testing.assert_close(actual_TN, expected_TN, rtol=1e-9, atol=1e-9)
     actual, expected = (
         torch.autograd.grad((values_TN * upstream_TN).sum(), [x_TI, *gate.parameters()])

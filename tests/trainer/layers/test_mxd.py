@@ -64,8 +64,8 @@ def test_matches_the_papers_code(case: str, activation: Activation, encoder: Enc
     output = layer(golden["in.x"])
     target = golden["in.target"]
     assert relative_error(output.output_TO, golden["out.y"]) < 1e-5
-    coefficients_TN = torch.zeros(32, 64).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
-    assert relative_error(coefficients_TN, golden["out.acts"]) < 1e-5
+    activations_TN = torch.zeros(32, 64).scatter(1, output.routing.indices_TK, output.routing.activations_TK)
+    assert relative_error(activations_TN, golden["out.acts"]) < 1e-5
     loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
     assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
     assert relative_error(normalized_mse(output.output_TO, target), golden["out.nmse"]) < 1e-5
@@ -120,7 +120,7 @@ def test_constant_routing_of_a_centred_layer_outputs_only_the_bias() -> None:
     assert isinstance(layer, MxD)
     x_TI = torch.randn(50, layer.config.input_width)
     routing = layer.route(x_TI)
-    constant = Routing(routing.coefficients_TK[:1].expand(50, -1), routing.indices_TK[:1].expand(50, -1))
+    constant = Routing(routing.activations_TK[:1].expand(50, -1), routing.indices_TK[:1].expand(50, -1))
     layer.mixing_centre_M.copy_(spatial_median(layer.mixing(constant), torch.zeros(layer.config.output_width)))
     torch.testing.assert_close(
         layer.decode(layer.dense_output(x_TI), constant), layer.output_bias.expand(50, -1), atol=1e-4, rtol=0

@@ -45,14 +45,14 @@ def assert_equal_to_dense(inputs: list[Tensor], k: int) -> None:
     """Check outputs and all gradients of gate and mixing against the dense form."""
     x, weight, bias, table = inputs
     upstream = torch.randn(len(x), table.shape[1], generator=torch.Generator().manual_seed(1), dtype=x.dtype)
-    coefficients_TK, indices_TK = kernels.gate(x, weight, bias, k)
-    sparse = kernels.mix(coefficients_TK, indices_TK, table)
+    activations_TK, indices_TK = kernels.gate(x, weight, bias, k)
+    sparse = kernels.mix(activations_TK, indices_TK, table)
     dense_TN, _ = dense_gate(x, weight, bias, k)
     dense = dense_TN @ table
     relative, absolute = (1e-4, 1e-5) if x.dtype == torch.float32 else (1e-7, 1e-7)
     torch.testing.assert_close(sparse, dense, rtol=relative, atol=absolute)
-    assert bool((coefficients_TK >= 0).all())
-    assert bool((coefficients_TK.diff(dim=1) <= 0).all())
+    assert bool((activations_TK >= 0).all())
+    assert bool((activations_TK.diff(dim=1) <= 0).all())
     for actual, expected in zip(gradients(sparse, inputs, upstream), gradients(dense, inputs, upstream), strict=True):
         torch.testing.assert_close(actual, expected, rtol=relative, atol=absolute)
 
@@ -143,8 +143,8 @@ def test_results_are_deterministic(ops: ModuleType) -> None:
     inputs = random_inputs(3, 11, (8, 8), 0.0, 0, torch.float32)
 
     def once() -> list[Tensor]:
-        coefficients_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
-        return gradients(kernels.mix(coefficients_TK, indices_TK, inputs[3]), inputs, torch.ones(3, 8))
+        activations_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
+        return gradients(kernels.mix(activations_TK, indices_TK, inputs[3]), inputs, torch.ones(3, 8))
 
     with using(ops):
         assert all(torch.equal(a, b) for a, b in zip(once(), once(), strict=True))
@@ -170,8 +170,8 @@ def test_no_tensor_of_size_t_by_n_is_saved_for_backward() -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        coefficients_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
-        kernels.mix(coefficients_TK, indices_TK, inputs[3])
+        activations_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 4)
+        kernels.mix(activations_TK, indices_TK, inputs[3])
     assert max(kept) == 999 * 8
 
 
@@ -235,12 +235,12 @@ def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -
         return pairs_by_expert(indices_TK, num_experts)
 
     monkeypatch.setattr(kernels, "pairs_by_expert", counted)
-    coefficients_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 3)
-    kernels.mix(coefficients_TK, indices_TK, inputs[3]).sum().backward()
+    activations_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 3)
+    kernels.mix(activations_TK, indices_TK, inputs[3]).sum().backward()
     assert sorts == [20]
     # A table with another number of experts needs its own offsets.
     larger = torch.ones(25, 9, requires_grad=True)
-    kernels.mix(coefficients_TK.detach(), indices_TK, larger).sum().backward()
+    kernels.mix(activations_TK.detach(), indices_TK, larger).sum().backward()
     assert sorts == [20, 25]
     assert larger.grad is not None
     assert not larger.grad[20:].any()

@@ -59,8 +59,8 @@ def test_matches_the_papers_code(case: str, method: Method) -> None:
     layer.load_state_dict(parameters_of(golden, "param"))
     output = layer(golden["in.x"])
     assert relative_error(output.output_TO, golden["out.y"]) < 1e-5
-    coefficients_TN = torch.zeros(32, 96).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
-    assert relative_error(coefficients_TN, golden["out.acts"]) < 1e-5
+    activations_TN = torch.zeros(32, 96).scatter(1, output.routing.indices_TK, output.routing.activations_TK)
+    assert relative_error(activations_TN, golden["out.acts"]) < 1e-5
     target = golden["in.target"]
     loss = ((output.output_TO - target).square() / target.norm(dim=1, keepdim=True)).mean()
     assert relative_error(loss, golden["out.ref_mse"]) < 1e-5
@@ -77,9 +77,9 @@ def test_contributions_add_up(method: Method) -> None:
     torch.nn.init.normal_(layer.get_parameter("direction_NO"))
     x_TI = torch.randn(7, 24)
     routing, dense_TM = layer.route(x_TI), layer.dense_output(x_TI)
-    rest_TO = layer.decode(dense_TM, routing._replace(coefficients_TK=torch.zeros_like(routing.coefficients_TK)))
+    rest_TO = layer.decode(dense_TM, routing._replace(activations_TK=torch.zeros_like(routing.activations_TK)))
     torch.testing.assert_close(layer.decode(dense_TM, routing) - rest_TO, layer.contribution(dense_TM, routing))
-    one = routing._replace(coefficients_TK=routing.coefficients_TK * torch.eye(6)[2])
+    one = routing._replace(activations_TK=routing.activations_TK * torch.eye(6)[2])
     norms_TK = layer.contribution_norms(dense_TM, routing)
     torch.testing.assert_close(norms_TK[:, 2], layer.contribution(dense_TM, one).norm(dim=1))
 

@@ -34,9 +34,9 @@ def test_training_keeps_the_largest_scores_of_the_batch(encoder: Encoder) -> Non
     routing = layer.route(x_TI)
     scores_TN = layer.gate(x_TI).relu()
     least = scores_TN.flatten().topk(40 * K).values[-1]
-    chosen_TN = torch.zeros_like(scores_TN).scatter_add(1, routing.indices_TK, routing.coefficients_TK)
+    chosen_TN = torch.zeros_like(scores_TN).scatter_add(1, routing.indices_TK, routing.activations_TK)
     torch.testing.assert_close(chosen_TN, torch.where(scores_TN >= least, scores_TN, 0.0))
-    counts_T = (routing.coefficients_TK > 0).sum(1)
+    counts_T = (routing.activations_TK > 0).sum(1)
     assert counts_T.sum() == 40 * K
     assert counts_T.min() < K < counts_T.max() <= 4 * K
 
@@ -49,8 +49,8 @@ def test_the_threshold_is_a_running_mean_of_the_smallest_kept_score() -> None:
     assert layer.threshold.item() == UNSET
     smallest = []
     for _ in range(3):
-        coefficients_TK = layer.route(torch.randn(40, 12)).coefficients_TK
-        smallest.append(coefficients_TK[coefficients_TK > 0].min().item())
+        activations_TK = layer.route(torch.randn(40, 12)).activations_TK
+        smallest.append(activations_TK[activations_TK > 0].min().item())
     expected = smallest[0]
     for value in smallest[1:]:
         expected += THRESHOLD_UPDATE * (value - expected)
@@ -62,8 +62,8 @@ def test_at_inference_tokens_are_independent() -> None:
     for _ in range(4):
         layer.route(torch.randn(200, 12))
     layer.eval()
-    together = layer.route(x_TI).coefficients_TK
-    alone = torch.cat([layer.route(row_1I).coefficients_TK for row_1I in x_TI.split(1)])
+    together = layer.route(x_TI).activations_TK
+    alone = torch.cat([layer.route(row_1I).activations_TK for row_1I in x_TI.split(1)])
     torch.testing.assert_close(together, alone)
     assert K * 0.7 < (together > 0).sum(1).float().mean() < K * 1.3
     assert together[together > 0].min() >= layer.threshold
@@ -120,9 +120,9 @@ def test_features_above_their_threshold_are_active(method: Method) -> None:
     routing = layer.route(x_TI)
     active_TN = scores_TN > layer.threshold_N
     assert 0.05 < active_TN.float().mean() < 0.6
-    assert torch.equal(routing.coefficients_TK, torch.where(active_TN, scores_TN, 0))
+    assert torch.equal(routing.activations_TK, torch.where(active_TN, scores_TN, 0))
     layer.threshold_N.zero_()
-    assert torch.equal(layer.route(x_TI).coefficients_TK, scores_TN.relu())
+    assert torch.equal(layer.route(x_TI).activations_TK, scores_TN.relu())
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -151,7 +151,7 @@ def test_a_relu_mxd_equals_an_mxd_with_k_equal_to_n(encoder: Encoder) -> None:
     x_TI = torch.randn(7, 12)
     output, expected = relu(x_TI), reference(x_TI)
     torch.testing.assert_close(output.output_TO, expected.output_TO)
-    assert torch.equal((output.routing.coefficients_TK > 0).sum(1), (expected.routing.coefficients_TK > 0).sum(1))
+    assert torch.equal((output.routing.activations_TK > 0).sum(1), (expected.routing.activations_TK > 0).sum(1))
     # The columns of the reference's routing are in another order.
     torch.testing.assert_close(relu.decode(relu.dense_output(x_TI), expected.routing), expected.output_TO)
     few = Routing(*(values[:, :4] for values in expected.routing))
@@ -174,8 +174,8 @@ def test_ranks_halve_as_their_number_doubles() -> None:
 def test_matches_explicit_matrices() -> None:
     layer, x_TI = molt(), torch.randn(7, 12)
     output = layer(x_TI)
-    for token, (coefficients_K, ids_K) in enumerate(zip(*output.routing, strict=True)):
-        parts = [a * x_TI[token] @ layer.expert_matrix(int(n)) for a, n in zip(coefficients_K, ids_K, strict=True)]
+    for token, (activations_K, ids_K) in enumerate(zip(*output.routing, strict=True)):
+        parts = [a * x_TI[token] @ layer.expert_matrix(int(n)) for a, n in zip(activations_K, ids_K, strict=True)]
         torch.testing.assert_close(output.output_TO[token], sum(parts) + layer.output_bias, atol=1e-4, rtol=1e-4)
         norms_K = torch.stack([part.norm() for part in parts])
         torch.testing.assert_close(

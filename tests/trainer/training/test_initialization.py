@@ -53,7 +53,7 @@ def test_the_original_encoder_and_decoder_are_faithful_without_routing(world: Wo
         layer.decoder.weight.copy_(world.language_model.decoder_weight(1))
         layer.scaling_NO.copy_(1 + 0.1 * torch.randn(layer.scaling_NO.shape))
         routing = layer.route(sample.input_TI)
-        layer.scaling_NO.div_(routing.coefficients_TK.sum(dim=1).mean())
+        layer.scaling_NO.div_(routing.activations_TK.sum(dim=1).mean())
         mean_ablated_TO = layer.mixing(routing).mean(dim=0) * layer.dense_output(sample.input_TI)
     assert unexplained(mean_ablated_TO, sample) < 0.05
 

@@ -126,7 +126,7 @@ def test_the_running_centre_is_that_of_the_steps_own_mixing(monkeypatch: pytest.
     table_NO = trainer.layer.scaling_NO.detach().clone()
     output = trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
     assert len(calls) == 1
-    dense_TN = torch.zeros(TOKENS, EXPERTS).scatter(1, output.routing.indices_TK, output.routing.coefficients_TK)
+    dense_TN = torch.zeros(TOKENS, EXPERTS).scatter(1, output.routing.indices_TK, output.routing.activations_TK)
     torch.testing.assert_close(output.mixing_TM, dense_TN @ table_NO)
     centre_M = spatial_median(dense_TN @ table_NO, torch.zeros(WIDTH))
     torch.testing.assert_close(trainer.layer.mixing_centre_M, centre_M)
@@ -213,7 +213,7 @@ def test_a_layer_with_fewer_experts_has_the_same_weights() -> None:
     assert (narrow.config.k, layer.config.k) == (2, 5)
     assert layer.at_k(2) is narrow
     assert layer.at_k(5) is layer
-    assert (narrow.route(x_TI).coefficients_TK > 0).sum(1).max() <= 2
+    assert (narrow.route(x_TI).activations_TK > 0).sum(1).max() <= 2
     layer.get_parameter("output_bias").data += 1
     layer.to(torch.float64)
     assert narrow(x_TI.double()).output_TO.dtype == torch.float64

@@ -200,7 +200,7 @@ class Measuring:
         active: set[Place] = set()
 
         def note(layer: int, _dense: Tensor, routing: Routing) -> None:
-            positions_P, columns_P = (routing.coefficients_TK > 0).nonzero(as_tuple=True)
+            positions_P, columns_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
             experts_P = routing.indices_TK[positions_P, columns_P]
             active.update((layer, *pair) for pair in zip(positions_P.tolist(), experts_P.tolist(), strict=True))
 
@@ -235,7 +235,7 @@ class Measuring:
             )
             if not weights_BTK.any():
                 return None
-            removed = Routing(routing.coefficients_TK * weights_BTK.flatten(0, 1), routing.indices_TK)
+            removed = Routing(routing.activations_TK * weights_BTK.flatten(0, 1), routing.indices_TK)
             removed_BTO: Tensor = (
                 self.sparse_layers[layer].contribution(dense_PM, removed).unflatten(0, (len(rows), tokens))
             )

@@ -99,7 +99,7 @@ def _effects(
 def _expert_output(forward: Forward, layer: int, position: int, expert: int) -> Tensor:
     sparse_layer, x_1I = forward.sparse_layers[layer], forward.inputs_BTI[layer][:, position].float()
     routing = sparse_layer.route(x_1I)
-    one = Routing(routing.coefficients_TK * (routing.indices_TK == expert), routing.indices_TK)
+    one = Routing(routing.activations_TK * (routing.indices_TK == expert), routing.indices_TK)
     return sparse_layer.contribution(sparse_layer.dense_output(x_1I), one)[0]
 
 

@@ -131,11 +131,11 @@ def active_experts(forward: Forward, gradients: Mapping[int, Tensor]) -> list[Ac
     for layer, gradient_TO in gradients.items():
         x_TI = forward.inputs_BTI[layer][0].detach().float()
         products_TK, routing = expert_products(forward.sparse_layers[layer], x_TI, gradient_TO)
-        positions_P, columns_P = (routing.coefficients_TK > 0).nonzero(as_tuple=True)
+        positions_P, columns_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
         rows = zip(
             positions_P.tolist(),
             routing.indices_TK[positions_P, columns_P].tolist(),
-            routing.coefficients_TK[positions_P, columns_P].tolist(),
+            routing.activations_TK[positions_P, columns_P].tolist(),
             products_TK[positions_P, columns_P].tolist(),
             strict=True,
         )

@@ -86,35 +86,35 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
         length: L, tokens per sequence.
         sequence_ids_S: index of each sequence in the text, ascending.
     """
-    coefficients_TK = routing.coefficients_TK.float().cpu().numpy()
+    activations_TK = routing.activations_TK.float().cpu().numpy()
     indices_TK = routing.indices_TK.cpu().numpy()
-    tokens, k = coefficients_TK.shape
+    tokens, k = activations_TK.shape
     column_bits = (k - 1).bit_length()
     slot_bits = ((tokens << column_bits) - 1).bit_length()
     slots_TK = (np.arange(tokens)[:, None] << column_bits) + np.arange(k)
-    keys_P = ((indices_TK << slot_bits) | slots_TK)[coefficients_TK > 0]
+    keys_P = ((indices_TK << slot_bits) | slots_TK)[activations_TK > 0]
     keys_P.sort()
     slot_P = keys_P & ((1 << slot_bits) - 1)
     token_P = slot_P >> column_bits
     column_P = slot_P & ((1 << column_bits) - 1)
-    coefficient_P = coefficients_TK[token_P, column_P]
+    activation_P = activations_TK[token_P, column_P]
     # Top-k gates sort by coefficient. Threshold gates do not.
-    is_sorted = bool((coefficients_TK[:, 1:] <= coefficients_TK[:, :-1]).all())
-    rank_P = column_P if is_sorted else ranks_in_token(token_P, coefficient_P)
+    is_sorted = bool((activations_TK[:, 1:] <= activations_TK[:, :-1]).all())
+    rank_P = column_P if is_sorted else ranks_in_token(token_P, activation_P)
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
     pairs = ActivePairs(
         expert=(keys_P >> slot_bits).astype(np.int32),
         sequence=sequence_ids_S.astype(np.int32)[row_P],
         position=position_P.astype(np.uint16),
-        coefficient=coefficient_P,
+        coefficient=activation_P,
         rank=np.minimum(rank_P, LAST_RANK).astype(np.uint16),
     )
     return pairs, token_P
 
 
-def ranks_in_token(token_P: Ints, coefficient_P: NDArray[np.float32]) -> Ints:
+def ranks_in_token(token_P: Ints, activation_P: NDArray[np.float32]) -> Ints:
     """Rank of each pair among those of its token, [P], 0 for the largest coefficient."""
-    order_P = np.lexsort((-coefficient_P, token_P))
+    order_P = np.lexsort((-activation_P, token_P))
     starts = group_starts(token_P[order_P])
     rank_P = np.empty(len(order_P), np.int64)
     rank_P[order_P] = np.arange(len(order_P)) - np.repeat(starts, group_lengths(starts, len(order_P)))

@@ -67,7 +67,7 @@ class MxDLayer(SAE):  # type: ignore[misc]
         x_TI = self.process_sae_in(x).reshape(-1, x.shape[-1])
         routing = self.layer.route(x_TI)
         activations_TN = x_TI.new_zeros(len(x_TI), self.cfg.d_sae)
-        activations_TN = activations_TN.scatter_add(1, routing.indices_TK, routing.coefficients_TK)
+        activations_TN = activations_TN.scatter_add(1, routing.indices_TK, routing.activations_TK)
         acts: Tensor = self.hook_sae_acts_post(activations_TN.reshape(*x.shape[:-1], -1))
         return acts
 
@@ -81,9 +81,9 @@ class MxDLayer(SAE):  # type: ignore[misc]
             raise ValueError("The output of an expert depends on the layer's input. Call decode(feature_acts, x).")
         acts_TN = feature_acts.reshape(-1, feature_acts.shape[-1])
         count = max(1, int((acts_TN != 0).sum(1).max()))
-        coefficients_TK, indices_TK = acts_TN.topk(count, dim=1)
+        activations_TK, indices_TK = acts_TN.topk(count, dim=1)
         dense_TM = self.layer.dense_output(x.reshape(-1, x.shape[-1]).to(self.dtype))
-        output_TO = self.layer.decode(dense_TM, Routing(coefficients_TK, indices_TK))
+        output_TO = self.layer.decode(dense_TM, Routing(activations_TK, indices_TK))
         output: Tensor = self.hook_sae_recons(output_TO.reshape(*x.shape[:-1], -1))
         return output
 

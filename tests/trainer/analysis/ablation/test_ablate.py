@@ -82,7 +82,7 @@ def changed_log_p(
             return output_BTO
         x_1I = x_BTI[0, position : position + 1]
         routing = layer.route(x_1I)
-        coefficient = float((routing.coefficients_TK * (routing.indices_TK == expert)).sum())
+        coefficient = float((routing.activations_TK * (routing.indices_TK == expert)).sum())
         matrix_HO = layer.expert_matrix(expert)  # type: ignore[operator]
         hidden_1H = layer.encode(x_1I)  # type: ignore[operator]
         output_BTO[0, position] += (added if added else -coefficient) * (hidden_1H @ matrix_HO)[0]

@@ -61,10 +61,10 @@ def ablated_logits(language_model: LanguageModel, run: Run, at: ExpertAtToken | 
         output_1TO = mlp().clone()
         if at is not None:
             routing, dense_TM = run.layer.route(x_1TI[0]), run.layer.dense_output(x_1TI[0])
-            coefficients_TK = torch.zeros_like(routing.coefficients_TK)
+            activations_TK = torch.zeros_like(routing.activations_TK)
             here_K = routing.indices_TK[at.position] == at.expert
-            coefficients_TK[at.position, here_K] = routing.coefficients_TK[at.position, here_K]
-            output_1TO[0] -= run.layer.contribution(dense_TM, Routing(coefficients_TK, routing.indices_TK))
+            activations_TK[at.position, here_K] = routing.activations_TK[at.position, here_K]
+            output_1TO[0] -= run.layer.contribution(dense_TM, Routing(activations_TK, routing.indices_TK))
         return output_1TO
 
     with torch.no_grad(), language_model.replace_mlps({run.config.layer: without}):
@@ -172,12 +172,12 @@ def test_sufficiency_by_its_definition(world: World, runs: list[Run]) -> None:
     def only(kept: set[tuple[int, int]]) -> float:
         def function(x_1TI: Tensor, mlp: Mlp) -> Tensor:
             routing, dense_TM = run.layer.route(x_1TI[0]), run.layer.dense_output(x_1TI[0])
-            coefficients_TK = routing.coefficients_TK.clone()
+            activations_TK = routing.activations_TK.clone()
             for position, ids in enumerate(routing.indices_TK.tolist()):
                 for column, expert in enumerate(ids):
                     if position == 0 or (position, expert) in kept:
-                        coefficients_TK[position, column] = 0
-            others_TO = run.layer.contribution(dense_TM, Routing(coefficients_TK, routing.indices_TK))
+                        activations_TK[position, column] = 0
+            others_TO = run.layer.contribution(dense_TM, Routing(activations_TK, routing.indices_TK))
             others_TO[1:] -= others_TO[1:].mean(0)
             return mlp() - others_TO.unsqueeze(0)
 

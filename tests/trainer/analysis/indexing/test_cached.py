@@ -44,8 +44,8 @@ def test_the_index_of_a_cache_equals_brute_force(
         run, IndexConfig(text=world.text, tokens=tokens), world.language_model, world.database, cache=cache
     )
     with torch.no_grad():
-        coefficients_TK, indices_TK = run.layer.route(inputs_TI[:tokens])
-    active_N = torch.bincount(indices_TK[coefficients_TK > 0], minlength=40)
+        activations_TK, indices_TK = run.layer.route(inputs_TI[:tokens])
+    active_N = torch.bincount(indices_TK[activations_TK > 0], minlength=40)
     assert result.tokens == tokens
     with Session(world.database) as session:
         records = session.scalars(select(ExpertRecord).order_by(ExpertRecord.expert)).all()

@@ -19,14 +19,14 @@ def random_routing(seed: int, sequences: int) -> Routing:
     """Few distinct coefficients, so that many are equal, over several powers of two; some are 0."""
     rng = np.random.default_rng(seed)
     tokens = sequences * LENGTH
-    coefficients_TK = rng.choice([0.0, 0.01, 0.3, 0.5, 0.75, 1.0, 6.0], (tokens, 3)).astype(np.float32)
+    activations_TK = rng.choice([0.0, 0.01, 0.3, 0.5, 0.75, 1.0, 6.0], (tokens, 3)).astype(np.float32)
     indices_TK = np.stack([rng.permutation(EXPERTS)[:3] for _ in range(tokens)])
-    return Routing(torch.from_numpy(coefficients_TK), torch.from_numpy(indices_TK))
+    return Routing(torch.from_numpy(activations_TK), torch.from_numpy(indices_TK))
 
 
 def select_pairs(routing: Routing, sequence_ids_S: Ints) -> ActivePairs:
     rows = (sequence_ids_S[:, None] * LENGTH + np.arange(LENGTH)).reshape(-1)
-    chosen = Routing(routing.coefficients_TK[rows], routing.indices_TK[rows])
+    chosen = Routing(routing.activations_TK[rows], routing.indices_TK[rows])
     return active_pairs(chosen, LENGTH, sequence_ids_S)[0]
 
 

@@ -97,7 +97,7 @@ def test_gate_activations_and_outputs_are_summed_over_batches() -> None:
     assert torch.equal(whole.active_N, in_parts.active_N)
     routing = layer.route(x_TI)
     expert = int(whole.active_N.argmax())
-    active_TK = (routing.indices_TK == expert) & (routing.coefficients_TK > 0)
+    active_TK = (routing.indices_TK == expert) & (routing.activations_TK > 0)
     assert whole.active_N[expert] == active_TK.sum()
 
 

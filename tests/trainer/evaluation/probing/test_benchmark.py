@@ -88,7 +88,7 @@ def test_experts_and_random_gate_have_k_active_units(world: World, runs: list[Ru
     found = last_tokens(TEXTS, [1], world.language_model, 8, None, NO_CALLBACKS)[1]
     layer = runs[0].layer
     expected = layer.route(found.mlp.input_TI)
-    torch.testing.assert_close(found.experts(layer).gather(1, expected.indices_TK), expected.coefficients_TK.detach())
+    torch.testing.assert_close(found.experts(layer).gather(1, expected.indices_TK), expected.activations_TK.detach())
     for feature_RF in (found.experts(layer), found.random_gate(layer, 0)):
         assert feature_RF.shape == (len(TEXTS), 40)
         assert ((feature_RF != 0).sum(1) <= 4).all()

@@ -104,7 +104,7 @@ def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: st
     first = sample_labelled(config)[0]
     ids = [0, *world.language_model.tokenizer(first.text)["input_ids"]]
     routing = layer.route(world.language_model.capture(1, torch.tensor([ids])).input_TI)
-    dense = torch.zeros(len(ids), 40).scatter(1, routing.indices_TK, routing.coefficients_TK)[1:].mean(0)
+    dense = torch.zeros(len(ids), 40).scatter(1, routing.indices_TK, routing.activations_TK)[1:].mean(0)
     np.testing.assert_allclose(examples.features["experts"][0], dense.detach().numpy(), rtol=1e-4, atol=1e-6)
     assert examples.features["neurons"].shape[1] == 24
 
