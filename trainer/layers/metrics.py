@@ -34,7 +34,9 @@ def measure_ranks(layer: MxD, experts: Sequence[int]) -> ExpertRanks:
     """Compute the singular values of at least one expert's matrix. Each takes about O³ FLOPs."""
     singular = [torch.linalg.svdvals(small_matrix(layer, expert).double()) for expert in experts]
     full_rank = min(layer.config.hidden_width, layer.config.output_width)
-    ranks = [_rank(values, max(layer.config.hidden_width, layer.config.output_width)) for values in singular]
+    width, rounding = max(layer.config.hidden_width, layer.config.output_width), torch.finfo(torch.float32).eps
+    # Values above float32 rounding count, as in numpy's ``matrix_rank``.
+    ranks = [int((values > float(values[0]) * width * rounding).sum()) for values in singular]
     shares = [values / values[0].clamp_min(torch.finfo(values.dtype).tiny) for values in singular]
     return ExpertRanks(
         normalized_rank=sum(ranks) / len(ranks) / full_rank,
@@ -54,12 +56,6 @@ def small_matrix(layer: MxD, expert: int) -> Tensor:
         return matrix_HO
     square_OO: Tensor = torch.linalg.qr(matrix_HO, mode="r").R
     return square_OO
-
-
-def _rank(singular: Tensor, width: int) -> int:
-    """Number of singular values above float32 rounding, as in numpy's ``matrix_rank``."""
-    tolerance = float(singular[0]) * width * torch.finfo(torch.float32).eps
-    return int((singular > tolerance).sum())
 
 
 MEDIAN_STEPS = 20

@@ -189,18 +189,15 @@ class Molt(SparseLayer):
         """Output direction with the largest gain of each transform, times the gain, [N, O]; computed on every
         access."""
         reads, writes = self.reader.weight.split(self.ranks), self.writer.weight.split(self.ranks, dim=1)
-        return torch.stack([_top_direction(v_RI, u_OR) for v_RI, u_OR in zip(reads, writes, strict=True)])
+        rows = []
+        for v_RI, u_OR in zip(reads, writes, strict=True):
+            triangle_RR = torch.linalg.qr(v_RI.T, mode="r").R
+            left, values, _ = torch.linalg.svd(u_OR @ triangle_RR.T, full_matrices=False)
+            rows.append(left[:, 0] * values[0])
+        return torch.stack(rows)
 
     def expert_matrix(self, expert: int) -> Tensor:
         """V_t U_t, [I, O]; the transform's output is x V_t U_t."""
         first = sum(self.ranks[:expert])
         end = first + self.ranks[expert]
         return self.reader.weight[first:end].T @ self.writer.weight[:, first:end].T
-
-
-def _top_direction(v_RI: Tensor, u_OR: Tensor) -> Tensor:
-    """Left singular vector of U V with the largest singular value, times that value, [O]."""
-    triangle_RR = torch.linalg.qr(v_RI.T, mode="r").R
-    left, values, _ = torch.linalg.svd(u_OR @ triangle_RR.T, full_matrices=False)
-    top: Tensor = left[:, 0] * values[0]
-    return top

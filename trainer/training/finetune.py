@@ -200,7 +200,12 @@ def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainCo
         UserError: two runs replace the same layer or two new runs have the same name, the runs have different models,
             or a run cannot be trained.
     """
-    _check_trainable(runs)
+    check_compatible_runs(runs)
+    for run in runs:
+        if method_traits(run.config.method).status == "imported":
+            raise UserError(
+                f"Run '{run.name}' is an imported {run.config.method}, which cannot be trained. Leave it out."
+            )
     names = names_of(runs, config.name)
     return [_new_run_config(run, name, runs, config) for run, name in zip(runs, names, strict=True)]
 
@@ -219,15 +224,6 @@ def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: FinetuneCo
         **config.model_dump(exclude={"name", "seed"}),
     }
     return TrainConfig.model_validate(inherited | changed)
-
-
-def _check_trainable(runs: Sequence[Run]) -> None:
-    check_compatible_runs(runs)
-    for run in runs:
-        if method_traits(run.config.method).status == "imported":
-            raise UserError(
-                f"Run '{run.name}' is an imported {run.config.method}, which cannot be trained. Leave it out."
-            )
 
 
 def drop_unshared_checkpoints(folders: Sequence[Path]) -> None:

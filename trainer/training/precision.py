@@ -103,7 +103,12 @@ def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.dev
     Raises:
         UserError: the config of the model or of a run cannot be read.
     """
-    requested = [config.language_model_dtype or _resumed_dtype(config, data) for config in configs]
+    folders = [runs_folder(data) / config.name for config in configs]
+    stored = [Run.load(folder, data).config if (folder / RUN_FILE).is_file() else None for folder in folders]
+    requested = [
+        config.language_model_dtype or (resumed.language_model_dtype if resumed else None)
+        for config, resumed in zip(configs, stored, strict=True)
+    ]
     default = next(filter(None, requested), None)
     if default is None:
         default = dtype_name(fastest_dtype(device, load_width(configs[0].language_model)))
@@ -136,9 +141,3 @@ def with_dtype(config: TrainConfig, dtype: torch.dtype) -> TrainConfig:
             f"dtype=torch.{requested}, or change the run's dtype."
         )
     return config.model_copy(update={"language_model_dtype": loaded})
-
-
-def _resumed_dtype(config: TrainConfig, data: Path) -> Dtype | None:
-    """Dtype of an existing run; None for a new one."""
-    folder = runs_folder(data) / config.name
-    return Run.load(folder, data).config.language_model_dtype if (folder / RUN_FILE).is_file() else None

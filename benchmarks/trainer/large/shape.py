@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mxd.trainer.config.presets import Preset, preset_file, shape_of
+from mxd.trainer.config.presets import Preset, preset_file
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
@@ -68,11 +69,20 @@ class Shape:
         return config
 
 
+def shape_of(name: str) -> dict[str, Any]:
+    """Architecture and sizes of a preset's language model, as in its config.
+
+    Raises:
+        KeyError: there is no preset of this name.
+    """
+    shape: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text("utf-8"))[name]
+    return shape
+
+
 def _preset_config(name: str) -> PreTrainedConfig:
     from transformers import AutoConfig
 
-    shape = shape_of(name)
-    config: PreTrainedConfig = AutoConfig.for_model(**shape)
+    config: PreTrainedConfig = AutoConfig.for_model(**shape_of(name))
     return config
 
 

@@ -3,17 +3,13 @@
 One TOML file per language model, in the format of any config file. The dataset is the user's, and every setting can be
 overridden. Layer and number of experts are the paper's if it states them, otherwise the middle block and matched
 parameters. Tokens and learning rate are for a first look, not the paper's 480M tokens at 1e-4.
-
-``shapes.json`` holds the sizes in each language model's config, for measurements with random weights.
 """
 
 from __future__ import annotations
 
-import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -52,13 +48,3 @@ def presets() -> tuple[Preset, ...]:
 def preset_file(name: str) -> Path | None:
     """File of a preset, or None if there is no preset of this name."""
     return next((path for path in FOLDER.glob("*.toml") if path.stem == name), None)
-
-
-def shape_of(name: str) -> dict[str, Any]:
-    """Architecture and sizes of a preset's language model, as in its config.
-
-    Raises:
-        KeyError: there is no preset of this name.
-    """
-    shape: dict[str, Any] = json.loads((FOLDER / "shapes.json").read_text("utf-8"))[name]
-    return shape

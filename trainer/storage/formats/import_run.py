@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from sqlalchemy import Engine
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.config import LayerConfig, Origin, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
@@ -79,7 +78,8 @@ def find_norms(language_model: LanguageModel, layer: int) -> NeighbouringNorms:
     def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
         seen.append((module, inputs[0].clone(), output.clone()))  # some blocks change them in place
 
-    norms = [module for module in block.modules() if _is_norm(module)]
+    weights = ((module, getattr(module, "weight", None)) for module in block.modules())
+    norms = [module for module, weight in weights if isinstance(weight, Tensor) and weight.dim() == 1]
     handles = [norm.register_forward_hook(watch) for norm in norms]
     try:
         with language_model.replace_mlps({layer: watch_mlp}):
@@ -91,12 +91,6 @@ def find_norms(language_model: LanguageModel, layer: int) -> NeighbouringNorms:
     before = [norm for norm, _, output in seen if _same(output, read)]
     behind = [norm for norm, x, _ in seen if _same(x, written)]
     return NeighbouringNorms(next(iter(before), None), next(iter(behind), None))
-
-
-def _is_norm(module: nn.Module) -> bool:
-    """Return whether a module's weight has one dimension."""
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, Tensor) and weight.dim() == 1
 
 
 def _same(value: Tensor, expected: Tensor) -> bool:
@@ -179,6 +173,9 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
     shape, tensors = _in_place(imported, config.language_model, number)
     layer = _layer_of(imported, tensors, shape)
     tokenizer = load_tokenizer(config.language_model)
+    # The start token of the layer's training, or the language model's own if the layer does not state one.
+    stated = (getattr(tokenizer, name) for name in imported.start_tokens)
+    start_token = next((token for token in stated if token in tokenizer.get_vocab()), None)
     settings = TrainConfig(
         name=config.name,
         language_model=config.language_model,
@@ -186,7 +183,7 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
         text=TextConfig(
             dataset=imported.text or NOT_STATED,
             context_length=imported.context if imported.context in CONTEXT_LENGTHS else DEFAULT_CONTEXT_LENGTH,
-            start_token=_start_token(imported, tokenizer),
+            start_token=str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, start_token))),
         ),
         tokens=imported.tokens,
         method=imported.method,
@@ -239,8 +236,13 @@ def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpSha
     norms = find_norms(language_model, number)
     if imported.after_post_norm and norms.behind is not None:
         raise UserError(f"The layer replaces the norm that {source} has after its MLPs, so it cannot replace an MLP.")
-    if imported.input_norm is not None:
-        _check_input_norm(language_model, number, norms.before, imported.input_norm)
+    if (name := imported.input_norm) is not None:  # architectures name the norm before the MLP differently
+        named = getattr(language_model.architecture.block(number), name, None)
+        if norms.before is None or named is not norms.before:
+            raise UserError(
+                f"The layer reads the output of {name}, which is not the input of the MLPs of {source}. Set "
+                "--language-model to the one it was trained on."
+            )
     if imported.reads == "mlp-input":
         return language_model.mlp_shape(number), imported.tensors
     if norms.before is None:
@@ -248,15 +250,6 @@ def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpSha
     affine = read_affine(norms.before)
     behind = imported.reads == "norm" and affine.centres
     return language_model.mlp_shape(number), imported.tensors if behind else unfold(imported.tensors, affine)
-
-
-def _check_input_norm(language_model: LanguageModel, number: int, before: nn.Module | None, name: str) -> None:
-    """Raise UserError if the norm of this name is not the one before the MLP: architectures name them differently."""
-    if before is None or getattr(language_model.architecture.block(number), name, None) is not before:
-        raise UserError(
-            f"The layer reads the output of {name}, which is not the input of the MLPs of {language_model.source}. "
-            "Set --language-model to the one it was trained on."
-        )
 
 
 def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: MlpShape) -> SparseLayer:
@@ -287,10 +280,3 @@ def _layer_of(imported: ImportedLayer, tensors: Mapping[str, Tensor], shape: Mlp
         raise UserError(f"The tensors of {imported.weights.name} have inconsistent shapes: {', '.join(differing)}.")
     layer.load_state_dict({name: value.contiguous() for name, value in tensors.items()}, assign=True)
     return layer
-
-
-def _start_token(imported: ImportedLayer, tokenizer: PreTrainedTokenizerBase) -> str:
-    """Return the start token of the layer's training, or the language model's own if the layer does not state one."""
-    stated = (getattr(tokenizer, name) for name in imported.start_tokens)
-    name = next((token for token in stated if token in tokenizer.get_vocab()), None)
-    return str(tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, name)))
