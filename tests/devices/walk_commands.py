@@ -13,7 +13,7 @@ COMMANDS = (
     f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --k 2 --other-dataset other.jsonl",
     f"evaluate one two {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --together --layer-by-layer",
     f"recurrence one seeded {TEXT} --tokens 256 --min-tokens 2 --resamples 100",
-    "evaluate-steering one --experts 2 --strengths 3 --prompts old --samples 2 --max-tokens 3",
+    "evaluate-steering one --sampled-experts 2 --strengths 3 --prompts old --samples 2 --max-tokens 3",
     f"index seeded {TEXT} --tokens 256",
     "ablate one --experts 1,2,3",
     "contrast one --a text.jsonl --b other.jsonl --tokens 1k --shuffles 2",

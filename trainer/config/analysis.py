@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from mxd.trainer.config.base import Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.training import TextConfig
@@ -137,7 +137,9 @@ class AblationConfig(Config):
 class SteeringEvaluationConfig(Config):
     """Steering with a sample of experts at several strengths, against random baselines."""
 
-    experts: Annotated[int, Field(ge=1, le=10_000)] = 12
+    # Databases hold it as ``experts``. As a flag that would mean numbers of experts, as in ``mxd ablate``.
+    model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+    experts: Annotated[int, Field(ge=1, le=10_000, alias="sampled_experts")] = 12
     """Number of experts, sampled from those that are not dead. Default: 12."""
     strengths: Annotated[tuple[Annotated[float, Field(gt=0, le=1000)], ...], Field(min_length=1)] = (1.0, 3.0, 6.0)
     """Strengths, in units of each expert's 99th-percentile gate activation. Default: 1,3,6."""

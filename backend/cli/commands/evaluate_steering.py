@@ -25,7 +25,7 @@ class EvaluateSteeringCommand(ModelCommand):
 
     examples: ClassVar = (
         "mxd evaluate-steering gpt2-l8-k32",
-        "mxd evaluate-steering gpt2-l8-k32 --experts 50 --strengths 2,4,8",
+        "mxd evaluate-steering gpt2-l8-k32 --sampled-experts 50 --strengths 2,4,8",
         "mxd evaluate-steering gpt2-l8-k32 --prompts 'One day,' --prompts 'In the' --json",
     )
 

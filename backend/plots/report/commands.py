@@ -70,9 +70,8 @@ def _steering(session: Session, run: RunRecord) -> str:
         return ""
     known = _settings(session, run.id, "evaluate-steering")
     strengths = known.get("strengths", sorted({strength for _, strength in rows}))
-    flags = {"experts": len({run_id for run_id, _ in rows})} | {
-        name: run_id for name, run_id in known.items() if name != "prompts"
-    }
+    experts = known.pop("experts", len({expert for expert, _ in rows}))
+    flags = {"sampled_experts": experts} | {name: value for name, value in known.items() if name != "prompts"}
     flags |= {"strengths": ",".join(f"{strength:g}" for strength in strengths)}
     prompts = [word for prompt in known.get("prompts", ()) for word in ("--prompts", prompt)]
     return " ".join([_line("evaluate-steering", [run.name], flags), shlex.join(prompts)]).rstrip()
