@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
-from tests.api.conftest import User, user_model
+from tests.api.conftest import User, texts, user_model
 from tests.helpers.language_models import END
 
 SHORT, LONG = "the fox", "a very old dog sang."
@@ -172,13 +173,20 @@ def test_all_experts_are_a_table(user: User) -> None:
 
 def test_reprs_fit_a_screen(user: User) -> None:
     expert = int(user.run.experts()["density"].to_numpy().argmax())
+    held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer}
+    quiet = {**held, "progress": False}
+    circuit = mxd.trace(user.run, LONG, nodes=20, **held)
+    short: dict[str, Any] = {"tokens": "1k", "resamples": 100, **quiet}
     results = [
+        mxd.evaluate(user.run, list(texts(200, seed=3)), prompts=2, jacobian_tokens=16, **short),
+        mxd.recurrence(user.run, [user.run], list(texts(200, seed=3)), min_tokens=2, **short),
+        circuit,
+        mxd.check_circuit(user.run, LONG, circuit, **held),
         user.run.examples(expert),
         user.run.expert(expert),
-        mxd.trace(user.run, LONG, model=user.model, tokenizer=user.tokenizer, nodes=20),
-        mxd.route(user.run, LONG, model=user.model, tokenizer=user.tokenizer),
-        mxd.generate(user.run, LONG, {3: 2.0}, model=user.model, tokenizer=user.tokenizer, max_tokens=8),
-        mxd.contrast(user.run, [LONG] * 20, [SHORT] * 20, model=user.model, tokenizer=user.tokenizer, progress=False),
+        mxd.route(user.run, LONG, **held),
+        mxd.generate(user.run, LONG, {3: 2.0}, max_tokens=8, **held),
+        mxd.contrast(user.run, [LONG] * 20, [SHORT] * 20, **quiet),
     ]
     for result in results:
         assert len(repr(result)) <= 2000, type(result)
