@@ -108,7 +108,8 @@ def unit_prices(
     """Predicted price of one unit of every expert, added on every token, [N], by run; 0 for dead experts.
 
     The price grows with the square of the strength. Its square root says how much an expert changes what the language
-    model predicts on any text: one with a price near 0 cannot steer. Prices are cached with the language model.
+    model predicts on any text: one with a price near 0 cannot steer. Prices are cached with the language model, and those
+    on the default texts are read from the run where it has them.
 
     Args:
         units: run -> expert -> its unit; by default the units saved with the runs.
@@ -120,6 +121,11 @@ def unit_prices(
     """
     key, cache = tuple(texts), language_model.unit_prices
     layers, saved = layers_of(language_model, runs), saved_units(runs) if units is None else units
+    for run in runs if key == UNRELATED else ():
+        experts = range(run.layer.config.num_experts)
+        if run.prices.keys() == {*experts}:
+            stored_N = torch.tensor([run.prices[expert] for expert in experts])
+            cache.setdefault(layers[run.config.layer], {}).setdefault(key, stored_N)
     missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
     if missing:
         measured = _activation_prices(language_model, missing, _unrelated(language_model, runs[0], texts), callbacks)

@@ -4,6 +4,7 @@ runs/NAME/run.json             training config
           layer.json           layer config
           layer.safetensors    weights, after training
           units.json           99th percentile of each expert's activation, after indexing
+          prices.json          predicted price of each expert, after indexing
           metrics.json         training metrics
           tokenizer/           tokenizer of the language model
           checkpoint-STEP/     last complete checkpoint: weights, optimizer, position
@@ -49,17 +50,18 @@ if TYPE_CHECKING:
 RUN_FILE = "run.json"
 LOCK_FILE = ".fitting"
 UNITS_FILE = "units.json"
+PRICES_FILE = "prices.json"
 METRICS_FILE = "metrics.json"
 CARD_FILE = "README.md"
 TOKENIZER_FOLDER = "tokenizer"
 CHECKPOINT_PREFIX = "checkpoint-"
-SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, METRICS_FILE)
+SHARED_FILES = (CONFIG_FILE, WEIGHTS_FILE, UNITS_FILE, PRICES_FILE, METRICS_FILE)
 """Files that are published besides config and tokenizer."""
 
 ROUNDING = 1e-4
 """Relative difference of units that counts as rounding."""
 
-_UNITS = TypeAdapter(dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=0, le=1e30)]])
+_NUMBERS = TypeAdapter(dict[Annotated[int, Field(ge=0)], Annotated[float, Field(ge=0, le=1e30)]])
 
 
 def runs_folder(data: Path) -> Path:
@@ -179,7 +181,7 @@ class Run:
         """Copy weights, units, metrics and tokenizer to a folder, and write ``config``."""
         weights = self.weights_folder
         copy_files([weights / CONFIG_FILE, weights / WEIGHTS_FILE], folder)
-        copy_files([self.folder / UNITS_FILE, self.folder / METRICS_FILE], folder)
+        copy_files([self.folder / name for name in (UNITS_FILE, PRICES_FILE, METRICS_FILE)], folder)
         copy_tokenizer(self.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
         atomic_write(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")
 
@@ -205,13 +207,31 @@ class Run:
         Raises:
             UserError: the file is damaged.
         """
-        path = self.folder / UNITS_FILE
+        return self._numbers(UNITS_FILE)
+
+    @cached_property
+    def prices(self) -> Mapping[int, float]:
+        """Expert -> predicted price of a gate activation of 1, in nats per token. Empty if it was not computed.
+
+        Raises:
+            UserError: the file is damaged.
+        """
+        return self._numbers(PRICES_FILE)
+
+    def _numbers(self, file: str) -> Mapping[int, float]:
+        path = self.folder / file
         if not path.is_file():
             return {}
         try:
-            return _UNITS.validate_json(path.read_bytes())
+            return _NUMBERS.validate_json(path.read_bytes())
         except ValueError as error:
-            raise UserError(f"Invalid units: {path}. Delete the file, or index the run again.") from error
+            raise UserError(f"Invalid {path.stem}: {path}. Delete the file, or index the run again.") from error
+
+    def write_prices(self, prices: Sequence[float]) -> None:
+        """Store the predicted price of every expert with the weights, in four digits."""
+        rounded = {str(expert): float(f"{price:.4g}") for expert, price in enumerate(prices)}
+        atomic_write(self.folder / PRICES_FILE, json.dumps(rounded) + "\n")
+        self.__dict__.pop("prices", None)
 
     def write_units(self, units: Mapping[int, float]) -> None:
         """Store the units with the weights, so that a strength means the same wherever the run is used.
