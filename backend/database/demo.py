@@ -15,12 +15,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import select
+from sqlalchemy import bindparam, select, update
 
 from mxd.backend.database.engine import opened
 from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.files import disk_errors
@@ -74,6 +75,7 @@ def unpacked_database(folder: Path) -> str:
     if not target.is_file():
         unpack_database(folder, target)
     upgrade_database(url)
+    _fill_steerability(url, folder)
     return url
 
 
@@ -118,6 +120,34 @@ def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -
         for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
             sys.stderr.write(f"Building the search index of {name}\n")
             index_search(session, run_id, tokenizers[name])
+
+
+def _fill_steerability(url: str, folder: Path) -> None:
+    """Fill a column that is newer than the packed database from files of the runs."""
+    empty = select(RunRecord.id, RunRecord.name).where(
+        select(ExpertRecord).where(ExpertRecord.run_id == RunRecord.id, ExpertRecord.steerability.is_(None)).exists()
+    )
+    with opened(url) as engine:
+        with engine.connect() as connection:
+            lacking = [
+                each for each in connection.execute(empty) if (folder / "runs" / each.name / "prices.json").is_file()
+            ]
+        if not lacking:
+            return
+        # Not imported before: PyTorch takes a second, which later starts need not spend.
+        from mxd.trainer.analysis.effect_search import prices_of_units, saved_prices, units_of
+        from mxd.trainer.storage.run import Run
+
+        experts = ExpertRecord.__table__
+        with writing(engine) as session:
+            for run_id, name in lacking:
+                run = Run.load(name, folder)
+                if (price_N := saved_prices(run)) is None:
+                    continue
+                prices = prices_of_units(price_N, units_of(run, {name: run.units})).tolist()
+                rows = [{"of_expert": each, "price": price} for each, price in enumerate(prices)]
+                table = update(experts).where(experts.c.run_id == run_id, experts.c.expert == bindparam("of_expert"))
+                session.connection().execute(table.values(steerability=bindparam("price")), rows)
 
 
 def _digest(folder: Path) -> str:

@@ -64,7 +64,8 @@ class Columns:
             return values if descending else np.where(values < 0, LAST, values)
         if sort in ABLATION_COLUMNS:
             return np.where(self.values["output_share"] == 0, -LAST if descending else LAST, values)
-        return values if descending else np.where(self.values["active_tokens"] == 0, LAST, values)
+        unknown = np.isnan(values) if descending else np.isnan(values) | (self.values["active_tokens"] == 0)
+        return np.where(unknown, -LAST if descending else LAST, values)
 
     def label_keys(self, labels: Mapping[int, str], automatic: Sequence[int], descending: bool) -> Floats:
         """Return the place of each expert in the order of labels, which has those without a label last.

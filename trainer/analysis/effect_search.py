@@ -108,8 +108,8 @@ def unit_prices(
     """Predicted price of one unit of every expert, added on every token, [N], by run; 0 for dead experts.
 
     The price grows with the square of the strength. Its square root says how much an expert changes what the language
-    model predicts on any text: one with a price near 0 cannot steer. Prices are cached with the language model, and those
-    on the default texts are read from the run where it has them.
+    model predicts on any text: one with a price near 0 cannot steer. Those on the default texts are read from the
+    run, where indexing has stored them.
 
     Args:
         units: run -> expert -> its unit; by default the units saved with the runs.
@@ -119,25 +119,49 @@ def unit_prices(
     Raises:
         CancelledError: the task was cancelled.
     """
-    key, cache = tuple(texts), language_model.unit_prices
-    layers, saved = layers_of(language_model, runs), saved_units(runs) if units is None else units
-    for run in runs if key == UNRELATED else ():
-        experts = range(run.layer.config.num_experts)
-        if run.prices.keys() == {*experts}:
-            stored_N = torch.tensor([run.prices[expert] for expert in experts])
-            cache.setdefault(layers[run.config.layer], {}).setdefault(key, stored_N)
+    saved = saved_units(runs) if units is None else units
+    for run in runs if tuple(texts) == UNRELATED else ():
+        if (stored_N := saved_prices(run)) is not None:
+            language_model.unit_prices.setdefault(run.layer, {}).setdefault(UNRELATED, stored_N)
+    price = activation_prices(language_model, runs, texts, callbacks)
+    return {run.name: prices_of_units(price[run.config.layer], units_of(run, saved), len(texts)) for run in runs}
+
+
+def activation_prices(
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    texts: Sequence[str] = UNRELATED,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> dict[int, Tensor]:
+    """Predicted price of a gate activation of 1 of every expert, added on every token, [N], by layer.
+
+    They are cached with the language model.
+
+    Raises:
+        UserError: the language model has no single residual stream.
+        CancelledError: the task was cancelled.
+    """
+    key, cache, layers = tuple(texts), language_model.unit_prices, layers_of(language_model, runs)
     missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
     if missing:
         measured = _activation_prices(language_model, missing, _unrelated(language_model, runs[0], texts), callbacks)
         for layer, price_N in measured.items():
             cache.setdefault(layers[layer], {})[key] = price_N
-    prices = {}
-    for run in runs:
-        unit_N = units_of(run, saved)
-        price_N = cache[layers[run.config.layer]][key] * unit_N**2
-        draws, mean = SIGNS * len(texts), price_N.sum() / (unit_N > 0).sum().clamp_min(1)
-        prices[run.name] = (draws * price_N + PRIOR_SIGNS * mean) / (draws + PRIOR_SIGNS) * (unit_N > 0)
-    return prices
+    return {layer: cache[each][key] for layer, each in layers.items()}
+
+
+def prices_of_units(price_N: Tensor, unit_N: Tensor, num_texts: int = len(UNRELATED)) -> Tensor:
+    """Price of one unit of each expert, [N], from the estimated one of a gate activation of 1. Estimates shrink towards
+    their mean."""
+    price_N, draws = price_N * unit_N**2, SIGNS * num_texts
+    mean = price_N.sum() / (unit_N > 0).sum().clamp_min(1)
+    return (draws * price_N + PRIOR_SIGNS * mean) / (draws + PRIOR_SIGNS) * (unit_N > 0)
+
+
+def saved_prices(run: Run) -> Tensor | None:
+    """Prices of a gate activation of 1 that are stored with a run, [N]; None without them."""
+    experts = range(run.layer.config.num_experts)
+    return torch.tensor([run.prices[each] for each in experts]) if run.prices.keys() == {*experts} else None
 
 
 def units_of(run: Run, units: Units) -> Tensor:

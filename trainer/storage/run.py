@@ -227,10 +227,14 @@ class Run:
         except ValueError as error:
             raise UserError(f"Invalid {path.stem}: {path}. Delete the file, or index the run again.") from error
 
-    def write_prices(self, prices: Sequence[float]) -> None:
-        """Store the predicted price of every expert with the weights, in four digits."""
-        rounded = {str(expert): float(f"{price:.4g}") for expert, price in enumerate(prices)}
-        atomic_write(self.folder / PRICES_FILE, json.dumps(rounded) + "\n")
+    def write_prices(self, prices: Sequence[float] | None) -> None:
+        """Store the predicted price of every expert with the weights, in four digits. None removes earlier ones."""
+        path = self.folder / PRICES_FILE
+        if prices is None:
+            path.unlink(missing_ok=True)
+        else:
+            rounded = {str(expert): float(f"{price:.4g}") for expert, price in enumerate(prices)}
+            atomic_write(path, json.dumps(rounded) + "\n")
         self.__dict__.pop("prices", None)
 
     def write_units(self, units: Mapping[int, float]) -> None:

@@ -14,10 +14,13 @@ from itertools import groupby, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
 from sqlalchemy.orm import Session
+from torch import Tensor
 
+from mxd.trainer.analysis.effect_search import activation_prices, prices_of_units
 from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect, merge
 from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, StoredSequences
 from mxd.trainer.analysis.indexing.statistics import (
@@ -30,6 +33,7 @@ from mxd.trainer.analysis.indexing.statistics import (
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.sequences import check_text_length
+from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import decode_all
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_active, pack_routed, unpack_token_ids
@@ -60,9 +64,17 @@ EXAMPLE_COLUMNS = SelectedExamples._fields[:-2]
 
 
 def write_index(
-    database: Engine, run_name: str, config: IndexConfig, builder: IndexBuilder, tokenizer: PreTrainedTokenizerBase
+    database: Engine,
+    run_name: str,
+    config: IndexConfig,
+    builder: IndexBuilder,
+    tokenizer: PreTrainedTokenizerBase,
+    price_N: Tensor | None = None,
 ) -> int:
     """Write an index. Until the transaction commits, readers see the previous one.
+
+    Args:
+        price_N: ``activation_prices`` of the run, if there are any.
 
     Returns:
         The number of stored examples.
@@ -74,7 +86,7 @@ def write_index(
         run = find_record(session, run_name)
         delete_index(session, run.id)
         selected = builder.prune()
-        _insert(session, insert(ExpertRecord), _experts(run.id, config, builder))
+        _insert(session, insert(ExpertRecord), _experts(run.id, config, builder, price_N))
         _insert(session, insert(SequenceRecord), _sequences(run.id, builder))
         _insert(session, insert(RoutedRecord), _routed(run.id, run.num_experts, builder.sample))
         # Encoded together, because one by one takes as long as the inserts.
@@ -103,8 +115,12 @@ def _insert(session: Session, statement: Insert, rows: Iterator[dict[str, Any]])
         connection.execute(statement, chunk)
 
 
-def _experts(run_id: int, config: IndexConfig, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
+def _experts(
+    run_id: int, config: IndexConfig, builder: IndexBuilder, price_N: Tensor | None
+) -> Iterator[dict[str, Any]]:
     statistics = builder.statistics
+    unit_N = torch.from_numpy(np.where(statistics.active_tokens > 0, statistics.percentiles(0.99), 0.0))
+    steerability = [None] * len(unit_N) if price_N is None else prices_of_units(price_N, unit_N).tolist()
     active, largest = statistics.active_tokens.tolist(), statistics.largest.tolist()
     range_ends, means, p99 = (
         values.tolist() for values in (statistics.highs, statistics.means, statistics.percentiles(0.99))
@@ -126,6 +142,7 @@ def _experts(run_id: int, config: IndexConfig, builder: IndexBuilder) -> Iterato
                 "histogram": histogram_B.tolist(),
                 "histogram_high": range_ends[expert],
                 "bins": _bin_edges(histogram_B, range_ends[expert]),
+                "steerability": steerability[expert],
             }
 
 
@@ -291,9 +308,12 @@ def build_index(
         merge(builder, group)
 
         def write() -> int:
+            callbacks.on_progress(builder.tokens, builder.tokens, "computing steerability")
+            price_N = _prices(run, language_model, group)
             callbacks.on_progress(builder.tokens, builder.tokens, "writing to the database")
-            count = write_index(database, run.name, config, builder, run.tokenizer)
+            count = write_index(database, run.name, config, builder, run.tokenizer, price_N)
             run.write_units(_units(builder.statistics))
+            run.write_prices(None if price_N is None else price_N.tolist())
             return count
 
         examples = group.take_turn(write) or 0
@@ -304,6 +324,16 @@ def build_index(
             active_experts=int((builder.statistics.active_tokens > 0).sum()),
             normalized_mse=builder.normalized_mse,
         )
+
+
+def _prices(run: Run, language_model: LanguageModel, group: ProcessGroup) -> Tensor | None:
+    """Prices of the experts; None where they cannot be computed."""
+    if not group.is_single:
+        return None  # the language model may be sharded, and this process is alone here
+    try:
+        return activation_prices(language_model, [run])[run.config.layer]
+    except UserError:  # several residual streams: no gradient of the next token
+        return None
 
 
 def _units(statistics: ExpertStatistics) -> dict[int, float]:

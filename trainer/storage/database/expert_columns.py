@@ -220,6 +220,21 @@ class ExpertRecord(Base):
             sortable=True,
         )
     )
+    steerability: Mapped[float | None] = _stored(
+        ExpertColumn(
+            "Steerability",
+            "number",
+            "Predicted change of the next-token distribution on unrelated text when one unit is added on every token: "
+            "KL divergence in nats per token. An expert near 0 cannot steer.",
+            unit="nats",
+            digits=4,
+            nullable=True,
+            sortable=True,
+            filters=("min",),
+            shown=("table", "expert"),
+        )
+    )
+    """0 for dead experts; None if the language model has no gradients to compute it from."""
 
 
 _STORED = tuple(

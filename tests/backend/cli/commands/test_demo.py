@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import shutil
 import sqlite3
@@ -55,6 +56,20 @@ def test_the_database_is_unpacked_once_and_keeps_changes(demo: Path) -> None:
     database.close()
     assert unpacked_database(demo) == url
     assert rows(url) == [("fox",), ("dog",)]
+
+
+def test_steerability_is_filled_from_the_runs_files(tmp_path: Path) -> None:
+    shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    run = tmp_path / "demo" / "runs" / "demo-l3-k16"
+    prices, units = (json.loads((run / f"{name}.json").read_text()) for name in ("prices", "units"))
+    database = sqlite3.connect(unpacked_database(tmp_path / "demo").removeprefix("sqlite:///"))
+    stored = dict(database.execute("SELECT expert, steerability FROM experts").fetchall())
+    database.close()
+    mean = sum(prices[expert] * unit**2 for expert, unit in units.items()) / len(units)
+    # 24 draws of signs, and as many as 16 that say the mean.
+    expected = {int(each): (24 * prices[each] * unit**2 + 16 * mean) / 40 for each, unit in units.items()}
+    assert {expert: price for expert, price in stored.items() if price} == pytest.approx(expected, rel=1e-4)
+    assert len(stored) == len(prices)
 
 
 def test_another_version_of_the_demo_has_another_database(demo: Path) -> None:

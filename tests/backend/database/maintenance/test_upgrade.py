@@ -170,6 +170,8 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     newest = tables(engine)
     with engine.begin() as connection:
         connection.execute(text("DROP TABLE recurrences"))
+        connection.execute(text("DROP INDEX experts_by_steerability"))
+        connection.execute(text("ALTER TABLE experts DROP COLUMN steerability"))
         connection.execute(CHAINS[0].table.update().values(version_num="1"))
     assert upgrade_database(url) == UpgradeResult(1, NEWEST)
     assert tables(engine) == newest

@@ -17,6 +17,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from mxd.backend.inference.run_loader import Vocabulary
+from mxd.trainer.analysis import effect_search
+from mxd.trainer.analysis.effect_search import unit_prices
 from mxd.trainer.analysis.indexing import build as save_module
 from mxd.trainer.analysis.indexing import collect as collect_module
 from mxd.trainer.analysis.indexing.build import build_index
@@ -308,3 +310,33 @@ def test_indexing_on_a_cpu_uses_one_thread(world: World, run: Run) -> None:
     build_index(run, settings(world), world.language_model, world.database)
     handle.remove()
     assert set(threads) == {main}
+
+
+def test_steerability_is_the_price_of_one_unit_and_later_searches_need_no_backward_pass(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_index(run, settings(world), world.language_model, world.database)
+    prices = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
+    with Session(world.database) as session:
+        rows = session.execute(select(ExpertRecord.p99, ExpertRecord.steerability).order_by(ExpertRecord.expert)).all()
+    assert [row.steerability for row in rows] == pytest.approx(prices.tolist(), rel=1e-3)
+    assert [row.steerability > 0 for row in rows] == [row.p99 > 0 for row in rows]
+    monkeypatch.setattr(effect_search, "_activation_prices", pytest.fail)
+    world.language_model.unit_prices.clear()
+    again = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
+    torch.testing.assert_close(again, prices, rtol=1e-3, atol=0)
+
+
+def test_a_language_model_without_gradients_leaves_steerability_empty(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run.write_prices([1.0] * run.layer.config.num_experts)
+
+    def refuse(*_: object) -> None:
+        raise UserError("4 residual streams")
+
+    monkeypatch.setattr(save_module, "activation_prices", refuse)
+    build_index(run, settings(world), world.language_model, world.database)
+    assert Run.load("small", world.data).prices == {}
+    with Session(world.database) as session:
+        assert set(session.scalars(select(ExpertRecord.steerability))) == {None}
