@@ -21,7 +21,7 @@ ROUNDS = 7
 SCROLL_SECONDS = 10
 LONG_FRAME_MS = 50
 LOOKED_AT_MS = 500
-ROWS = "document.querySelector('table.experts-table tbody tr td.c-id, table.experts-table tbody tr td')"
+ROWS = "document.querySelector('table.experts-table tbody tr td.c-expert, table.experts-table tbody tr td')"
 CONTEXT = "document.querySelector('li .line')?.textContent"
 
 WHEN = f"""() => new Promise((resolve) => {{

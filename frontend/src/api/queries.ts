@@ -26,6 +26,13 @@ export const runsQuery = queryOptions({
   refetchInterval: MINUTE / 4,
 });
 
+/** The columns of the experts; fixed for a server. */
+export const columnsQuery = queryOptions({
+  queryKey: ["columns"],
+  queryFn: async ({ signal }) => (await unwrap(client.GET("/api/columns", { signal }))).columns,
+  staleTime: Infinity,
+});
+
 export function runQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "detail"],

@@ -15,6 +15,7 @@ export type CircuitGraph = Schemas["Circuit"];
 export type CircuitNode = Schemas["CircuitNode"];
 export type CircuitResponse = Schemas["CircuitResponse"];
 export type CoactivatingExperts = Schemas["CoactivatingExperts"];
+export type Column = Schemas["Column"];
 export type Companion = Schemas["CoactivatingExpert"];
 export type ConceptScore = Schemas["ConceptScore"];
 export type Context = Schemas["Example"];

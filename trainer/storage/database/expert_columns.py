@@ -97,7 +97,6 @@ class ExpertRecord(Base):
             "number",
             "Mean activation over the tokens on which the expert is active.",
             header="Mean",
-            unit="activation",
             sortable=True,
             filters=("min", "max"),
             shown=("table", "expert"),
@@ -109,7 +108,6 @@ class ExpertRecord(Base):
             "number",
             "Largest activation in the index.",
             header="Max",
-            unit="activation",
             sortable=True,
             filters=("min", "max"),
             shown=("table", "expert", "terminal"),
@@ -121,7 +119,6 @@ class ExpertRecord(Base):
             "number",
             "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
             header="p99",
-            unit="activation",
             shown=("expert",),
         )
     )

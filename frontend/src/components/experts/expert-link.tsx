@@ -1,5 +1,6 @@
 /** An expert's id and label, linked to its page, with a button that adds it to the tray. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import { Link } from "react-router";
 
 import type { AutomaticLabel } from "@/api/types";
@@ -21,7 +22,7 @@ interface ExpertLabelProps {
 
 function NoLabel() {
   return (
-    <span className="dim" {...definitionHandlers("no_label", useTips())}>
+    <span className="dim" {...definitionHandlers("no_label", useTips(), useQueryClient())}>
       no label yet
     </span>
   );

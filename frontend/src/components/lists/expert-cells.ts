@@ -1,28 +1,20 @@
-/** Columns of the experts of an exported list. Top tokens are a JSON list, since they contain spaces. */
+/** Columns of the experts of an exported list. */
 
-import type { ExpertRow } from "@/api/types";
+import type { Column, ExpertRow } from "@/api/types";
+import { fileValue, isStatistic } from "@/components/experts/columns";
 
-export const EXPERT_COLUMNS = [
-  "expert",
-  "label",
-  "automatic_label",
-  "tags",
-  "density",
-  "active_tokens",
-  "mean_activation",
-  "max_activation",
-  "p99",
-  "entropy",
-  "top_tokens",
-] as const;
+const inLists = (column: Column) =>
+  isStatistic(column) || ["expert", "label", "automatic", "tags", "top_tokens"].includes(column.key);
 
-export function expertCells(row: ExpertRow): readonly string[] {
-  return [
-    String(row.expert),
-    row.label ?? "",
-    row.automatic?.label ?? "",
-    row.tags.join("; "),
-    ...[row.density, row.active_tokens, row.mean_activation, row.max_activation, row.p99, row.entropy].map(String),
-    JSON.stringify(row.top_tokens.map((token) => token.text)),
-  ];
+/** Values by column. */
+export function expertCells(row: ExpertRow, columns: readonly Column[]): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    columns
+      .filter(inLists)
+      .map((column) =>
+        column.kind === "label"
+          ? ["automatic_label", row.automatic?.label ?? ""]
+          : [column.key, String(fileValue(column, row))],
+      ),
+  );
 }

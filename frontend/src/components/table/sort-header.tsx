@@ -1,8 +1,9 @@
 /** Column header that sorts the table on the server. */
 
+import { useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 
-import { definitionHandlers } from "@/components/terms/term";
+import { type Definition, definitionHandlers, describe } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { Icon } from "@/components/ui/icon";
 import type { TermId } from "@/lib/text/glossary";
@@ -19,14 +20,17 @@ interface SortHeaderProps<K extends string> {
   readonly className?: string | undefined;
   /** Its definition is shown on hover and focus. */
   readonly term?: TermId | undefined;
+  /** As a term, with a definition that is not in the glossary. */
+  readonly definition?: Definition | undefined;
   readonly children: ReactNode;
 }
 
 const WORDS = { asc: "ascending", desc: "descending" } as const;
 
 export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
-  const { column, sorting, onSort, className, term, children } = props;
+  const { column, sorting, onSort, className, term, definition, children } = props;
   const tips = useTips();
+  const queries = useQueryClient();
   const isSorted = sorting.key === column;
   const next = isSorted && sorting.order === "desc" ? "asc" : "desc";
   return (
@@ -34,10 +38,11 @@ export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
       <button
         type="button"
         onClick={() => onSort({ key: column, order: next })}
-        {...(term !== undefined && definitionHandlers(term, tips))}
+        {...(term !== undefined && definitionHandlers(term, tips, queries))}
+        {...(definition !== undefined && describe(definition, tips))}
       >
         {isSorted && <Icon name={sorting.order === "desc" ? "arrowDown" : "arrowUp"} />}
-        {term === undefined ? children : <span className="term">{children}</span>}
+        {term === undefined && definition === undefined ? children : <span className="term">{children}</span>}
       </button>
     </th>
   );

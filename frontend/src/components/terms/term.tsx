@@ -2,34 +2,47 @@
 
 import "./term.css";
 
+import { type QueryClient, useQueryClient } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
+import { columnsQuery } from "@/api/queries";
+import type { Column } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { type Tips, useTips } from "@/components/tokens/tip-layer";
 import type { TermId } from "@/lib/text/glossary";
 
-function Definition({ name, children }: { readonly name: string; readonly children: string }) {
-  return (
-    <span className="definition">
-      <b>{name}</b>
-      {children}
-    </span>
-  );
+type Columns = readonly Column[];
+
+export interface Definition {
+  readonly name: string;
+  readonly text: string;
+}
+
+/** Event handlers that show a definition at the element they belong to. */
+export function describe({ name, text }: Definition, tips: Tips) {
+  const show = ({ currentTarget }: { readonly currentTarget: Element }) =>
+    tips.show(
+      currentTarget,
+      <span className="definition">
+        <b>{name}</b>
+        {text}
+      </span>,
+    );
+  return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
 }
 
 /**
- * Event handlers that show a definition at the element they belong to. The definitions are loaded on first use; the tip
- * is left out if the pointer and the focus have moved on by then.
+ * Event handlers that show a term's definition. Definitions are loaded on first use; the tip is left out if the pointer
+ * and the focus have moved on by then.
  */
-export function definitionHandlers(id: TermId, tips: Tips) {
-  const show = ({ currentTarget }: { readonly currentTarget: Element }) => {
-    const showDefinition = ({ GLOSSARY }: typeof import("@/lib/text/glossary")) => {
-      if (!currentTarget.matches(":hover, :focus")) return;
-      const { name, text } = GLOSSARY[id];
-      tips.show(currentTarget, <Definition name={name}>{text}</Definition>);
+export function definitionHandlers(id: TermId, tips: Tips, queries: QueryClient) {
+  const show = (event: { readonly currentTarget: Element }) => {
+    const { currentTarget } = event;
+    const showDefinition = ([{ definitionOf }, columns]: readonly [typeof import("@/lib/text/glossary"), Columns]) => {
+      if (currentTarget.matches(":hover, :focus")) describe(definitionOf(id, columns), tips).onFocus({ currentTarget });
     };
-    import("@/lib/text/glossary").then(showDefinition, () => undefined);
+    Promise.all([import("@/lib/text/glossary"), queries.query(columnsQuery)]).then(showDefinition, () => undefined);
   };
   return { onPointerEnter: show, onFocus: show, onPointerLeave: tips.hide, onBlur: tips.hide };
 }
@@ -42,18 +55,8 @@ interface DescribedProps {
 
 /** A name whose description is not in the glossary. */
 export function Described({ description, children }: DescribedProps) {
-  const tips = useTips();
-  const show = ({ currentTarget }: { readonly currentTarget: Element }) =>
-    tips.show(currentTarget, <Definition name={children}>{description}</Definition>);
   return (
-    <button
-      type="button"
-      className="term described"
-      onPointerEnter={show}
-      onFocus={show}
-      onPointerLeave={tips.hide}
-      onBlur={tips.hide}
-    >
+    <button type="button" className="term described" {...describe({ name: children, text: description }, useTips())}>
       {children}
     </button>
   );
@@ -66,9 +69,25 @@ interface TermProps {
 
 export function Term({ id, children }: TermProps) {
   const links = usePageLinks();
-  const handlers = definitionHandlers(id, useTips());
+  const handlers = definitionHandlers(id, useTips(), useQueryClient());
   return (
     <Link className="term" to={`${links.page("glossary")}#${id}`} {...handlers}>
+      {children}
+    </Link>
+  );
+}
+
+interface ColumnTermProps {
+  readonly column: Column;
+  readonly children: ReactNode;
+}
+
+/** A column of the experts as a term. */
+export function ColumnTerm({ column: { key, title, description }, children }: ColumnTermProps) {
+  const links = usePageLinks();
+  const handlers = describe({ name: title, text: description }, useTips());
+  return (
+    <Link className="term" to={`${links.page("glossary")}#${key}`} {...handlers}>
       {children}
     </Link>
   );

@@ -1,4 +1,13 @@
-/** One-line definitions of the terms on screen. The Glossary page lists them; column headers and headings show them. */
+/**
+ * One-line definitions of the terms on screen. The Glossary page lists them; column headers and headings show them.
+ * null: a column of the experts, which the server describes.
+ */
+
+interface DescribedColumn {
+  readonly key: string;
+  readonly title: string;
+  readonly description: string;
+}
 
 interface Entry {
   readonly name: string;
@@ -20,49 +29,28 @@ export const GLOSSARY = {
     name: "Activation (of an expert)",
     text: "The value that the gate gives an expert on a token, zero or positive; the paper calls it the expert coefficient. It scales the expert’s output. The activation function of a run is something else.",
   },
-  density: { name: "Density", text: "Share of tokens on which the expert is active. A dead expert is never active." },
-  mean_activation: { name: "Mean when active", text: "Mean activation over the tokens on which the expert is active." },
-  p99: {
-    name: "99th percentile (p99)",
-    text: "Activation that 1 % of the expert’s active tokens exceed. It is the unit of strength in Steering.",
-  },
-  activation_histogram: {
-    name: "Histogram of activations",
-    text: "Number of the expert’s active tokens by activation, on a log scale. Each histogram goes from 0 to the expert’s own maximum.",
-  },
-  max_activation: { name: "Max activation", text: "Largest activation in the index." },
+  density: null,
+  mean_activation: null,
+  p99: null,
+  histogram: null,
+  max_activation: null,
   above_half: {
     name: "Above half of max",
     text: "Share of the expert’s active tokens with more than half of the maximum activation. Labels describe the strongest examples. If the share is small, they describe few of the activations.",
   },
-  entropy: {
-    name: "Token entropy",
-    text: "How evenly the active tokens are spread over token types, in bits: 0 for one type, 3 for eight equally frequent types.",
-  },
+  entropy: null,
   nats: {
     name: "nats",
     text: "Unit of log-probabilities and losses, with the natural logarithm. A change of +0.69 nats doubles a probability; 1 mnat is 0.001 nats.",
   },
-  loss_increase: {
-    name: "Loss increase when ablated (ΔCE)",
-    text: "Mean rise of the next-token loss, in nats per token, when the expert is ablated on its own examples. A negative value clearly beyond a random expert’s means that the predictions are better without the expert.",
-  },
+  loss_increase: null,
   loss_increase_of_run: {
     name: "Loss increase of a run",
     text: "Mean rise of the next-token loss on held-out text, in nats per token, when the run replaces the MLP of its layer.",
   },
-  kl_amplified: {
-    name: "KL when amplified",
-    text: "How much adding one p99 to the activation changes the next-token distribution: KL divergence from the distribution without the edit, in nats per token.",
-  },
-  output_share: {
-    name: "Share of output",
-    text: "The expert’s share of the summed norms of all active experts’ outputs, on its examples.",
-  },
-  recurrence: {
-    name: "Found again",
-    text: "Number of other runs of the same layer, such as other seeds, that have a matching expert. A match fires on the same tokens and has the same output, more than shuffled experts do. Neither of the two experts has a better match. Measured by mxd recurrence.",
-  },
+  kl_amplified: null,
+  output_share: null,
+  recurrence: null,
   recurrence_chance: {
     name: "Chance (of a match)",
     text: "Cosine that a match must exceed. For firing: the 99th percentile of shuffled experts with as many active tokens. For outputs: the 95th percentile of random pairs.",
@@ -71,11 +59,8 @@ export const GLOSSARY = {
     name: "Direct logit effect",
     text: "Tokens whose log-probability the expert’s output raises or lowers most on its examples.",
   },
-  input_dependence: {
-    name: "Input dependence",
-    text: "Share of the output that lies outside its mean direction. A transcoder feature has a fixed direction, so its value is 0 %.",
-  },
-  top_tokens: { name: "Top activating tokens", text: "Tokens on which the expert is active most often." },
+  input_dependence: null,
+  top_tokens: null,
   top_example: {
     name: "Top example",
     text: "A window of text around a token on which the expert is strongly active. The peak token is outlined.",
@@ -285,6 +270,17 @@ export const GLOSSARY = {
     text: "Nonlinearity inside the layer, such as SiLU; a setting of the run. It is not the activation of an expert.",
   },
   layer: { name: "Layer", text: "Index of the transformer block whose MLP the run replaces, counted from 0." },
-} satisfies Readonly<Record<string, Entry>>;
+} satisfies Readonly<Record<string, Entry | null>>;
 
 export type TermId = keyof typeof GLOSSARY;
+
+/** The definition of a term or of a column. */
+export function definitionOf(id: string, columns: readonly DescribedColumn[]): Entry {
+  const column = columns.find(({ key }) => key === id);
+  return (
+    (GLOSSARY as Readonly<Record<string, Entry | null>>)[id] ?? {
+      name: column?.title ?? id,
+      text: column?.description ?? "",
+    }
+  );
+}

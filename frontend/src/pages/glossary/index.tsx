@@ -5,14 +5,17 @@ import "./glossary.css";
 import { useEffect, useState } from "react";
 import { Link, useLocation } from "react-router";
 
+import type { Column } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { GLOSSARY, type TermId } from "@/lib/text/glossary";
+import { useColumns } from "@/hooks/use-columns";
+import { inTable, isNumeric } from "@/components/experts/columns";
+import { definitionOf, GLOSSARY, type TermId } from "@/lib/text/glossary";
 import { PAPER_URL } from "@/lib/text/paper";
 
-const IDS = Object.keys(GLOSSARY) as TermId[];
+const IDS = Object.keys(GLOSSARY);
 
 /** Headings by the term that they precede, in the order of the glossary. */
-const HEADINGS: Partial<Record<TermId, string>> = {
+const HEADINGS: Readonly<Partial<Record<string, string>>> = {
   mxd: "Layers and experts",
   loss_increase: "Effects of an expert",
   top_tokens: "Examples, labels and similar experts",
@@ -22,31 +25,44 @@ const HEADINGS: Partial<Record<TermId, string>> = {
   interval: "Intervals and probing",
   trained_tokens: "Runs",
 };
-const SECTIONS = IDS.reduce<readonly (readonly TermId[])[]>(
-  (sections, id) =>
-    id in HEADINGS ? [...sections, [id]] : [...sections.slice(0, -1), [...(sections.at(-1) ?? []), id]],
-  [],
-);
+/** The last term of the statistics of an expert; columns that are not among the terms follow it. */
+const LAST_STATISTIC: TermId = "entropy";
 
-function matches(id: TermId, text: string): boolean {
-  const { name, text: definition } = GLOSSARY[id];
+function termIds(columns: readonly Column[]): readonly string[] {
+  const others = columns.filter((column) => isNumeric(column) && inTable(column) && !IDS.includes(column.key));
+  return IDS.flatMap((id) => (id === LAST_STATISTIC ? [id, ...others.map(({ key }) => key)] : [id]));
+}
+
+const sectionsOf = (ids: readonly string[]) =>
+  ids.reduce<readonly (readonly string[])[]>(
+    (sections, id) =>
+      id in HEADINGS ? [...sections, [id]] : [...sections.slice(0, -1), [...(sections.at(-1) ?? []), id]],
+    [],
+  );
+
+function matches(id: string, text: string, columns: readonly Column[]): boolean {
+  const { name, text: definition } = definitionOf(id, columns);
   return `${name} ${definition}`.toLowerCase().includes(text.trim().toLowerCase());
 }
 
-const sectionId = (ids: readonly TermId[]) => `section-${ids[0] ?? ""}`;
+const sectionId = (ids: readonly string[]) => `section-${ids[0] ?? ""}`;
 
-function Section({ ids, chosen }: { readonly ids: readonly TermId[]; readonly chosen: string }) {
+function Section({ ids, chosen }: { readonly ids: readonly string[]; readonly chosen: string }) {
   const { search } = useLocation();
+  const columns = useColumns();
   return (
     <dl>
-      {ids.map((id) => (
-        <div key={id} id={id} className={id === chosen ? "chosen" : ""}>
-          <dt>
-            <Link to={`${search}#${id}`}>{GLOSSARY[id].name}</Link>
-          </dt>
-          <dd>{GLOSSARY[id].text}</dd>
-        </div>
-      ))}
+      {ids.map((id) => {
+        const { name, text } = definitionOf(id, columns);
+        return (
+          <div key={id} id={id} className={id === chosen ? "chosen" : ""}>
+            <dt>
+              <Link to={`${search}#${id}`}>{name}</Link>
+            </dt>
+            <dd>{text}</dd>
+          </div>
+        );
+      })}
     </dl>
   );
 }
@@ -54,10 +70,14 @@ function Section({ ids, chosen }: { readonly ids: readonly TermId[]; readonly ch
 export default function GlossaryPage() {
   const { hash, search } = useLocation();
   const [filter, setFilter] = useState("");
-  const sections = SECTIONS.map((ids) => ({
-    heading: ids[0] && HEADINGS[ids[0]],
-    ids: ids.filter((id) => matches(id, filter)),
-  })).filter(({ ids }) => ids.length > 0);
+  const columns = useColumns();
+  const terms = termIds(columns);
+  const sections = sectionsOf(terms)
+    .map((ids) => ({
+      heading: ids[0] && HEADINGS[ids[0]],
+      ids: ids.filter((id) => matches(id, filter, columns)),
+    }))
+    .filter(({ ids }) => ids.length > 0);
   useEffect(() => document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" }), [hash]);
   return (
     <>
@@ -75,7 +95,7 @@ export default function GlossaryPage() {
           className="field"
           type="search"
           aria-label="Filter terms"
-          placeholder={`Filter ${IDS.length} terms`}
+          placeholder={`Filter ${terms.length} terms`}
           value={filter}
           onChange={(event) => setFilter(event.target.value)}
         />

@@ -1,40 +1,24 @@
 /** URL parameters of the Experts page: sort, search and filters. */
 
+import { useMemo } from "react";
+
 import type { ExpertFilters } from "@/api/queries";
-import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
-import { formatFixed } from "@/lib/text/format";
+import type { Column } from "@/api/types";
+import { useColumns } from "@/hooks/use-columns";
+import {
+  choiceParam,
+  numberParam,
+  type Param,
+  type SetParams,
+  textParam,
+  useUrlState,
+  type Values,
+} from "@/hooks/use-url-state";
+import { type Filter, filtersOf } from "@/components/experts/columns";
 
-export const SORTS = [
-  "match",
-  "expert",
-  "label",
-  "density",
-  "mean_activation",
-  "max_activation",
-  "entropy",
-  "loss_increase",
-  "kl_amplified",
-  "recurrence",
-] as const;
-export type Sort = (typeof SORTS)[number];
-
-/** Columns that can be hidden. */
-export const OPTIONAL_COLUMNS = [
-  "density",
-  "mean_activation",
-  "max_activation",
-  "entropy",
-  "loss_increase",
-  "kl_amplified",
-  "recurrence",
-  "top_tokens",
-  "histogram",
-] as const;
-export type OptionalColumn = (typeof OPTIONAL_COLUMNS)[number];
-
-export const columnsParam: Param<readonly OptionalColumn[]> = {
-  read: (text) => OPTIONAL_COLUMNS.filter((column) => (text ?? "").split(",").includes(column)),
-  write: (columns) => (columns.length === 0 ? null : columns.join(",")),
+const listParam: Param<readonly string[]> = {
+  read: (text) => (text ?? "").split(",").filter((key) => key !== ""),
+  write: (keys) => (keys.length === 0 ? null : keys.join(",")),
 };
 
 /** Largest selection in the URL. With more, it would be longer than programs that share links accept. */
@@ -51,15 +35,11 @@ export const VIEWS = ["density-activation", "similarity-map"] as const;
 export type View = (typeof VIEWS)[number];
 
 export const EXPERTS_PARAMS = {
-  /** By default the best matches of a search, or the labels. */
-  sort: choiceParam(["default", ...SORTS], "default"),
+  /** A sortable column or `match`. By default the best matches of a search, or the labels. */
+  sort: textParam("default"),
   /** By default matches and labels ascend, and numbers descend. */
   order: choiceParam(["default", "asc", "desc"], "default"),
   search: textParam(""),
-  min_density: numberParam(null, { min: 0, max: 1 }),
-  max_density: numberParam(null, { min: 0, max: 1 }),
-  min_max_activation: numberParam(null, { min: 0 }),
-  min_recurrence: numberParam(null, { min: 0 }),
   token: textParam(""),
   tag: textParam(""),
   list: numberParam(null, { min: 0 }),
@@ -67,63 +47,67 @@ export const EXPERTS_PARAMS = {
   among: expertsParam,
   /** Experts selected in the figure. */
   lasso: expertsParam,
-  hide: columnsParam,
+  /** Columns that are not shown. */
+  hide: listParam,
   figure: choiceParam(VIEWS, "density-activation"),
 };
 
 export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
-export type SetExpertsParams = SetParams<typeof EXPERTS_PARAMS>;
+/** Values of the filters by name. */
+export type Bounds = Readonly<Record<string, number | null>>;
 
-export function sortOf({ sort, search }: ExpertsParams): Sort {
-  if (sort !== "default") return sort;
+/** One parameter per filter. */
+export function boundParams(filters: readonly Filter[]): Readonly<Record<string, Param<number | null>>> {
+  const range = ({ column }: Filter) => (column.kind === "share" ? { min: 0, max: 1 } : { min: 0 });
+  return Object.fromEntries(filters.map((filter) => [filter.name, numberParam(null, range(filter))]));
+}
+
+/** What the parts of the page share: the columns and filters, and the state in the URL. */
+export interface ExpertsView {
+  readonly columns: readonly Column[];
+  readonly filters: readonly Filter[];
+  readonly params: ExpertsParams;
+  readonly setParams: SetParams<typeof EXPERTS_PARAMS>;
+  readonly bounds: Bounds;
+  readonly setBounds: (bounds: Bounds, history?: "push" | "replace") => void;
+}
+
+export function useExpertsView(): ExpertsView {
+  const columns = useColumns();
+  const filters = useMemo(() => filtersOf(columns), [columns]);
+  const [params, setParams] = useUrlState(EXPERTS_PARAMS);
+  const [bounds, setBounds] = useUrlState(useMemo(() => boundParams(filters), [filters]));
+  return { columns, filters, params, setParams, bounds, setBounds };
+}
+
+export type Sorted = Pick<ExpertsView, "columns" | "params">;
+
+export function sortOf({ columns, params: { sort, search } }: Sorted): string {
+  if (sort === "match" || columns.some((column) => column.sortable && column.key === sort)) return sort;
   return search.trim() === "" ? "label" : "match";
 }
 
-export function orderOf(params: ExpertsParams): "asc" | "desc" {
-  if (params.order !== "default") return params.order;
-  return ["label", "match"].includes(sortOf(params)) ? "asc" : "desc";
-}
-
-export interface FilterKind {
-  readonly name: string;
-  readonly sign: "≥" | "≤";
-  readonly unit: string;
-  /** Factor from the parameter's value to the displayed unit. */
-  readonly scale: number;
-}
-
-export const FILTERS = {
-  min_density: { name: "density", sign: "≥", unit: "%", scale: 100 },
-  max_density: { name: "density", sign: "≤", unit: "%", scale: 100 },
-  min_max_activation: { name: "max activation", sign: "≥", unit: "", scale: 1 },
-  min_recurrence: { name: "found again", sign: "≥", unit: "times", scale: 1 },
-} as const satisfies Record<string, FilterKind>;
-
-export type FilterName = keyof typeof FILTERS;
-export const FILTER_NAMES = Object.keys(FILTERS) as FilterName[];
-
-/** A bound in its unit, with at most four decimals. */
-export function formatBound(name: FilterName, value: number): string {
-  const { scale } = FILTERS[name];
-  return formatFixed(value * scale, 4).replace(/\.?0+$/, "");
+export function orderOf(view: Sorted): "asc" | "desc" {
+  if (view.params.order !== "default") return view.params.order;
+  return ["label", "match"].includes(sortOf(view)) ? "asc" : "desc";
 }
 
 /** API filters, without the unset parameters. */
-export function toFilters(params: ExpertsParams): ExpertFilters {
-  const bounds = FILTER_NAMES.flatMap((name) => {
-    const value = params[name];
-    // A number of runs is whole.
-    return value === null ? [] : [[name, name === "min_recurrence" ? Math.ceil(value) : value]];
+export function toFilters(view: Sorted & Pick<ExpertsView, "filters" | "bounds">): ExpertFilters {
+  const { params } = view;
+  const bounds = view.filters.flatMap(({ name, column }) => {
+    const value = view.bounds[name] ?? null;
+    return value === null ? [] : [[name, column.kind === "count" ? Math.ceil(value) : value]];
   });
   const search = params.search.trim();
   return {
-    sort: sortOf(params),
-    order: orderOf(params),
+    sort: sortOf(view) as NonNullable<ExpertFilters["sort"]>,
+    order: orderOf(view),
     ...(search === "" ? {} : { search }),
     ...(params.token === "" ? {} : { token: params.token }),
     ...(params.tag === "" ? {} : { tag: params.tag }),
     ...(params.among.length === 0 ? {} : { among: params.among.join(",") }),
     ...(params.list === null ? {} : { list: params.list }),
-    ...(Object.fromEntries(bounds) as Partial<Record<FilterName, number>>),
+    ...(Object.fromEntries(bounds) as ExpertFilters),
   };
 }

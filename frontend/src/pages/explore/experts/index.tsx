@@ -12,9 +12,8 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { useUrlState } from "@/hooks/use-url-state";
 
-import { EXPERTS_PARAMS } from "./experts-params";
+import { useExpertsView } from "./experts-params";
 import { FilterBar } from "./filters/filter-bar";
 import { Overview } from "./overview/overview";
 import { ExpertsTable } from "./table/experts-table";
@@ -29,7 +28,8 @@ function NotIndexed({ run }: { readonly run: RunSummary }) {
 }
 
 function ExpertsView({ run }: { readonly run: RunSummary }) {
-  const [params, setParams] = useUrlState(EXPERTS_PARAMS);
+  const view = useExpertsView();
+  const { params, setParams } = view;
   const navigate = useNavigate();
   const links = usePageLinks();
   useShortcut("random", () => void fetchRandomExpert(run.name).then(({ expert }) => navigate(links.expert(expert))));
@@ -43,8 +43,8 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
         onSelected={(lasso) => setParams({ lasso })}
         onFilter={(among) => setParams({ among }, "push")}
       />
-      <FilterBar run={run.name} params={params} setParams={setParams} />
-      <ExpertsTable run={run.name} params={params} setParams={setParams} />
+      <FilterBar run={run.name} view={view} />
+      <ExpertsTable run={run.name} view={view} />
     </>
   );
 }

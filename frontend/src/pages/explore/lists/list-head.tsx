@@ -4,12 +4,13 @@ import { useState } from "react";
 import { useNavigate } from "react-router";
 
 import { useUpdateList, useDeleteList } from "@/api/lists";
-import type { ExpertList } from "@/api/types";
-import { EXPERT_COLUMNS, expertCells } from "@/components/lists/expert-cells";
+import type { Column, ExpertList } from "@/api/types";
+import { expertCells } from "@/components/lists/expert-cells";
 import { toCsv } from "@/components/plots/figure/figure-data";
 import { usePageLinks } from "@/components/runs/page-links";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
+import { useColumns } from "@/hooks/use-columns";
 import { focusOnce } from "@/lib/browser/focus-once";
 import { saveFile } from "@/lib/browser/save-file";
 import { newEdit } from "@/lib/edits/edits";
@@ -23,9 +24,9 @@ interface ListHeadProps {
 
 type Editing = "name" | "note" | null;
 
-export function listCsv({ entries }: ExpertList): string {
-  const rows = entries.map((entry) => [...expertCells(entry.row), entry.note ?? ""]);
-  return toCsv({ columns: [...EXPERT_COLUMNS, "note"], rows });
+export function listCsv({ entries }: ExpertList, columns: readonly Column[]): string {
+  const rows = entries.map(({ row, note }) => ({ ...expertCells(row, columns), note: note ?? "" }));
+  return toCsv({ columns: Object.keys(rows[0] ?? {}), rows: rows.map((row) => Object.values(row)) });
 }
 
 /** Only letters and digits, which every file system accepts. */
@@ -104,6 +105,7 @@ function DeleteList({ run, data }: ListHeadProps) {
 
 export function ListHead({ run, data }: ListHeadProps) {
   const links = usePageLinks();
+  const columns = useColumns();
   const tray = useTray();
   const experts = data.entries.map((entry) => entry.row.expert);
   const notInTray = experts.filter((expert) => !tray.has(expert));
@@ -135,7 +137,11 @@ export function ListHead({ run, data }: ListHeadProps) {
         >
           JSON
         </Button>
-        <Button icon="download" disabled={isEmpty} onClick={() => saveFile(`${name}.csv`, listCsv(data), "text/csv")}>
+        <Button
+          icon="download"
+          disabled={isEmpty}
+          onClick={() => saveFile(`${name}.csv`, listCsv(data, columns), "text/csv")}
+        >
           CSV
         </Button>
         <DeleteList run={run} data={data} />

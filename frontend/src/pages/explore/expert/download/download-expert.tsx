@@ -8,6 +8,7 @@ import { toCsv } from "@/components/plots/figure/figure-data";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { useColumns } from "@/hooks/use-columns";
 import { useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { shownGroups } from "@/pages/explore/expert/examples/shown-groups";
@@ -24,6 +25,7 @@ type FileKind = keyof typeof FILES;
 
 export function DownloadExpert({ expert }: { readonly expert: string }) {
   const queries = useQueryClient();
+  const columns = useColumns();
   const { name: run } = useCurrentRun();
   const [params] = useUrlState(EXPERT_PARAMS);
   const download = (kind: FileKind) => {
@@ -32,7 +34,7 @@ export function DownloadExpert({ expert }: { readonly expert: string }) {
     if (detail === undefined) return;
     const name = `${run}-${expert}`;
     if (kind === "statistics") {
-      saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail)), "text/csv");
+      saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail, columns)), "text/csv");
       return;
     }
     const groups = shownGroups(queries, run, detail, params);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import type { Context, ExpertDetail } from "@/api/types";
+import type { Column, Context, ExpertDetail } from "@/api/types";
 
 import { contextsTable, expertJson, type ShownGroup, splitText, statisticsTable } from "./expert-file";
 
@@ -38,6 +38,14 @@ const DETAIL = {
     histogram_high: 4,
   },
 } as unknown as ExpertDetail;
+
+const COLUMN = {
+  key: "active_tokens",
+  title: "Active tokens",
+  kind: "count",
+  unit: null,
+  measured_by: "index",
+} as unknown as Column;
 
 describe("exported examples", () => {
   it("are cut as on screen", () => {
@@ -81,7 +89,7 @@ describe("an exported expert", () => {
   });
 
   it("has one row per statistic", () => {
-    const rows = new Map(statisticsTable(DETAIL).rows.map(([name = "", value = ""]) => [name, value]));
+    const rows = new Map(statisticsTable(DETAIL, [COLUMN]).rows.map(([name = "", value = ""]) => [name, value]));
     expect(rows.get("active tokens")).toBe("12");
     expect(rows.get('share of active tokens on " a"')).toBe("0.5");
     expect(rows.get("tokens with activation 2 to 4")).toBe("1");

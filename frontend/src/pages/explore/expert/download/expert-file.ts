@@ -1,9 +1,10 @@
 /** File export of an expert: its statistics, and its examples as they are shown. */
 
-import type { Context, ExpertDetail } from "@/api/types";
+import type { Column, Context, ExpertDetail } from "@/api/types";
 import type { FigureTable } from "@/components/plots/figure/figure-data";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
 import { displayText } from "@/components/tokens/token-text";
+import { fileValue, isStatistic } from "@/components/experts/columns";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
 
 /** Layout of the examples. */
@@ -85,18 +86,17 @@ export function contextsTable(groups: readonly ShownGroup[], layout: ContextLayo
   return { columns: CONTEXT_COLUMNS, rows };
 }
 
+/** Title with the unit of the raw value. */
+const fileTitle = ({ title, kind, unit }: Column) =>
+  [title.toLowerCase(), ...(kind === "share" ? ["share"] : unit === null ? [] : [unit])].join(", ");
+
 /** One row per statistic. */
-export function statisticsTable({ row }: ExpertDetail): FigureTable {
+export function statisticsTable({ row }: ExpertDetail, columns: readonly Column[]): FigureTable {
   const facts: readonly (readonly [string, string])[] = [
     ["expert", String(row.expert)],
     ["label", row.label ?? ""],
     ["automatic label", row.automatic?.label ?? ""],
-    ["density, share of tokens", String(row.density)],
-    ["active tokens", String(row.active_tokens)],
-    ["mean when active", String(row.mean_activation)],
-    ["99th percentile", String(row.p99)],
-    ["max activation", String(row.max_activation)],
-    ["token entropy, bits", String(row.entropy)],
+    ...columns.filter(isStatistic).map((column) => [fileTitle(column), String(fileValue(column, row))] as const),
   ];
   const tokens = row.top_tokens.map(({ text, share }) => [
     `share of active tokens on ${JSON.stringify(text)}`,

@@ -3,13 +3,15 @@
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { ExpertDetail, ExpertRow, RunSummary, TokenCount } from "@/api/types";
+import type { Column, ExpertDetail, ExpertRow, RunSummary, TokenCount } from "@/api/types";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Term } from "@/components/terms/term";
+import { ColumnTerm, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { useColumns } from "@/hooks/use-columns";
+import { formatValue } from "@/components/experts/columns";
 import { shareAbove } from "@/lib/scales/histogram";
-import { formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
+import { formatCompact, formatCount, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { AblationEffects } from "@/pages/explore/expert/effects/ablation";
 import { Recurrence } from "@/pages/explore/expert/related/recurrence";
@@ -19,9 +21,9 @@ import { LabelQuality } from "./label-quality";
 const MAX_TOKENS = 10;
 
 interface FactProps {
-  readonly name: string;
+  readonly name: ReactNode;
   readonly term?: TermId;
-  readonly unit?: string;
+  readonly unit?: string | null;
   readonly children: ReactNode;
 }
 
@@ -30,7 +32,7 @@ function Fact({ name, term, unit, children }: FactProps) {
     <>
       <dt>{term === undefined ? name : <Term id={term}>{name}</Term>}</dt>
       <dd>
-        {children} {unit !== undefined && <span>{unit}</span>}
+        {children} {unit && <span>{unit}</span>}
       </dd>
     </>
   );
@@ -67,29 +69,14 @@ function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
   );
 }
 
-function ActivationFacts({ row }: { readonly row: ExpertRow }) {
-  return (
-    <>
-      <Fact name="Mean when active" term="mean_activation">
-        {formatFixed(row.mean_activation)}
-      </Fact>
-      <Fact name="99th percentile" term="p99">
-        {formatFixed(row.p99)}
-      </Fact>
-      <Fact name="Max activation" term="max_activation">
-        {formatFixed(row.max_activation)}
-      </Fact>
-      <Fact name="Above half of max" term="above_half" unit="%">
-        {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
-      </Fact>
-      <Fact name="Token entropy" term="entropy" unit="bits">
-        {formatFixed(row.entropy)}
-      </Fact>
-    </>
-  );
-}
-
 function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
+  const columns = useColumns().filter(({ shown }) => shown.includes("expert"));
+  const facts = (chosen: readonly Column[]) =>
+    chosen.map((column) => (
+      <Fact key={column.key} name={<ColumnTerm column={column}>{column.title}</ColumnTerm>} unit={column.unit}>
+        {formatValue(column, row)}
+      </Fact>
+    ));
   return (
     <section>
       <div className="pane-h">
@@ -97,13 +84,16 @@ function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow
         <span className="note">over the indexed text</span>
       </div>
       <dl className="kv">
-        <Fact name="Density" term="density" unit="%">
-          {formatShare(row.density)}
-        </Fact>
+        {facts(columns.filter(({ key }) => key === "density"))}
         <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
           {formatCount(row.active_tokens)}
         </Fact>
-        {row.active_tokens > 0 && <ActivationFacts row={row} />}
+        {row.active_tokens > 0 && facts(columns.filter(({ key }) => key !== "density"))}
+        {row.active_tokens > 0 && (
+          <Fact name="Above half of max" term="above_half" unit="%">
+            {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
+          </Fact>
+        )}
       </dl>
     </section>
   );

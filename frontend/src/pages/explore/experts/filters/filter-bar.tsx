@@ -14,16 +14,8 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
 import { formatCount } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
-import {
-  formatBound,
-  type ExpertsParams,
-  FILTER_NAMES,
-  type FilterName,
-  FILTERS,
-  type SetExpertsParams,
-  sortOf,
-  toFilters,
-} from "@/pages/explore/experts/experts-params";
+import { type Filter, formatBound } from "@/components/experts/columns";
+import { type ExpertsView, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
 import { ColumnsMenu } from "@/pages/explore/experts/table/columns-menu";
 import { ExportTable } from "@/pages/explore/experts/table/export-table";
 
@@ -31,11 +23,10 @@ import { FilterForm } from "./filter-form";
 
 interface FilterBarProps {
   readonly run: string;
-  readonly params: ExpertsParams;
-  readonly setParams: SetExpertsParams;
+  readonly view: ExpertsView;
 }
 
-function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
+function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
   const [text, setText] = useState(params.search);
   const input = useRef<HTMLInputElement>(null);
   const debounced = useDebouncedValue(text);
@@ -72,14 +63,14 @@ function SearchField({ params, setParams }: Omit<FilterBarProps, "run">) {
 }
 
 interface ChipProps extends Omit<FilterBarProps, "run"> {
-  readonly name: FilterName;
+  readonly filter: Filter;
   readonly value: number;
 }
 
-function FilterChip({ name, value, params, setParams }: ChipProps) {
-  const { name: label, sign, unit } = FILTERS[name];
-  const remove = () => setParams({ [name]: null }, "push");
-  const text = `${label} ${sign} ${formatBound(name, value)} ${unit}`.trim();
+function FilterChip({ filter, value, view }: ChipProps) {
+  const { name, label, sign, unit } = filter;
+  const remove = () => view.setBounds({ [name]: null }, "push");
+  const text = `${label} ${sign} ${formatBound(filter, value)} ${unit}`.trim();
   return (
     <span className="chip">
       <DialogTrigger>
@@ -94,7 +85,7 @@ function FilterChip({ name, value, params, setParams }: ChipProps) {
         </TriggerButton>
         <Popover className="popover" placement="bottom start">
           <Dialog aria-label="Edit filter">
-            {({ close }) => <FilterForm params={params} setParams={setParams} first={name} onDone={close} />}
+            {({ close }) => <FilterForm view={view} first={name} onDone={close} />}
           </Dialog>
         </Popover>
       </DialogTrigger>
@@ -106,7 +97,7 @@ function FilterChip({ name, value, params, setParams }: ChipProps) {
 }
 
 /** Filters other than bounds: token, tag, selection and list. */
-function ValueChips({ run, params, setParams }: FilterBarProps) {
+function ValueChips({ run, view: { params, setParams } }: FilterBarProps) {
   const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
   const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
   const chips = [
@@ -139,7 +130,7 @@ function ValueChips({ run, params, setParams }: FilterBarProps) {
     ));
 }
 
-function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
+function AddFilter({ view }: Omit<FilterBarProps, "run">) {
   const [isOpen, setOpen] = useState(false);
   useShortcut("filter", () => setOpen(true));
   return (
@@ -150,15 +141,15 @@ function AddFilter({ params, setParams }: Omit<FilterBarProps, "run">) {
       </TriggerButton>
       <Popover className="popover" placement="bottom start">
         <Dialog aria-label="Add filter">
-          <FilterForm params={params} setParams={setParams} first="min_density" onDone={() => setOpen(false)} />
+          <FilterForm view={view} first={view.filters[0]?.name ?? ""} onDone={() => setOpen(false)} />
         </Dialog>
       </Popover>
     </DialogTrigger>
   );
 }
 
-function Matching({ run, params }: Omit<FilterBarProps, "setParams">) {
-  const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+function Matching({ run, view }: FilterBarProps) {
+  const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
   if (page === undefined) return null;
   return (
@@ -168,29 +159,28 @@ function Matching({ run, params }: Omit<FilterBarProps, "setParams">) {
   );
 }
 
-export function FilterBar({ run, params, setParams }: FilterBarProps) {
+export function FilterBar({ run, view }: FilterBarProps) {
   const links = usePageLinks();
+  const { params } = view;
   return (
     <section className="filters" aria-label="Search and filters">
-      <SearchField params={params} setParams={setParams} />
-      {FILTER_NAMES.map((name) => {
-        const value = params[name];
-        return value === null ? null : (
-          <FilterChip key={name} name={name} value={value} params={params} setParams={setParams} />
-        );
+      <SearchField view={view} />
+      {view.filters.map((filter) => {
+        const value = view.bounds[filter.name] ?? null;
+        return value === null ? null : <FilterChip key={filter.name} filter={filter} value={value} view={view} />;
       })}
-      <ValueChips run={run} params={params} setParams={setParams} />
-      <AddFilter params={params} setParams={setParams} />
+      <ValueChips run={run} view={view} />
+      <AddFilter view={view} />
       {params.search !== "" && (
         <>
           <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
-          {sortOf(params) === "match" && <span className="dim">Best match first</span>}
+          {sortOf(view) === "match" && <span className="dim">Best match first</span>}
         </>
       )}
       <span className="grow" />
-      <Matching run={run} params={params} />
-      <ExportTable run={run} params={params} />
-      <ColumnsMenu run={run} params={params} setParams={setParams} />
+      <Matching run={run} view={view} />
+      <ExportTable run={run} view={view} />
+      <ColumnsMenu run={run} view={view} />
     </section>
   );
 }

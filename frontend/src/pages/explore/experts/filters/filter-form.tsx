@@ -3,75 +3,66 @@
 import { type SubmitEvent, useState } from "react";
 
 import { Button } from "@/components/ui/button";
-import {
-  formatBound,
-  type ExpertsParams,
-  FILTER_NAMES,
-  type FilterName,
-  FILTERS,
-  type SetExpertsParams,
-} from "@/pages/explore/experts/experts-params";
-
-type Kind = FilterName | "token";
+import { type Filter, formatBound } from "@/components/experts/columns";
+import type { ExpertsView } from "@/pages/explore/experts/experts-params";
 
 interface FilterFormProps {
-  readonly params: ExpertsParams;
-  readonly setParams: SetExpertsParams;
-  readonly first: FilterName;
+  readonly view: ExpertsView;
+  /** Name of the filter. */
+  readonly first: string;
   readonly onDone: () => void;
 }
 
-const TITLES: Readonly<Record<Kind, string>> = {
-  min_density: "Density at least",
-  max_density: "Density at most",
-  min_max_activation: "Max activation at least",
-  min_recurrence: "Found again at least",
-  token: "Fires on token",
-};
-const KINDS: readonly Kind[] = [...FILTER_NAMES, "token"];
+const TOKEN = "token";
+const TOKEN_TITLE = "Fires on token";
 
-/** The parameter set by the typed value; null for invalid numbers. */
-function parseFilter(kind: Kind, text: string): Partial<ExpertsParams> | null {
-  const trimmed = text.trim();
-  if (trimmed === "") return null;
-  if (kind === "token") return { token: trimmed };
-  const value = Number(trimmed.replace(",", "."));
-  return Number.isFinite(value) && value >= 0 ? { [kind]: value / FILTERS[kind].scale } : null;
+/** The bound that was typed; null for an invalid number. */
+function parseBound({ scale }: Filter, text: string): number | null {
+  const value = Number(text.replace(",", "."));
+  return Number.isFinite(value) && value >= 0 ? value / scale : null;
 }
 
-export function FilterForm({ params, setParams, first, onDone }: FilterFormProps) {
-  const [kind, setKind] = useState<Kind>(first);
-  const [text, setText] = useState(() => (params[first] === null ? "" : formatBound(first, params[first])));
-  const change = parseFilter(kind, text);
-  const unit = kind === "token" ? "" : FILTERS[kind].unit;
+export function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, onDone }: FilterFormProps) {
+  const find = (name: string) => filters.find((filter) => filter.name === name);
+  const [kind, setKind] = useState(first);
+  const [text, setText] = useState(() => {
+    const [filter, value] = [find(first), bounds[first] ?? null];
+    return filter === undefined || value === null ? "" : formatBound(filter, value);
+  });
+  const filter = find(kind);
+  const typed = text.trim();
+  const bound = filter === undefined || typed === "" ? null : parseBound(filter, typed);
+  const isValid = typed !== "" && (filter === undefined || bound !== null);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
-    if (change === null) return;
-    setParams(change, "push");
+    if (!isValid) return;
+    if (filter === undefined) setParams({ token: typed }, "push");
+    else setBounds({ [filter.name]: bound }, "push");
     onDone();
   };
   return (
     <form className="filter-form" onSubmit={submit}>
-      <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value as Kind)}>
-        {KINDS.map((option) => (
-          <option key={option} value={option}>
-            {TITLES[option]}
+      <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value)}>
+        {filters.map(({ name, title }) => (
+          <option key={name} value={name}>
+            {title}
           </option>
         ))}
+        <option value={TOKEN}>{TOKEN_TITLE}</option>
       </select>
-      <span className="field number" data-invalid={(text !== "" && change === null) || undefined}>
+      <span className="field number" data-invalid={(text !== "" && !isValid) || undefined}>
         <input
-          inputMode={kind === "token" ? "text" : "decimal"}
-          aria-label={kind === "token" ? TITLES.token : `${TITLES[kind]}, ${unit || "activation"}`}
-          aria-invalid={text !== "" && change === null}
+          inputMode={filter === undefined ? "text" : "decimal"}
+          aria-label={filter === undefined ? TOKEN_TITLE : `${filter.title}, ${filter.unit || "activation"}`}
+          aria-invalid={text !== "" && !isValid}
           // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
           autoFocus
           value={text}
           onChange={(event) => setText(event.target.value)}
         />
-        <span className="dim">{unit}</span>
+        <span className="dim">{filter?.unit}</span>
       </span>
-      <Button type="submit" variant="primary" size="small" disabled={change === null}>
+      <Button type="submit" variant="primary" size="small" disabled={!isValid}>
         Apply
       </Button>
     </form>

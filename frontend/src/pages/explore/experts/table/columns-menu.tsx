@@ -3,20 +3,18 @@
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { TriggerButton } from "@/components/ui/button";
-import { type ExpertsParams, OPTIONAL_COLUMNS, type SetExpertsParams } from "@/pages/explore/experts/experts-params";
+import type { ExpertsView } from "@/pages/explore/experts/experts-params";
 
-import { HEADERS } from "./columns";
+import { canBeHidden } from "./columns";
 import { useAvailableColumns } from "./use-available-columns";
 
 interface ColumnsMenuProps {
   readonly run: string;
-  readonly params: ExpertsParams;
-  readonly setParams: SetExpertsParams;
+  readonly view: ExpertsView;
 }
 
-export function ColumnsMenu({ run, params, setParams }: ColumnsMenuProps) {
-  const available = useAvailableColumns(run);
-  const columns = OPTIONAL_COLUMNS.filter((column) => available.includes(column));
+export function ColumnsMenu({ run, view: { columns: all, params, setParams } }: ColumnsMenuProps) {
+  const columns = useAvailableColumns(run, all).filter(canBeHidden);
   return (
     <MenuTrigger>
       <TriggerButton className="btn columns-button">Columns</TriggerButton>
@@ -24,15 +22,15 @@ export function ColumnsMenu({ run, params, setParams }: ColumnsMenuProps) {
         <Menu
           aria-label="Columns"
           selectionMode="multiple"
-          selectedKeys={columns.filter((column) => !params.hide.includes(column))}
+          selectedKeys={columns.map(({ key }) => key).filter((key) => !params.hide.includes(key))}
           onSelectionChange={(keys) => {
-            const hide = columns.filter((column) => keys !== "all" && !keys.has(column));
+            const hide = columns.map(({ key }) => key).filter((key) => keys !== "all" && !keys.has(key));
             setParams({ hide });
           }}
         >
           {columns.map((column) => (
-            <MenuItem key={column} id={column}>
-              {HEADERS[column].title}
+            <MenuItem key={column.key} id={column.key}>
+              {column.header}
             </MenuItem>
           ))}
         </Menu>

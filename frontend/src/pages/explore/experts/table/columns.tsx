@@ -1,67 +1,22 @@
+/** The table's columns: those that the server shows in it, and the tray. */
+
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import type { ExpertRow } from "@/api/types";
+import type { Column, ExpertRow } from "@/api/types";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
-import { formatFixed, formatFoundAgain, formatShare, formatSigned } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
-import type { OptionalColumn, Sort } from "@/pages/explore/experts/experts-params";
+import { formatValue, inTable, isNumeric } from "@/components/experts/columns";
+import { formatFixed, formatShare } from "@/lib/text/format";
 
-/** Header of a column. */
-export interface ColumnHeader {
-  readonly title: string;
-  readonly unit?: string;
-  readonly className: string;
-  readonly sort?: Sort;
-  readonly term?: TermId;
-}
+/** The number and the label of an expert are always shown. */
+export const canBeHidden = (column: Column) => inTable(column) && column.key !== "expert" && column.key !== "label";
 
-export type Column = "tray" | "expert" | "label" | OptionalColumn;
-
-/** Headers by column id, in the order on screen. */
-export const HEADERS: Readonly<Record<Column, ColumnHeader>> = {
-  tray: { title: "", className: "c-plus" },
-  expert: { title: "Id", className: "c-id num", sort: "expert" },
-  label: { title: "Label", className: "c-label", sort: "label", term: "automatic_label" },
-  density: { title: "Density", unit: "%", className: "c-density num", sort: "density", term: "density" },
-  mean_activation: {
-    title: "Mean",
-    unit: "activation",
-    className: "c-mean num",
-    sort: "mean_activation",
-    term: "mean_activation",
-  },
-  max_activation: {
-    title: "Max",
-    unit: "activation",
-    className: "c-max num",
-    sort: "max_activation",
-    term: "max_activation",
-  },
-  entropy: { title: "Token entropy", unit: "bits", className: "c-entropy num", sort: "entropy", term: "entropy" },
-  loss_increase: {
-    title: "Δ loss ablated",
-    unit: "nats",
-    className: "c-ablated num",
-    sort: "loss_increase",
-    term: "loss_increase",
-  },
-  kl_amplified: {
-    title: "KL at +p99",
-    unit: "nats",
-    className: "c-amplified num",
-    sort: "kl_amplified",
-    term: "kl_amplified",
-  },
-  recurrence: { title: "Found again", className: "c-recurrence num", sort: "recurrence", term: "recurrence" },
-  top_tokens: { title: "Top tokens", className: "c-tokens", term: "top_tokens" },
-  histogram: { title: "Activations", className: "c-histogram", term: "activation_histogram" },
-};
+export const cellClass = (column: Column) =>
+  `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;
 
 const MAX_BAR_WIDTH = 33;
 const DECADES = 6;
@@ -96,16 +51,8 @@ function TopTokens({ row }: { readonly row: ExpertRow }) {
   );
 }
 
-/** Renders a cell; `largest` is the maximum over the whole run, the end of the colour scale. */
-export type Cell = (row: ExpertRow, max_activation: number) => ReactNode;
-
-/** Columns in the order on screen. */
-export const COLUMNS = Object.keys(HEADERS) as Column[];
-
-/** By column id, as the headers. */
-export const CELLS: Readonly<Record<Column, Cell>> = {
-  tray: (row) => <PlusButton expert={row.expert} />,
-  expert: (row) => row.expert,
+/** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
+const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
   label: (row) => <LabelCell row={row} />,
   density: ({ density }) => (
     <>
@@ -113,13 +60,12 @@ export const CELLS: Readonly<Record<Column, Cell>> = {
       {formatShare(density)}
     </>
   ),
-  mean_activation: (row) => formatFixed(row.mean_activation),
   max_activation: (row, largest) =>
     row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
-  entropy: (row) => formatFixed(row.entropy),
-  loss_increase: (row) => (row.loss_increase === null ? "–" : formatSigned(row.loss_increase, 4)),
-  kl_amplified: (row) => (row.kl_amplified === null ? "–" : formatFixed(row.kl_amplified, 4)),
-  recurrence: (row) => formatFoundAgain(row),
   top_tokens: (row) => <TopTokens row={row} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };
+
+export function cellOf(column: Column, row: ExpertRow, largest: number): ReactNode {
+  return CELLS[column.key]?.(row, largest) ?? formatValue(column, row);
+}

@@ -1,31 +1,23 @@
 /** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { lazy, memo, type ReactNode, Suspense, useCallback, useMemo, useState } from "react";
+import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
 
 import { expertsQuery } from "@/api/queries";
-import type { ExpertRow } from "@/api/types";
+import type { Column, ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
-import { Term } from "@/components/terms/term";
+import { ColumnTerm } from "@/components/terms/term";
+import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { visibleText } from "@/lib/text/token-text";
-import {
-  formatBound,
-  type ExpertsParams,
-  FILTER_NAMES,
-  FILTERS,
-  orderOf,
-  type SetExpertsParams,
-  type Sort,
-  sortOf,
-  toFilters,
-} from "@/pages/explore/experts/experts-params";
+import { formatBound } from "@/components/experts/columns";
+import { type ExpertsView, orderOf, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
 
-import { CELLS, type Column, type ColumnHeader, HEADERS } from "./columns";
+import { cellClass, cellOf } from "./columns";
 import { useAvailableColumns, useStrongest } from "./use-available-columns";
 import { useScrollRestoration } from "./use-scroll-restoration";
 
@@ -34,15 +26,14 @@ const RowSheet = lazy(() => import("./row-sheet"));
 
 interface ExpertsTableProps {
   readonly run: string;
-  readonly params: ExpertsParams;
-  readonly setParams: SetExpertsParams;
+  readonly view: ExpertsView;
 }
 
 const ROW_HEIGHT = 31;
 const NARROW_ROW_HEIGHT = 44;
 const NO_ROWS: ExpertRow[] = [];
 
-function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
+function NoMatches({ view: { params, setParams, filters, bounds, setBounds } }: Omit<ExpertsTableProps, "run">) {
   return (
     <EmptyState title="No matching experts">
       {params.search !== "" && (
@@ -55,13 +46,13 @@ function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
           Clear token “{visibleText(params.token)}”
         </Button>
       )}{" "}
-      {FILTER_NAMES.map((name) => {
-        const value = params[name];
+      {filters.map((filter) => {
+        const value = bounds[filter.name] ?? null;
         if (value === null) return null;
-        const { name: label, sign, unit } = FILTERS[name];
+        const { name, label, sign, unit } = filter;
         return (
-          <Button key={name} size="small" icon="close" onClick={() => setParams({ [name]: null }, "push")}>
-            Clear {label} {sign} {formatBound(name, value)} {unit}
+          <Button key={name} size="small" icon="close" onClick={() => setBounds({ [name]: null }, "push")}>
+            Clear {label} {sign} {formatBound(filter, value)} {unit}
           </Button>
         );
       })}
@@ -69,48 +60,43 @@ function NoMatches({ params, setParams }: Omit<ExpertsTableProps, "run">) {
   );
 }
 
-function HeaderTitle({ header, children }: { readonly header: ColumnHeader; readonly children: ReactNode }) {
-  return header.term === undefined ? children : <Term id={header.term}>{children}</Term>;
-}
-
 interface HeadProps extends Omit<ExpertsTableProps, "run"> {
   readonly columns: readonly Column[];
 }
 
-function Head({ params, setParams, columns }: HeadProps) {
+function Head({ view, columns }: HeadProps) {
+  const { setParams } = view;
   return (
     <thead>
       <tr>
-        {columns.map((id) => {
-          const header = HEADERS[id];
-          const title = (
-            <span>
-              {header.title} {header.unit !== undefined && <span className="unit">{header.unit}</span>}
-            </span>
-          );
-          if (header.sort === undefined) {
+        <th className="c-plus" scope="col">
+          <span className="sr">Tray</span>
+        </th>
+        {columns.map((column) => {
+          const { key, header, kind, unit, sortable, title, description } = column;
+          // A number of runs needs no unit.
+          const isUnitShown = unit !== null && kind !== "count";
+          if (!sortable) {
             return (
-              <th key={id} className={header.className} scope="col">
-                {header.title === "" ? (
-                  <span className="sr">Tray</span>
-                ) : (
-                  <HeaderTitle header={header}>{title}</HeaderTitle>
-                )}
+              <th key={key} className={cellClass(column)} scope="col">
+                <ColumnTerm column={column}>{header}</ColumnTerm>
               </th>
             );
           }
           return (
-            <SortHeader<Sort>
-              key={id}
-              column={header.sort}
-              className={header.className}
-              term={header.term}
-              sorting={{ key: sortOf(params), order: orderOf(params) }}
-              onSort={({ key, order }) =>
-                setParams({ sort: key, order: key === sortOf(params) ? order : "default" }, "push")
+            <SortHeader
+              key={key}
+              column={key}
+              className={cellClass(column)}
+              definition={{ name: title, text: description }}
+              sorting={{ key: sortOf(view), order: orderOf(view) }}
+              onSort={({ key: sort, order }) =>
+                setParams({ sort, order: sort === sortOf(view) ? order : "default" }, "push")
               }
             >
-              {title}
+              <span>
+                {header} {isUnitShown && <span className="unit">{unit}</span>}
+              </span>
             </SortHeader>
           );
         })}
@@ -131,9 +117,12 @@ interface BodyRowProps {
 const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRowProps) {
   return (
     <tr>
-      {columns.map((id) => (
-        <td key={id} className={HEADERS[id].className}>
-          {onOpen !== undefined && id === "label" ? (
+      <td className="c-plus">
+        <PlusButton expert={row.expert} />
+      </td>
+      {columns.map((column) => (
+        <td key={column.key} className={cellClass(column)}>
+          {onOpen !== undefined && column.key === "label" ? (
             <button type="button" className="row-open" onClick={() => onOpen(row)}>
               <span className="mono dim">{row.expert}</span>{" "}
               {row.active_tokens === 0 && row.label === null ? (
@@ -143,7 +132,7 @@ const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRow
               )}
             </button>
           ) : (
-            CELLS[id](row, largest)
+            cellOf(column, row, largest)
           )}
         </td>
       ))}
@@ -151,18 +140,16 @@ const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRow
   );
 });
 
-export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
-  const query = useInfiniteQuery(expertsQuery(run, toFilters(params)));
+export function ExpertsTable({ run, view }: ExpertsTableProps) {
+  const { hide } = view.params;
+  const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
   const isNarrow = useIsNarrow();
   const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
-  const available = useAvailableColumns(run);
-  const columns = useMemo(
-    () => available.filter((column) => !params.hide.some((hidden) => hidden === column)),
-    [available, params.hide],
-  );
+  const available = useAvailableColumns(run, view.columns);
+  const columns = useMemo(() => available.filter(({ key }) => !hide.includes(key)), [available, hide]);
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
@@ -170,11 +157,11 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
   useScrollRestoration(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
   if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading experts" rows={12} rowHeight={ROW_HEIGHT} />;
-  if (rows.length === 0) return <NoMatches params={params} setParams={setParams} />;
+  if (rows.length === 0) return <NoMatches view={view} />;
   return (
     <>
       <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
-        <Head params={params} setParams={setParams} columns={columns} />
+        <Head view={view} columns={columns} />
         <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = rows[index];
@@ -186,7 +173,7 @@ export function ExpertsTable({ run, params, setParams }: ExpertsTableProps) {
       {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
       {isNarrow && (
         <Suspense>
-          <RowSheet row={opened} onClose={() => setOpened(null)} />
+          <RowSheet columns={available} row={opened} onClose={() => setOpened(null)} />
         </Suspense>
       )}
     </>

@@ -11,41 +11,40 @@ import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
-import { type ExpertsParams, OPTIONAL_COLUMNS, toFilters } from "@/pages/explore/experts/experts-params";
+import { type ExpertsView, toFilters } from "@/pages/explore/experts/experts-params";
 
-import { tableColumns, tableRow } from "./table-file";
+import { tableRow } from "./table-file";
 
 interface ExportTableProps {
   readonly run: string;
-  readonly params: ExpertsParams;
+  readonly view: ExpertsView;
 }
 
 const FORMATS = { csv: "CSV", json: "JSON" } as const;
 type Format = keyof typeof FORMATS;
 
-function save(run: string, params: ExpertsParams, rows: readonly ExpertRow[], format: Format): void {
-  const visible = OPTIONAL_COLUMNS.filter((column) => !params.hide.includes(column));
-  const columns = tableColumns(visible);
-  const cells = rows.map((row) => tableRow(row, columns));
+function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
+  const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
   if (format === "csv") {
-    saveFile(`${run}-experts.csv`, toCsv({ columns, rows: cells.map((row) => row.map(String)) }), "text/csv");
+    const [first = {}] = experts;
+    const table = { columns: Object.keys(first), rows: experts.map((row) => Object.values(row).map(String)) };
+    saveFile(`${run}-experts.csv`, toCsv(table), "text/csv");
     return;
   }
-  const experts = cells.map((row) => Object.fromEntries(columns.map((column, i) => [column, row[i]])));
   saveFile(
     `${run}-experts.json`,
-    JSON.stringify({ run, asked: toFilters(params), experts }, null, 2),
+    JSON.stringify({ run, asked: toFilters(view), experts }, null, 2),
     "application/json",
   );
 }
 
-export function ExportTable({ run, params }: ExportTableProps) {
+export function ExportTable({ run, view }: ExportTableProps) {
   const [progress, setProgress] = useState("");
   const start = async (format: Format) => {
     setProgress("0");
     try {
-      const rows = await fetchAllExperts(run, toFilters(params), (count) => setProgress(formatCount(count)));
-      save(run, params, rows, format);
+      const rows = await fetchAllExperts(run, toFilters(view), (count) => setProgress(formatCount(count)));
+      save(run, view, rows, format);
       setProgress("");
     } catch (error) {
       setProgress(messageOf(error));

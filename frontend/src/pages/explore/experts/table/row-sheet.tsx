@@ -1,17 +1,24 @@
 /** Bottom sheet on narrow screens with what does not fit into a table row. */
 
+import { Fragment } from "react";
 import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 
-import type { ExpertRow } from "@/api/types";
+import type { Column, ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { MiniHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
-import { formatFixed, formatShare } from "@/lib/text/format";
+import { formatValue, isStatistic } from "@/components/experts/columns";
 
-function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: () => void }) {
+interface SheetProps {
+  readonly columns: readonly Column[];
+  readonly row: ExpertRow;
+  readonly onClose: () => void;
+}
+
+function Sheet({ columns, row, onClose }: SheetProps) {
   const links = usePageLinks();
   const tray = useTray();
   const inTray = tray.has(row.expert);
@@ -27,18 +34,14 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
         <Button variant="ghost" icon="close" aria-label="Close" onClick={onClose} />
       </header>
       <dl className="kv">
-        <dt>Density</dt>
-        <dd>
-          {formatShare(row.density)} <span>%</span>
-        </dd>
-        <dt>Mean activation</dt>
-        <dd>{formatFixed(row.mean_activation)}</dd>
-        <dt>Max activation</dt>
-        <dd>{formatFixed(row.max_activation)}</dd>
-        <dt>Token entropy</dt>
-        <dd>
-          {formatFixed(row.entropy)} <span>bits</span>
-        </dd>
+        {columns.filter(isStatistic).map((column) => (
+          <Fragment key={column.key}>
+            <dt>{column.title}</dt>
+            <dd>
+              {formatValue(column, row)} {column.unit !== null && <span>{column.unit}</span>}
+            </dd>
+          </Fragment>
+        ))}
       </dl>
       <p className="chips">
         {row.top_tokens.map((token) => (
@@ -66,10 +69,12 @@ function Sheet({ row, onClose }: { readonly row: ExpertRow; readonly onClose: ()
   );
 }
 
-export default function RowSheet({ row, onClose }: { readonly row: ExpertRow | null; readonly onClose: () => void }) {
+type RowSheetProps = Omit<SheetProps, "row"> & { readonly row: ExpertRow | null };
+
+export default function RowSheet({ columns, row, onClose }: RowSheetProps) {
   return (
     <ModalOverlay className="overlay" isOpen={row !== null} onOpenChange={(open) => !open && onClose()} isDismissable>
-      <Modal className="modal bottom">{row !== null && <Sheet row={row} onClose={onClose} />}</Modal>
+      <Modal className="modal bottom">{row !== null && <Sheet columns={columns} row={row} onClose={onClose} />}</Modal>
     </ModalOverlay>
   );
 }

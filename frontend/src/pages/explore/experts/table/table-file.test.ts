@@ -1,34 +1,43 @@
 import { expect, test } from "vitest";
 
-import type { ExpertRow } from "@/api/types";
-import { OPTIONAL_COLUMNS } from "@/pages/explore/experts/experts-params";
+import type { Column, ExpertRow } from "@/api/types";
 
-import { tableColumns, tableRow } from "./table-file";
+import { tableRow } from "./table-file";
 
-test("every visible column of a measured expert has its value", () => {
-  const row = {
+const column = (key: string, kind: Column["kind"]) => ({ key, kind, shown: ["table"] }) as unknown as Column;
+const COLUMNS = [
+  column("mean_activation", "number"),
+  column("loss_increase", "difference"),
+  column("top_tokens", "tokens"),
+  column("histogram", "histogram"),
+  column("histogram_high", "bound"),
+];
+const ROW = {
+  expert: 7,
+  label: "Foxes",
+  automatic: null,
+  mean_activation: 1.5,
+  loss_increase: null,
+  top_tokens: [{ text: " fox" }],
+  histogram: [1, 2],
+  histogram_high: 4,
+} as unknown as ExpertRow;
+
+test("visible columns have their values, and what was not measured is empty", () => {
+  const row = tableRow(ROW, COLUMNS, []);
+  expect(row).toMatchObject({
     expert: 7,
     label: "Foxes",
-    automatic: { label: "“fox”", balanced_accuracy: 0.9, precision: 0.8, recall: 0.7 },
-    density: 0.01,
+    automatic_label: "",
     mean_activation: 1.5,
-    max_activation: 3.25,
-    entropy: 2,
-    loss_increase: 0.1,
-    kl_amplified: 0.2,
-    recurrence: 0.8,
-    top_tokens: [{ text: " fox" }],
-    histogram: [1, 2],
-    histogram_high: 4,
-  } as unknown as ExpertRow;
-  const columns = tableColumns(OPTIONAL_COLUMNS);
-  const cells = tableRow(row, columns);
-  expect(cells).not.toContain("");
-  const at = (column: (typeof columns)[number]) => cells[columns.indexOf(column)];
-  expect([at("mean_activation"), at("max_activation"), at("top_tokens"), at("histogram_high")]).toEqual([
-    1.5,
-    3.25,
-    '[" fox"]',
-    4,
+    loss_increase: "",
+  });
+  expect([row.top_tokens, row.histogram, row.histogram_high]).toEqual(['[" fox"]', "1 2", 4]);
+});
+
+test("hidden columns are left out, a histogram with its end", () => {
+  expect(Object.keys(tableRow(ROW, COLUMNS, ["histogram", "mean_activation"])).slice(-2)).toEqual([
+    "loss_increase",
+    "top_tokens",
   ]);
 });

@@ -1,43 +1,28 @@
 /** Export of the experts table: the visible columns, with full precision. */
 
-import type { ExpertRow } from "@/api/types";
-import type { OptionalColumn } from "@/pages/explore/experts/experts-params";
+import type { Column, ExpertRow } from "@/api/types";
+import { fileValue } from "@/components/experts/columns";
 
-const LABEL_COLUMNS = [
-  "label",
-  "automatic_label",
-  "automatic_label_score",
-  "automatic_label_precision",
-  "automatic_label_recall",
-] as const;
+import { canBeHidden } from "./columns";
 
-type FileColumn = "expert" | (typeof LABEL_COLUMNS)[number] | OptionalColumn | "histogram_high";
+const LABEL_COLUMNS: Readonly<Record<string, (row: ExpertRow) => string | number>> = {
+  expert: (row) => row.expert,
+  label: (row) => row.label ?? "",
+  automatic_label: (row) => row.automatic?.label ?? "",
+  automatic_label_score: (row) => row.automatic?.balanced_accuracy ?? "",
+  automatic_label_precision: (row) => row.automatic?.precision ?? "",
+  automatic_label_recall: (row) => row.automatic?.recall ?? "",
+};
 
-/** The upper end of the histogram follows it. */
-export function tableColumns(shown: readonly OptionalColumn[]): readonly FileColumn[] {
-  const values = shown.flatMap((column) => (column === "histogram" ? [column, "histogram_high" as const] : [column]));
-  return ["expert", ...LABEL_COLUMNS, ...values];
-}
-
-/** Values that have not been measured are empty instead of 0. Top tokens are a JSON list, since they contain spaces. */
-export function tableRow(row: ExpertRow, columns: readonly FileColumn[]): readonly (string | number)[] {
-  const cells: Readonly<Record<FileColumn, string | number>> = {
-    expert: row.expert,
-    label: row.label ?? "",
-    automatic_label: row.automatic?.label ?? "",
-    automatic_label_score: row.automatic?.balanced_accuracy ?? "",
-    automatic_label_precision: row.automatic?.precision ?? "",
-    automatic_label_recall: row.automatic?.recall ?? "",
-    density: row.density,
-    mean_activation: row.mean_activation,
-    max_activation: row.max_activation,
-    entropy: row.entropy,
-    loss_increase: row.loss_increase ?? "",
-    kl_amplified: row.kl_amplified ?? "",
-    recurrence: row.recurrence ?? "",
-    top_tokens: JSON.stringify(row.top_tokens.map((token) => token.text)),
-    histogram: row.histogram.join(" "),
-    histogram_high: row.histogram_high,
-  };
-  return columns.map((column) => cells[column]);
+/** Values by column. The upper end of the histogram follows it. */
+export function tableRow(
+  row: ExpertRow,
+  columns: readonly Column[],
+  hidden: readonly string[],
+): Readonly<Record<string, string | number>> {
+  const labels = Object.entries(LABEL_COLUMNS).map(([name, read]) => [name, read(row)] as const);
+  const isExported = ({ key, kind }: Column) =>
+    kind === "bound" ? !hidden.includes("histogram") : !hidden.includes(key);
+  const shown = columns.filter((column) => (canBeHidden(column) || column.kind === "bound") && isExported(column));
+  return Object.fromEntries([...labels, ...shown.map((column) => [column.key, fileValue(column, row)] as const)]);
 }

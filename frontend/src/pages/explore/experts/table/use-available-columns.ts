@@ -4,9 +4,8 @@ import { useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { expertsQuery } from "@/api/queries";
-import type { ExpertRow } from "@/api/types";
-
-import { type Column, COLUMNS } from "./columns";
+import type { Column, ExpertRow } from "@/api/types";
+import { inTable } from "@/components/experts/columns";
 
 /** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
 export function useStrongest(run: string): ExpertRow | undefined {
@@ -21,15 +20,11 @@ function useIsCompared(run: string): boolean {
 }
 
 /** Without the columns of `mxd ablate` and `mxd recurrence` if they did not run. */
-export function useAvailableColumns(run: string): readonly Column[] {
+export function useAvailableColumns(run: string, columns: readonly Column[]): readonly Column[] {
   const isAblated = typeof useStrongest(run)?.loss_increase === "number";
   const isCompared = useIsCompared(run);
   return useMemo(() => {
-    const isAvailable: Partial<Record<Column, boolean>> = {
-      loss_increase: isAblated,
-      kl_amplified: isAblated,
-      recurrence: isCompared,
-    };
-    return COLUMNS.filter((column) => isAvailable[column] ?? true);
-  }, [isAblated, isCompared]);
+    const isMeasured = { index: true, annotation: true, ablate: isAblated, recurrence: isCompared };
+    return columns.filter((column) => inTable(column) && isMeasured[column.measured_by]);
+  }, [columns, isAblated, isCompared]);
 }
