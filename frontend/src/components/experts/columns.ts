@@ -11,6 +11,9 @@ export const isNumeric = (column: Column) => NUMERIC.includes(column.kind);
 /** Whether the table of experts shows it. */
 export const inTable = (column: Column) => column.shown.includes("table");
 
+/** The number and the label of an expert are always shown. */
+export const canBeHidden = (column: Column) => inTable(column) && column.key !== "expert" && column.key !== "label";
+
 /** Statistics over the indexed text. */
 export const isStatistic = (column: Column) => isNumeric(column) && column.measured_by === "index";
 

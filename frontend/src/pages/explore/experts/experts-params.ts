@@ -1,20 +1,9 @@
 /** URL parameters of the Experts page: sort, search and filters. */
 
-import { useMemo } from "react";
-
 import type { ExpertFilters } from "@/api/queries";
 import type { Column } from "@/api/types";
-import { useColumns } from "@/hooks/use-columns";
-import {
-  choiceParam,
-  numberParam,
-  type Param,
-  type SetParams,
-  textParam,
-  useUrlState,
-  type Values,
-} from "@/hooks/use-url-state";
-import { type Filter, filtersOf } from "@/components/experts/columns";
+import { choiceParam, numberParam, type Param, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
+import type { Filter } from "@/components/experts/columns";
 
 const listParam: Param<readonly string[]> = {
   read: (text) => (text ?? "").split(",").filter((key) => key !== ""),
@@ -70,14 +59,6 @@ export interface ExpertsView {
   readonly setParams: SetParams<typeof EXPERTS_PARAMS>;
   readonly bounds: Bounds;
   readonly setBounds: (bounds: Bounds, history?: "push" | "replace") => void;
-}
-
-export function useExpertsView(): ExpertsView {
-  const columns = useColumns();
-  const filters = useMemo(() => filtersOf(columns), [columns]);
-  const [params, setParams] = useUrlState(EXPERTS_PARAMS);
-  const [bounds, setBounds] = useUrlState(useMemo(() => boundParams(filters), [filters]));
-  return { columns, filters, params, setParams, bounds, setBounds };
 }
 
 export type Sorted = Pick<ExpertsView, "columns" | "params">;

@@ -13,10 +13,10 @@ import { Command } from "@/components/ui/copyable-command";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 
-import { useExpertsView } from "./experts-params";
 import { FilterBar } from "./filters/filter-bar";
 import { Overview } from "./overview/overview";
 import { ExpertsTable } from "./table/experts-table";
+import { useExpertsView } from "./use-experts-view";
 
 function NotIndexed({ run }: { readonly run: RunSummary }) {
   return (

@@ -2,10 +2,10 @@
 
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
+import { canBeHidden } from "@/components/experts/columns";
 import { TriggerButton } from "@/components/ui/button";
 import type { ExpertsView } from "@/pages/explore/experts/experts-params";
 
-import { canBeHidden } from "./columns";
 import { useAvailableColumns } from "./use-available-columns";
 
 interface ColumnsMenuProps {

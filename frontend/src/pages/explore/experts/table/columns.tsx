@@ -9,11 +9,8 @@ import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { formatValue, inTable, isNumeric } from "@/components/experts/columns";
+import { formatValue, isNumeric } from "@/components/experts/columns";
 import { formatFixed, formatShare } from "@/lib/text/format";
-
-/** The number and the label of an expert are always shown. */
-export const canBeHidden = (column: Column) => inTable(column) && column.key !== "expert" && column.key !== "label";
 
 export const cellClass = (column: Column) =>
   `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;

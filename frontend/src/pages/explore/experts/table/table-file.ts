@@ -1,9 +1,7 @@
 /** Export of the experts table: the visible columns, with full precision. */
 
 import type { Column, ExpertRow } from "@/api/types";
-import { fileValue } from "@/components/experts/columns";
-
-import { canBeHidden } from "./columns";
+import { canBeHidden, fileValue } from "@/components/experts/columns";
 
 const LABEL_COLUMNS: Readonly<Record<string, (row: ExpertRow) => string | number>> = {
   expert: (row) => row.expert,
