@@ -20,6 +20,7 @@ function row(expert: number, entropy: number, tokens: string[], label: string | 
     kl_amplified: null,
     output_share: null,
     input_dependence: null,
+    steerability: null,
     top_tokens: tokens.map((text, id) => ({ id, text, count: 1, share: 0.1 })),
     histogram: [1],
     recurrence: null,
