@@ -153,7 +153,7 @@ class Layer(nn.Module):
         return self.run.name
 
     @property
-    def layer(self) -> int:
+    def index(self) -> int:
         """Index of the block whose MLP the layer replaces."""
         return self.run.config.layer
 
@@ -164,7 +164,7 @@ class Layer(nn.Module):
 
     def extra_repr(self) -> str:
         config = self.config
-        return f"name={self.name!r}, layer={self.layer}, num_experts={config.num_experts}, k={config.k}"
+        return f"name={self.name!r}, layer={self.index}, num_experts={config.num_experts}, k={config.k}"
 
     @speaks_python
     def at_k(self, k: int) -> Self:
@@ -425,7 +425,7 @@ def load(
     """Load a trained layer of any kind; arguments and errors as ``MxD.from_pretrained``.
 
     >>> layer = mxd.load("my-run")
-    >>> type(layer).__name__, layer.layer, layer.config.k
+    >>> type(layer).__name__, layer.index, layer.config.k
     ('MxD', 1, 4)
     """
     run = find_run(source, revision, data)
@@ -493,9 +493,9 @@ def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attach
     Raises:
         UserError: as ``splice``, or another layer is attached there.
     """
-    block = architecture_of(layer, model).block(layer.layer)
+    block = architecture_of(layer, model).block(layer.index)
     if SUBMODULE in dict(block.named_children()):
-        raise UserError(f"Layer {layer.layer} of the model already has an attached layer. Detach that one first.")
+        raise UserError(f"Layer {layer.index} of the model already has an attached layer. Detach that one first.")
     stack = ExitStack()
     _splice(layer, model, edits, mode, stack)
     block.add_module(SUBMODULE, layer)
@@ -535,7 +535,7 @@ def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: E
     if text is not None:
         stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
     function = LayerFunction(layer.core, mode, plan, text)
-    replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), function, stack)
+    replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), function, stack)
 
 
 def architecture_of(layer: Layer, model: Any) -> Architecture:
@@ -545,12 +545,12 @@ def architecture_of(layer: Layer, model: Any) -> Architecture:
         UserError: the architecture is not supported, or the widths differ.
     """
     architecture = Architecture(model, getattr(model, "name_or_path", "") or type(model).__name__)
-    shape, config = architecture.mlp_shape(layer.layer), layer.config
+    shape, config = architecture.mlp_shape(layer.index), layer.config
     expected = shape.output_width if layer.core.reads == "mlp-output" else shape.input_width
     if (expected, shape.output_width) != (config.input_width, config.output_width):
         raise UserError(
             f"'{layer.name}' has widths {config.input_width} -> {config.output_width}, but the MLP of layer "
-            f"{layer.layer} of this model has {expected} -> {shape.output_width}. Use the model that it was trained "
+            f"{layer.index} of this model has {expected} -> {shape.output_width}. Use the model that it was trained "
             f"on: {layer.run.config.language_model}."
         )
     _warn_of_another_model(layer, model, architecture.source)
@@ -645,7 +645,7 @@ def mlp_activations(layer: Layer, model: Any, inputs: Mapping[str, Tensor]) -> T
         raise _Captured(mlp() if reads_output else x_BTI)
 
     with ExitStack() as stack:
-        replace_mlp(architecture.block(layer.layer), architecture.mlp_names(layer.layer), capture, stack)
+        replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), capture, stack)
         try:
             model(**inputs, use_cache=False)
         except _Captured as captured:

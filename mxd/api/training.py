@@ -283,7 +283,7 @@ def import_run(
     >>> sizes |= {"method": "transcoder", "language_model": model_folder}
     >>> run = mxd.train(model, tokenizer, texts, layer=1, name="tc-2", progress=False, **sizes)
     >>> files = mxd.export(run, "tc-files", format="sparsify")
-    >>> mxd.import_run("tc-files", name="imported", language_model=model_folder).layer
+    >>> mxd.import_run("tc-files", name="imported", language_model=model_folder).index
     1
 
     Nothing in the files is executed. Index the run afterwards, like one of your own.
