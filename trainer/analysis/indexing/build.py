@@ -330,10 +330,14 @@ def _prices(run: Run, language_model: LanguageModel, group: ProcessGroup) -> Ten
     """Prices of the experts; None where they cannot be computed."""
     if not group.is_single:
         return None  # the language model may be sharded, and this process is alone here
+    trainable = [parameter for parameter in run.layer.parameters() if parameter.requires_grad]
     try:
         return activation_prices(language_model, [run])[run.config.layer]
     except UserError:  # several residual streams: no gradient of the next token
         return None
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_()  # whoever indexes a layer may train it further
 
 
 def _units(statistics: ExpertStatistics) -> dict[int, float]:
