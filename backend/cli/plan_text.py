@@ -23,6 +23,8 @@ def _plan_lines(plan: TrainPlan) -> Iterator[str]:
         f"language model  {_short(plan.language_model_parameters)} parameters, "
         f"{_short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}"
     )
+    if plan.shard_model is not None:
+        yield f"sharding        --shard-model {plan.shard_model}: each process holds a part of the language model"
     for layer in plan.layers:
         yield (
             f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "

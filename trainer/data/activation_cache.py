@@ -205,6 +205,11 @@ class ActivationCache:
         return cls(folder, manifest, device)
 
     @property
+    def is_independent(self) -> bool:
+        """True: each process reads for itself."""
+        return True
+
+    @property
     def tokens(self) -> int:
         """Number of tokens of the complete buffers."""
         return min(self.manifest.tokens, self.manifest.complete_buffers * self.manifest.buffer_tokens)

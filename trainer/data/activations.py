@@ -115,13 +115,22 @@ class StreamSpec:
 
 
 def capture_layers(
-    language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray
+    language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray, own: Sequence[int] | None = None
 ) -> dict[int, MlpActivations]:
-    """Input and output of some layers' MLPs over S sequences, in float32, computed a few sequences at a time."""
+    """Input and output of some layers' MLPs over S sequences, in float32, computed a few sequences at a time.
+
+    Args:
+        language_model: the language model.
+        layers: layer indices.
+        token_ids_ST: token ids.
+        own: ascending indices of the sequences whose activations are kept. Default: all.
+    """
     ids_ST = torch.from_numpy(token_ids_ST).long()
+    own_R = torch.arange(len(ids_ST)) if own is None else torch.tensor(own)
     buffers: dict[int, MlpActivations] = {}
     done = 0
-    for part_BT in ids_ST.split(SEQUENCES_PER_FORWARD):
+    for first, part_BT in zip(range(0, len(ids_ST), SEQUENCES_PER_FORWARD), ids_ST.split(SEQUENCES_PER_FORWARD), strict=True):
+        kept_R = own_R[(own_R >= first) & (own_R < first + len(part_BT))] - first
         with torch.inference_mode():
             parts = language_model.capture_layers(layers, part_BT)
         # Outside inference mode, because inference tensors cannot be used in a backward pass. Preallocated, so that
@@ -129,11 +138,14 @@ def capture_layers(
         for layer, part in parts.items():
             if layer not in buffers:
                 buffers[layer] = MlpActivations(
-                    *(values.new_empty(ids_ST.numel(), values.shape[1], dtype=torch.float32) for values in part)
+                    *(values.new_empty(len(own_R) * ids_ST.shape[1], values.shape[1], dtype=torch.float32) for values in part)
                 )
             for rows, new in zip(buffers[layer], part, strict=True):
-                rows[done : done + part_BT.numel()] = new
-        done += part_BT.numel()
+                new_BTW = new.unflatten(0, part_BT.shape)
+                # A selection would be a copy.
+                kept_BTW = new_BTW if len(kept_R) == len(part_BT) else new_BTW[kept_R.to(new.device)]
+                rows[done : done + kept_BTW.shape[0] * part_BT.shape[1]] = kept_BTW.flatten(0, 1)
+        done += len(kept_R) * part_BT.shape[1]
     return buffers
 
 
@@ -159,6 +171,11 @@ class BufferSource(Protocol):
         """Device of the buffers."""
         ...
 
+    @property
+    def is_independent(self) -> bool:
+        """True if no other process takes part, so that a thread may compute the next buffer."""
+        ...
+
     def buffers(
         self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
     ) -> Generator[ActivationBuffer]:
@@ -176,6 +193,11 @@ class LiveActivations:
     def device(self) -> torch.device:
         """Device of the language model."""
         return self.language_model.device
+
+    @property
+    def is_independent(self) -> bool:
+        """False if the language model is sharded."""
+        return self.language_model.sharding is None
 
     def buffers(
         self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
@@ -204,8 +226,11 @@ def activation_buffers(
     )
     index = first_buffer
     while rows := list(islice(text, per_buffer)):
-        local = [row for number, row in enumerate(rows) if number % plan.sequences in shard]
-        captured = capture_layers(language_model, stream.layers, np.stack(local))
+        local = [number for number in range(len(rows)) if number % plan.sequences in shard]
+        if language_model.sharding == "tp":  # all processes compute the same sequences together
+            captured = capture_layers(language_model, stream.layers, np.stack(rows), local)
+        else:
+            captured = capture_layers(language_model, stream.layers, np.stack([rows[number] for number in local]))
         order_T = shuffled_tokens(stream, index, len(rows), shard)
         yield ActivationBuffer(captured, order_T.to(language_model.device))
         del captured  # so that two buffers are never in memory
@@ -236,7 +261,8 @@ def batches(
         yield from first.batches(size, first_batch)
         first_buffer, first_batch = 1, 0
     first = None  # free the buffer before computing the next one
-    with closing(prefetch_on_gpu(source.buffers(stream, first_buffer, group), source.device)) as buffers:
+    coming = source.buffers(stream, first_buffer, group)
+    with closing(prefetch_on_gpu(coming, source.device) if source.is_independent else coming) as buffers:
         for buffer in buffers:
             yield from buffer.batches(size, first_batch)
             first_batch = 0

@@ -25,7 +25,7 @@ from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.config import Activation, Encoder
 from mxd.trainer.errors import UsageWarning, UserError
-from mxd.trainer.language_model.loading import weights_at_hand
+from mxd.trainer.language_model.loading import find_blocks, is_shard, weights_at_hand
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -75,7 +75,7 @@ class Architecture:
         self.config: Any = module.config.get_text_config()
         """Hugging Face config of the text model."""
         self.source = source
-        self.blocks = _find_blocks(module, getattr(self.config, "num_hidden_layers", None))
+        self.blocks = find_blocks(module, getattr(self.config, "num_hidden_layers", None))
         embedding: Any = module.get_input_embeddings()
         self.vocabulary_size: int = embedding.weight.shape[0]
         """Rows of the input embedding: token ids are below it. Tokenizers may have gaps, and fewer or more tokens."""
@@ -206,19 +206,6 @@ class Architecture:
         return _weight_and_bias(self.matrices(layer)[1])[0]
 
 
-def _find_blocks(module: PreTrainedModel, count: int | None) -> nn.ModuleList:
-    for candidate in module.get_decoder().modules():
-        # Blocks have modules inside, unlike projections or norms of which there may be as many.
-        if (
-            isinstance(candidate, nn.ModuleList)
-            and len(candidate) == count
-            and all(any(True for _ in block.children()) for block in candidate)
-        ):
-            return candidate
-    counted = "its config has no num_hidden_layers" if count is None else f"it has no list of {count} blocks"
-    raise UserError(f"A {type(module).__name__} is not supported: {counted}.")
-
-
 def _has_position_table(module: PreTrainedModel, positions: int) -> bool:
     """True if the language model looks positions up: in an embedding, which may have an offset, or in a buffer."""
     words = module.get_input_embeddings()
@@ -251,15 +238,22 @@ def _shape(module: nn.Module) -> tuple[int, int]:
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor]:
     """[out, in] and [out]; zeros if there is no bias."""
     with weights_at_hand(module):
-        weight: Tensor = module.weight.detach()  # type: ignore[operator]
+        weight, bias = (_whole(getattr(module, name, None)) for name in ("weight", "bias"))
+        assert weight is not None
         if not weight.is_floating_point() or weight.dim() != 2:
             raise UserError(
                 f"The MLP's weights are quantised ({type(module).__name__}), so they cannot be copied. Use the "
                 "original language model."
             )
         weight_OI = weight.T if isinstance(module, Conv1D) else weight
-        bias = getattr(module, "bias", None)
-        return weight_OI, weight_OI.new_zeros(weight_OI.shape[0]) if bias is None else bias.detach()
+        return weight_OI, weight_OI.new_zeros(weight_OI.shape[0]) if bias is None else bias
+
+
+def _whole(weight: Tensor | None) -> Tensor | None:
+    """A weight without gradient, gathered from all processes if it is sharded."""
+    if weight is None:
+        return None
+    return weight.full_tensor().detach() if is_shard(weight) else weight.detach()
 
 
 def _activation(config: Any) -> Activation:

@@ -2,18 +2,21 @@
 
 Loading a causal language model from a folder, a GGUF file or the Hub, with an error message for every failure.
 
-Loads the model on one device, dispatched over several devices, main memory and disk, or as an outline without weights.
+Loads the model on one device, sharded over the processes of torchrun, dispatched over several devices, main memory and
+disk, or as an outline without weights.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -32,6 +35,7 @@ from mxd.trainer.utils.distributed import AUTO_MAP
 from mxd.trainer.utils.files import endpoint, first_line, is_unreachable
 
 if TYPE_CHECKING:
+    from torch.distributed.tensor import DTensor
     from transformers import PreTrainedConfig, PreTrainedModel
 
     from mxd.trainer.language_model.model import LanguageModel
@@ -77,6 +81,9 @@ def _fit(halves: list[nn.Parameter]) -> bool:
 
 
 T = TypeVar("T")
+Sharding = Literal["fsdp", "tp"]
+"""How processes share the weights of a language model. fsdp: each block is gathered when it runs, and every process has
+its own tokens. tp: each process computes a part of every matrix product, and all have the same tokens."""
 DeviceMap = Mapping[str, str | int | torch.device] | Literal["auto"]
 """Module name -> device, as in transformers and accelerate; ``auto`` fills all devices evenly."""
 INDEX = "model.safetensors.index.json"
@@ -121,16 +128,40 @@ def fits_in_float32(source: str, device: str) -> bool:
     return device != AUTO_MAP and 2 * 4 * sum(it.numel() for it in load_outline(source).parameters()) <= memory.free
 
 
-def load_module(source: str, dtype: torch.dtype) -> PreTrainedModel:
+def load_module(source: str, dtype: torch.dtype, last_layer: int | None = None) -> PreTrainedModel:
     """Load a language model into main memory. Pickled weights and remote code are rejected.
+
+    Args:
+        source: Hub name, folder or GGUF file.
+        dtype: data type of the weights.
+        last_layer: blocks behind this one are left out, in architectures whose other blocks do not depend on them.
 
     Raises:
         UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
     """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, None))
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer))
 
 
-def load_dispatched(source: str, dtype: torch.dtype, device_map: DeviceMap = "auto") -> PreTrainedModel:
+def load_sharded(source: str, dtype: torch.dtype, sharding: Sharding, last_layer: int | None = None) -> PreTrainedModel:
+    """Load a language model of which each process of a machine holds a part, and reads only that part.
+
+    Machines with several processes have a copy each; processes that are alone on their machine share one.
+
+    Raises:
+        UserError: as ``load_module``, or the architecture cannot be sharded so.
+    """
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, sharding=sharding))
+
+
+def sharing_processes() -> int:
+    """Number of processes that share the weights of a sharded language model."""
+    each, all_processes = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    return each if each > 1 else all_processes
+
+
+def load_dispatched(
+    source: str, dtype: torch.dtype, device_map: DeviceMap = "auto", last_layer: int | None = None
+) -> PreTrainedModel:
     """Load a language model with each module on the device that ``device_map`` names.
 
     Weights of modules on ``disk`` stay in their files and are read when they are needed.
@@ -138,7 +169,7 @@ def load_dispatched(source: str, dtype: torch.dtype, device_map: DeviceMap = "au
     Raises:
         UserError: as ``load_module``.
     """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, device_map))
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, device_map))
 
 
 def load_outline(source: str) -> PreTrainedModel:
@@ -228,15 +259,95 @@ def _config(name: str, local: bool) -> PreTrainedConfig:
     return config  # type: ignore[no-any-return]
 
 
-def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMap | None) -> PreTrainedModel:
+def find_blocks(module: PreTrainedModel, count: int | None) -> nn.ModuleList:
+    """The list of a language model's ``count`` blocks.
+
+    Raises:
+        UserError: it has none.
+    """
+    for candidate in module.get_decoder().modules():
+        # Blocks have modules inside, unlike projections or norms of which there may be as many.
+        if (
+            isinstance(candidate, nn.ModuleList)
+            and len(candidate) == count
+            and all(any(True for _ in block.children()) for block in candidate)
+        ):
+            return candidate
+    counted = "its config has no num_hidden_layers" if count is None else f"it has no list of {count} blocks"
+    raise UserError(f"A {type(module).__name__} is not supported: {counted}.")
+
+
+def _up_to(config: PreTrainedConfig, last_layer: int | None) -> PreTrainedConfig:
+    """Config of the blocks up to ``last_layer``; the same config where the other weights would change with it."""
+    whole = config.get_text_config()
+    count = getattr(whole, "num_hidden_layers", None)
+    # The last blocks, whichever they are, may use the keys and values of others.
+    if last_layer is None or count is None or last_layer + 1 >= count or getattr(whole, "num_kv_shared_layers", 0):
+        return config
+    short = copy.deepcopy(config)
+    text = short.get_text_config()
+    for name, value in vars(text).items():  # such as the kind of attention of each block
+        if isinstance(value, list | tuple) and len(value) == count:
+            setattr(text, name, value[: last_layer + 1])
+    text.num_hidden_layers = last_layer + 1
+    try:
+        part = _shapes(_build_outline(short))
+    except _unreadable():  # the architecture needs other numbers of blocks
+        return config
+    return config if part.items() - _shapes(_build_outline(config)).items() else short
+
+
+def _shapes(module: nn.Module) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in module.state_dict().items()}
+
+
+def _distributed(config: PreTrainedConfig, sharding: Sharding) -> dict[str, Any]:
+    """Arguments of ``from_pretrained`` for a sharded language model.
+
+    Raises:
+        UserError: the installed transformers cannot load one.
+    """
+    try:
+        from transformers.distributed.configuration_utils import DistributedConfig
+    except ImportError as error:
+        raise UserError(f"--shard-model needs a newer transformers ({first_line(error)}). {TESTED_VERSIONS}") from error
+    processes = sharing_processes()
+    copies = int(os.environ.get("WORLD_SIZE", "1")) // processes
+    if sharding == "tp":
+        if copies > 1:
+            raise UserError("--shard-model=tp needs all processes on one machine. Use --shard-model=fsdp.")
+        return {"distributed_config": DistributedConfig(tp_size=processes)}
+    outline = _build_outline(config)
+    names = {module: name for name, module in outline.named_modules()}
+    blocks = find_blocks(outline, getattr(config.get_text_config(), "num_hidden_layers", None))
+    # transformers has such a plan for most architectures, but not for all, and none whose root stops at the blocks.
+    plan = {f"{names[blocks]}.*": "free_full_weight", names[outline.get_input_embeddings()]: "free_full_weight"}
+    if names[outline.get_decoder()]:
+        plan[names[outline.get_decoder()]] = "keep_full_weight"
+    if (head := outline.get_output_embeddings()) is not None:
+        plan[names[head]] = "keep_full_weight"
+    return {"distributed_config": DistributedConfig(fsdp_size=processes, dp_replicate_size=copies, fsdp_plan=plan)}
+
+
+def _pretrained(
+    name: str,
+    dtype: torch.dtype,
+    local: bool,
+    last_layer: int | None,
+    device_map: DeviceMap | None = None,
+    sharding: Sharding | None = None,
+) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 
     # Weights that do not fit a device are expected.
     logging.getLogger("accelerate.big_modeling").setLevel(logging.ERROR)
     logging.getLogger("transformers.modeling_utils").addFilter(_is_no_load_report)
+    logging.getLogger("transformers.distributed.mixin").setLevel(logging.ERROR)  # rules for other architectures
     config = _config(name, local)
     _check_can_load(config, Path(name))
     _check_fits_weights(config, Path(name))
+    config = _up_to(config, last_layer)
+    placement = {"device_map": device_map} if sharding is None else _distributed(config, sharding)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
         name,
         config=config,
@@ -244,7 +355,7 @@ def _pretrained(name: str, dtype: torch.dtype, local: bool, device_map: DeviceMa
         use_safetensors=True,
         trust_remote_code=False,
         local_files_only=local,
-        device_map=device_map,
+        **placement,
         ignore_mismatched_sizes=True,
         output_loading_info=True,
     )
@@ -323,9 +434,15 @@ def _not_finite(module: nn.Module) -> Iterator[str]:
     """Names of the floating-point parameters with a NaN or an infinity."""
     for prefix, child in module.named_modules():
         with weights_at_hand(child):
-            for name, parameter in child.named_parameters(recurse=False):
+            for name, weight in child.named_parameters(recurse=False):
+                parameter = weight.to_local() if is_shard(weight) else weight
                 if parameter.is_floating_point() and parameter.numel() and not _is_finite(parameter):
                     yield f"{prefix}.{name}".removeprefix(".")
+
+
+def is_shard(weight: Tensor) -> TypeGuard[DTensor]:
+    """True if a weight is spread over several processes."""
+    return hasattr(weight, "to_local")
 
 
 def _is_finite(values: Tensor) -> bool:

@@ -28,6 +28,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
+from mxd.trainer.language_model.loading import is_shard
+
 Mlp = Callable[[], Tensor]
 """Returns the output of the original MLP."""
 
@@ -213,7 +215,8 @@ class _Linear:
 
 def is_suitable(weight: Tensor) -> bool:
     """True for large float32 weights on an x86 CPU for which PyTorch has oneDNN."""
-    large = weight.numel() >= MIN_WEIGHTS and not weight.is_meta and platform.machine().lower() in ("x86_64", "amd64")
+    whole = not weight.is_meta and not is_shard(weight)
+    large = weight.numel() >= MIN_WEIGHTS and whole and platform.machine().lower() in ("x86_64", "amd64")
     return (
         large and weight.dtype == torch.float32 and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()
     )

@@ -25,6 +25,7 @@ from mxd.trainer.language_model.architecture import Architecture, EncoderWeights
 from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix
 from mxd.trainer.language_model.loading import (
     DeviceMap,
+    Sharding,
     choose_device,
     choose_dtype,
     execution_device,
@@ -32,6 +33,7 @@ from mxd.trainer.language_model.loading import (
     load_dispatched,
     load_module,
     load_outline,
+    load_sharded,
 )
 from mxd.trainer.language_model.mlp_hooks import (
     PROBE_ERRORS,
@@ -75,12 +77,19 @@ class _StopForward(Exception):
 
 
 class LanguageModel:
-    """A causal language model with its tokenizer, on one device or dispatched over several."""
+    """A causal language model with its tokenizer, on one device, dispatched over several or sharded over processes."""
 
-    def __init__(self, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str) -> None:
+    def __init__(
+        self,
+        module: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        source: str,
+        sharding: Sharding | None = None,
+    ) -> None:
         self.module = module.eval().requires_grad_(False)
         self.tokenizer = tokenizer
         self.source = source
+        self.sharding = sharding
         self.architecture = Architecture(module, source)
         self.linear_kernels = LinearKernels(self.module)
         self.additions = Additions(self)
@@ -93,7 +102,15 @@ class LanguageModel:
 
     @classmethod
     @torch.inference_mode(mode=False)  # weights created in inference mode can be in no backward pass
-    def load(cls, source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> LanguageModel:
+    def load(
+        cls,
+        source: str,
+        device: str = "auto",
+        dtype: torch.dtype | DtypeChoice = "auto",
+        *,
+        last_layer: int | None = None,
+        sharding: Sharding | None = None,
+    ) -> LanguageModel:
         """Load a language model from the Hub, a folder or a GGUF file. Remote code and pickled weights are rejected.
 
         Args:
@@ -101,25 +118,35 @@ class LanguageModel:
             device: ``auto`` uses the accelerator if there is one. ``auto-map`` fills all GPUs evenly; what they cannot
                 hold stays in main memory or on disk.
             dtype: ``auto`` is bfloat16 on accelerators that have it natively, and float32 elsewhere.
+            last_layer: blocks behind this one are not loaded, where the architecture permits. Then there are
+                activations, but no predictions.
+            sharding: spread the weights over the processes of torchrun. All of them must call every forward pass.
 
         Raises:
             UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
         """
         chosen = choose_device(device)
         dtype = _dtype(dtype, chosen)
+        if sharding is not None:
+            if chosen.type != choose_device("auto").type or chosen.type == "mps":
+                raise UserError(f"A model cannot be sharded over {chosen.type} devices here. Omit --shard-model.")
+            return cls(load_sharded(source, dtype, sharding, last_layer), load_tokenizer(source), source, sharding)
         if device == AUTO_MAP:
-            return cls.dispatched(source, "auto", dtype)
-        return cls(load_module(source, dtype).to(chosen), load_tokenizer(source), source)  # type: ignore[arg-type]
+            return cls.dispatched(source, "auto", dtype, last_layer)
+        module = load_module(source, dtype, last_layer).to(chosen)  # type: ignore[arg-type]
+        return cls(module, load_tokenizer(source), source)
 
     @classmethod
     @torch.inference_mode(mode=False)
-    def dispatched(cls, source: str, device_map: DeviceMap, dtype: torch.dtype) -> LanguageModel:
+    def dispatched(
+        cls, source: str, device_map: DeviceMap, dtype: torch.dtype, last_layer: int | None = None
+    ) -> LanguageModel:
         """Load a language model with each module on the device that ``device_map`` names; devices work in turn.
 
         Raises:
             UserError: as ``load``.
         """
-        return cls(load_dispatched(source, dtype, device_map), load_tokenizer(source), source)
+        return cls(load_dispatched(source, dtype, device_map, last_layer), load_tokenizer(source), source)
 
     @property
     def num_bytes(self) -> int:
@@ -292,12 +319,16 @@ class LanguageModel:
             self._check_tokens(layer, x, input_ids_BT)
             output = mlp()
             captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
-            if layer == max(layers):
+            if layer == max(layers) and self._stops_early(layer):
                 raise _StopForward
             return output
 
         self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
         return captured
+
+    def _stops_early(self, layer: int) -> bool:
+        """True if a forward pass may end after a layer: behind the last block, FSDP would miss the end of its root."""
+        return self.sharding != "fsdp" or layer + 1 < len(self.architecture.blocks)
 
     @torch.inference_mode()
     def mlp_inputs(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, Tensor]:

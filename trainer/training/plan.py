@@ -18,13 +18,14 @@ from typing import Literal, NamedTuple
 
 import psutil
 import torch
+from torch import nn
 
 from mxd.trainer.config import LayerConfig, Method, TrainConfig
 from mxd.trainer.config.layer import max_active, method_traits
 from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.loading import choose_device, load_outline
+from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline
 from mxd.trainer.layers.ops import ops_on
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
@@ -51,6 +52,8 @@ class TrainPlan:
 
     device: str
     processes: int
+    shard_model: Sharding | None
+    """How processes share the weights of the model; None if each holds all that it uses."""
     language_model_dtype: str
     language_model_parameters: int
     language_model_used_parameters: int
@@ -308,11 +311,31 @@ class TrainSetup(NamedTuple):
     """True if the model is spread over several devices."""
     processes: int = 1
     experts: Experts = "replicated"
+    sharding: Sharding | None = None
+    """How processes share the weights of the model; None if each holds all that it uses."""
+    nodes: int = 1
+    """Number of machines."""
 
     @classmethod
-    def from_device_name(cls, device: str, processes: int = 1, experts: Experts = "replicated") -> TrainSetup:
-        """Setup on the device of this name."""
-        return cls(choose_device(device), device == AUTO_MAP, processes, experts)
+    def from_device_name(
+        cls, device: str, processes: int = 1, experts: Experts = "replicated", nodes: int = 1
+    ) -> TrainSetup:
+        """Setup on the device of this name.
+
+        Raises:
+            UserError: there is no such device, or the processes cannot be divided evenly over the machines.
+        """
+        if processes % nodes:
+            raise UserError(
+                f"{processes} processes cannot be divided evenly over {nodes} machines. Change --processes."
+            )
+        return cls(choose_device(device), device == AUTO_MAP, processes, experts, None, nodes)
+
+    @property
+    def sharing(self) -> int:
+        """Number of processes that share a sharded model: those of a machine, or all if each is alone on its own."""
+        per_node = self.processes // self.nodes
+        return per_node if per_node > 1 else self.processes
 
 
 class PlannedTraining:
@@ -354,7 +377,8 @@ class PlannedTraining:
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
-        buffers = 1 + PREFETCHED_BUFFERS if prefetches(self.setup.device) else 1
+        is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
+        buffers = 1 + PREFETCHED_BUFFERS if is_ahead else 1
         widths = sum(shape.input_width + shape.output_width for shape in shapes)
         step = max(self.step_bytes(layer, plan.batch_tokens // world_size) for layer in sizes)
         return {
@@ -366,8 +390,17 @@ class PlannedTraining:
 
     @cached_property
     def language_model_bytes(self) -> int:
-        """Bytes of all weights of the model."""
-        return self.dtype.itemsize * self.parameters
+        """Bytes of a process's weights of the model. FSDP also gathers the embedding, and two blocks at a time."""
+        unused = self.architecture.blocks[max(self.stream.layers) + 1 :]
+        used = self.parameters - sum(weight.numel() for weight in unused.parameters())
+        if self.setup.sharding is None:
+            return self.dtype.itemsize * used
+        used //= self.setup.sharing
+        if self.setup.sharding == "fsdp":
+            embedding = self.outline.get_input_embeddings()
+            blocks = sorted(_num_parameters(block) for block in self.architecture.blocks)
+            used += sum(blocks[-2:]) + _num_parameters(embedding)
+        return self.dtype.itemsize * used
 
     def forward_bytes(self, buffer_tokens: int) -> int:
         """Activation memory of a forward pass, for buffers of this size."""
@@ -380,7 +413,7 @@ class PlannedTraining:
     @cached_property
     def parameters(self) -> int:
         """Number of parameters of the model."""
-        return sum(weight.numel() for weight in self.outline.parameters())
+        return _num_parameters(self.outline)
 
     def _sizes(self, configs: Sequence[TrainConfig]) -> list[LayerSizes]:
         return [LayerSizes.from_config(build_layer_config(config, self.architecture)) for config in configs]
@@ -412,6 +445,7 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
     return TrainPlan(
         device=device_name(setup.device),
         processes=setup.processes,
+        shard_model=setup.sharding,
         language_model_dtype=dtype_name(planned.dtype),
         language_model_parameters=planned.parameters,
         language_model_used_parameters=planned.forward.matrix_parameters,
@@ -450,6 +484,17 @@ def check_fits_memory(configs: Sequence[TrainConfig], setup: TrainSetup) -> None
         raise UserError(message)
 
 
+def choose_sharding(configs: Sequence[TrainConfig], setup: TrainSetup) -> Sharding | None:
+    """``fsdp`` if several processes can only train with a sharded model; else None, which communicates least."""
+    if setup.processes == 1 or setup.auto_map or _memory_error(PlannedTraining(configs, setup)) is None:
+        return None
+    return "fsdp"
+
+
+def _num_parameters(module: nn.Module) -> int:
+    return sum(weight.numel() for weight in module.parameters())
+
+
 def _memory_error(planned: PlannedTraining) -> str | None:
     """Error message with a configuration that would fit; None if this one does."""
     needed, free = sum(planned.memory().values()), free_bytes(planned.setup.device)
@@ -461,7 +506,10 @@ def _memory_error(planned: PlannedTraining) -> str | None:
 def _suggest(planned: PlannedTraining, free: int) -> str:
     """Smallest change that would fit: a smaller buffer, fewer experts, both, or fewer runs."""
     if (weights := planned.memory()["model weights"]) > free:
-        return f"The model alone needs {_bytes(weights)}. Use a smaller model or --device=auto-map."
+        return (
+            f"The model alone needs {_bytes(weights)}. Use a smaller model, more processes with --shard-model=fsdp "
+            "(torchrun --nproc-per-node N), or --device=auto-map."
+        )
 
     def fits(configs: Sequence[TrainConfig]) -> bool:
         return sum(planned.memory(configs).values()) <= free

@@ -176,6 +176,11 @@ class ProcessGroup:
         """True if there is only one process."""
         return self.world_size == 1
 
+    @property
+    def nodes(self) -> int:
+        """Number of machines."""
+        return self.world_size // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) or 1
+
     def device(self, requested: str) -> str:
         """Device of this process: its own GPU where ``requested`` names no particular one.
 

@@ -27,6 +27,7 @@ from mxd.trainer.utils.text import suggest
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache
     from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.training.plan import TrainSetup
     from mxd.trainer.training.train import TrainResult
     from mxd.trainer.utils.distributed import ProcessGroup
 
@@ -84,7 +85,7 @@ class TrainCommand(ModelCommand):
         ),
         "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),
-        "hardware": ("device", "dtype", "launch", "expert-parallel", "processes", "plan"),
+        "hardware": ("device", "dtype", "launch", "shard-model", "expert-parallel", "processes", "nodes", "plan"),
     }
 
     methods: ClassVar[tuple[str, ...]] = methods("core")
@@ -104,6 +105,10 @@ class TrainCommand(ModelCommand):
     launch: Literal["eager", "graph"] = "eager"
     """How a GPU gets the kernels of a step: one by one, or as one recorded CUDA graph, which is faster if steps are
     small. graph has been tested without a GPU only."""
+    shard_model: Literal["auto", "none", "fsdp", "tp"] = "auto"
+    """Sharding of the language model over the processes of torchrun on a machine. none: each holds all blocks that run.
+    fsdp: each holds a part, and gathers a block when it runs (PyTorch's FSDP2). tp: each computes a part of every
+    matrix product (transformers' tensor parallelism, on one machine). Default: none if it fits in memory, else fsdp."""
     expert_parallel: bool = False
     """Shard the experts over the processes of torchrun, for layers that do not fit on one GPU. By default every process
     holds all experts."""
@@ -118,6 +123,8 @@ class TrainCommand(ModelCommand):
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
     1)."""
+    nodes: Annotated[int, Field(gt=0)] = 1
+    """Number of machines over which --plan divides the processes (default: 1)."""
     dtype: DtypeChoice = "auto"
     """Data type of the language model. auto: bfloat16 on hardware with native support, else float32; a resumed run
     keeps its own. The layer is always trained in float32."""
@@ -145,15 +152,22 @@ class TrainCommand(ModelCommand):
         # torchrun stops all processes if one fails. They listen until they have found out which.
         with stop.listening(), init_process_group() as group, progress_of(group, f"Training {title}") as progress:
             device = group.device(self.device)
-            setting = TrainSetup.from_device_name(device, group.world_size, self._experts)
+            setting = TrainSetup.from_device_name(device, group.world_size, self._experts, group.nodes)
             configs = [resolve_batch(config, settings.data, setting.device) for config in configs]
             configs = resolve_dtypes(configs, settings.data, setting.device)
+            setting = self._with_sharding(configs, setting, group)
             check_fits_memory(configs, setting)
             dtype = configs[0].language_model_dtype
             assert dtype is not None
             if group.is_main and (warning := slow_dtype_warning(dtype, setting.device)):
                 print(f"mxd: {warning}", file=sys.stderr)
-            language_model = LanguageModel.load(configs[0].language_model, device, dtype_of(dtype))
+            language_model = LanguageModel.load(
+                configs[0].language_model,
+                device,
+                dtype_of(dtype),
+                last_layer=max(config.layer for config in configs),
+                sharding=setting.sharding,
+            )
             database = open_database(settings.database_url if group.is_main else IN_MEMORY)
             results: Sequence[TrainResult] = self._trainer(
                 configs,
@@ -190,6 +204,8 @@ class TrainCommand(ModelCommand):
         """The cache of ``--cache``, written by the main process. Its rate is not that of training."""
         if self.cache is None:
             return None
+        if language_model.sharding is not None:  # the main process cannot run it alone
+            raise UserError("A sharded model writes no activation cache. Omit --cache, or use --shard-model=none.")
         from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
         from mxd.trainer.data.activations import StreamSpec
 
@@ -198,6 +214,29 @@ class TrainCommand(ModelCommand):
         with progress_of(group, "Caching activations") as progress:
             group.take_turn(lambda: filled_cache(folder, stream, language_model, Callbacks(progress, stop)))
         return ActivationCache.open(folder, language_model.device)
+
+    def _with_sharding(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
+        """The setting with the sharding of ``--shard-model``, the same in all processes.
+
+        Raises:
+            UserError: there is a single process, or the model is already spread over all GPUs.
+        """
+        from mxd.trainer.training.plan import choose_sharding
+
+        if self.shard_model == "auto":
+            return setting._replace(
+                sharding="fsdp" if group.any(choose_sharding(configs, setting) is not None) else None
+            )
+        if self.shard_model == "none":
+            return setting
+        if setting.processes == 1:
+            raise UserError(
+                f"--shard-model={self.shard_model} needs several processes. Start them with "
+                f"'torchrun --nproc-per-node N -m {self.program} …'."
+            )
+        if setting.auto_map:
+            raise UserError("--shard-model and --device=auto-map exclude each other. Omit one of them.")
+        return setting._replace(sharding=self.shard_model)
 
     @property
     def _trainer(self) -> Any:
@@ -219,13 +258,15 @@ class TrainCommand(ModelCommand):
         from mxd.trainer.training.plan import TrainSetup, plan_training
         from mxd.trainer.training.precision import resolve_dtypes
         from mxd.trainer.training.train import resolve_batch
+        from mxd.trainer.utils.distributed import SINGLE_PROCESS
         from mxd.trainer.utils.memory import keep_freed_memory
 
         keep_freed_memory()  # as in training, because it changes what is free
         processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
-        setting = TrainSetup.from_device_name(self.device, processes, self._experts)
+        setting = TrainSetup.from_device_name(self.device, processes, self._experts, self.nodes)
         configs = [resolve_batch(config, data, setting.device) for config in configs]
-        plan = plan_training(resolve_dtypes(configs, data, setting.device), setting)
+        configs = resolve_dtypes(configs, data, setting.device)
+        plan = plan_training(configs, self._with_sharding(configs, setting, SINGLE_PROCESS))
         self.report(asdict(plan), format_plan(plan))
         if plan.refusal is not None:
             raise UserError(plan.refusal)

@@ -12,6 +12,7 @@ import torch
 from mxd.trainer.config import Encoder, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training import plan as planning
@@ -23,6 +24,7 @@ from mxd.trainer.training.plan import (
     Product,
     TrainSetup,
     check_fits_memory,
+    choose_sharding,
     free_bytes,
     measure,
     plan_training,
@@ -154,8 +156,26 @@ def test_counts_equal_those_of_the_loaded_model(family: str, tmp_path: Path) -> 
     assert result.language_model_used_parameters == sum(matrices)
     layer = build_layer(build_layer_config(requested, language_model.architecture))
     assert result.layers[0].parameters == layer.num_parameters
-    assert result.memory["model weights"] == 4 * result.language_model_parameters
+    folder = str(saved_language_model(tmp_path / "saved", family))
+    loaded = LanguageModel.load(folder, "cpu", torch.float32, last_layer=requested.layer)
+    assert result.memory["model weights"] == loaded.num_bytes
     assert result.memory["layers, gradients and moments"] == 16 * layer.num_parameters
+
+
+def test_processes_share_the_weights_of_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requested = [config(tmp_path)]
+
+    def weights(**setup: Any) -> int:
+        return PlannedTraining(requested, CPU._replace(processes=4, **setup)).memory()["model weights"]
+
+    assert weights(sharding="tp") == weights() // 4
+    assert weights(sharding="tp", nodes=2) == weights() // 2
+    assert weights(sharding="tp") < weights(sharding="fsdp")
+    setup = CPU._replace(processes=2)
+    assert choose_sharding(requested, setup) is None
+    free(monkeypatch, 1)
+    assert choose_sharding(requested, setup) == "fsdp"
+    assert choose_sharding(requested, CPU) is None
 
 
 def test_a_plan_loads_nothing(tmp_path: Path) -> None:

@@ -113,6 +113,21 @@ def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list
         torch.testing.assert_close(value, checkpoints[1][name], rtol=1e-3, atol=1e-5, msg=name)
 
 
+@pytest.mark.parametrize("sharding", ["fsdp", "tp"])
+def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_run: list[str], sharding: str) -> None:
+    done = run_processes(main, "train", *flags_of_run, "--name", "shared", "--shard-model", sharding)
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
+    check_same_weights(world, "shared", "whole")
+
+
+def test_sharding_a_language_model_needs_several_processes(
+    flags_of_run: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mxd(["train", *flags_of_run, "--name", "alone", "--shard-model", "fsdp"]) == 2
+    assert "needs several processes" in capsys.readouterr().err
+
+
 def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: list[str]) -> None:
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100 * 64)]
     folder = runs_folder(world.data) / "parts"
