@@ -337,7 +337,7 @@ def _prices(run: Run, language_model: LanguageModel, group: ProcessGroup) -> Ten
         return None
     finally:
         for parameter in trainable:
-            parameter.requires_grad_()  # whoever indexes a layer may train it further
+            parameter.requires_grad_()  # the caller may train the layer further
 
 
 def _units(statistics: ExpertStatistics) -> dict[int, float]:

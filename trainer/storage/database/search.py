@@ -38,7 +38,7 @@ LAST_POSITION = 16_383
 """Largest position that a tsvector stores."""
 
 LastWord = Literal["whole", "beginning"]
-"""Whether the last word must match completely or as a prefix."""
+"""Kind of match of the last word: complete, or as a prefix."""
 Ints = NDArray[np.int32]
 
 
