@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+import time
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
@@ -17,6 +19,8 @@ from mxd.trainer.utils.text import printable
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.config import TextConfig
+    from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
 
 T = TypeVar("T")
@@ -71,6 +75,10 @@ class Command(BaseModel):
     as_json: Annotated[bool, Field(alias="json")] = False
     """Print the result as one JSON document on stdout."""
 
+    _words: tuple[str, ...] = PrivateAttr(())
+    """The words of the command line after ``mxd``."""
+    _started: float = PrivateAttr(default_factory=time.monotonic)
+
     @abstractmethod
     def run(self) -> int:
         """Run the command and return its exit code.
@@ -87,6 +95,33 @@ class Command(BaseModel):
     def report(self, result: Any, text: str) -> None:
         """Print ``text``, or ``result`` as JSON: plain data or a dataclass. NaN and infinities become null."""
         print(printable(to_json(result, inf_nan_mode="null").decode() if self.as_json else text))
+
+    def report_measured(self, result: Any, text: str, runs: Iterable[Run], texts: Iterable[TextConfig] = ()) -> None:
+        """Print as ``report``. The JSON of each result also has its ``provenance``, so that it can be repeated.
+
+        Args:
+            result: a dictionary, or a list of them. Values of a ``provenance`` that it has take precedence.
+            runs: runs that were measured.
+            texts: texts that they were measured on.
+        """
+        if self.as_json:
+            from mxd.trainer.storage.provenance import provenance
+
+            now = {
+                "command": shlex.join(["mxd", *self._words]),
+                "seconds": round(time.monotonic() - self._started, 1),
+                **provenance(runs, texts),
+            }
+            each = [
+                {**one, "provenance": {**now, **one.get("provenance", {})}}
+                for one in (result if isinstance(result, list) else [result])
+            ]
+            result = each if isinstance(result, list) else each[0]
+        self.report(result, text)
+
+    def given(self, words: Iterable[str]) -> None:
+        """Remember the command line that the command was made from."""
+        self._words = tuple(words)
 
 
 class ModelCommand(Command):

@@ -50,7 +50,9 @@ def command_from(words: Sequence[str]) -> Command:
         UserError: a word or value is invalid, or the config file cannot be read.
     """
     name, rest = split_command(words)
-    return parse(command_class(name), rest, f"mxd {name}")
+    command = parse(command_class(name), rest, f"mxd {name}")
+    command.given(words)
+    return command
 
 
 def parse(model: type[M], words: Sequence[str], prog: str) -> M:

@@ -67,6 +67,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "contrast": Entry("contrast", "ContrastCommand", "find the experts that are more active in one of two texts"),
         "probe": Entry("probe", "ProbeCommand", "run single-expert probes on labelled texts"),
         "benchmark": Entry("benchmark", "BenchmarkCommand", "run the sparse probes of sae-probes, a public benchmark"),
+        "verify": Entry("verify", "VerifyCommand", "run the command of a recorded result again, and compare"),
         "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),
     },
     "Share and maintain": {

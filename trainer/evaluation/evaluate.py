@@ -54,6 +54,7 @@ from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, utc_now
+from mxd.trainer.storage.provenance import code
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.storage.run_sets import check_disjoint_layers
@@ -457,12 +458,12 @@ def write_evaluation(
         weights: digest of the runs' weights.
 
     Returns:
-        The result as stored.
+        The result as stored, with the code that measured it as ``provenance``.
 
     Raises:
         NotFoundError: the run is not in the database.
     """
-    result: dict[str, Any] = finite(asdict(measurement.result))
+    result: dict[str, Any] = {**finite(asdict(measurement.result)), "provenance": code()}
     with writing(database) as session:
         run_id = find_record(session, first_run).id
         session.execute(delete(EvaluationRecord).where(_same_evaluation(measurement.subject, fingerprint)))

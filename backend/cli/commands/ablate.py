@@ -38,11 +38,12 @@ class AblateCommand(ModelCommand):
         language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task(f"Measuring {run.name}", "examples") as callbacks:
             result = build_ablations(run, self.config, language_model, database, callbacks=callbacks)
-        self.report(
+        self.report_measured(
             asdict(result),
             f"{result.run}: {result.experts:,} experts on {result.examples:,} examples. Medians: ablating changes "
             f"the loss by {result.loss_increase:+.4f} nats; amplifying changes the next-token distribution by "
             f"{result.kl_amplified:.4f} nats, a random expert of similar density by {result.kl_random_expert:.4f}, a "
             f"random direction by {result.kl_random_direction:.4f}.",
+            [run],
         )
         return 0

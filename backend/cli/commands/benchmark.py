@@ -56,7 +56,7 @@ class BenchmarkCommand(ModelCommand):
         with task("Benchmark", "data sets") as callbacks:
             result = run_benchmark(runs, self.config, language_model, folder, callbacks)
         write_saebench(runs, self.config, result, folder, f"mxd-explorer {mxd.__version__}")
-        self.report(asdict(result), f"{_tables(result)}\n\nWritten to {folder}.")
+        self.report_measured(asdict(result), f"{_tables(result)}\n\nWritten to {folder}.", runs)
         return 0
 
 

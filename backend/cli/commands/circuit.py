@@ -95,7 +95,7 @@ class CircuitCommand(ModelCommand):
         if self.graph is not None:
             self._write_graph(self.graph, runs, circuit, checked)
         lines = [*summary(circuit, checked), *(f"Written to {it}." for it in (self.out, self.graph) if it)]
-        self.report(result, "\n".join(lines))
+        self.report_measured(result, "\n".join(lines), runs)
         return 0
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:

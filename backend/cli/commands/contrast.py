@@ -63,7 +63,8 @@ class ContrastCommand(ModelCommand):
         language_model = self.load_language_model(run.language_model_source)
         with task(f"Contrasting {a.name} and {b.name}", "tokens") as callbacks:
             result = contrast(run, a, b, self.config, language_model, callbacks)
-        self.report(asdict(result), _table(result, language_model.tokenizer))
+        texts = [TextConfig(dataset=dataset, column=self.column) for dataset in (self.a, self.b or self.a)]
+        self.report_measured(asdict(result), _table(result, language_model.tokenizer), [run], texts)
         return 0
 
     def _text(self, dataset: str, kind: str | None) -> NamedText:

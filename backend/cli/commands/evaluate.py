@@ -80,7 +80,9 @@ class EvaluateCommand(ModelCommand):
             for run in runs:
                 register_run(run, database)
             results = self._measure(runs, database)
-        self.report(results, _format_results(results))
+        datasets = [self.config.text.dataset, *([self.other_dataset] if self.other_dataset else [])]
+        texts = [self._config_for(dataset, runs[0]).text for dataset in datasets]
+        self.report_measured(results, _format_results(results), runs, texts)
         return 0
 
     def _measure(self, runs: Sequence[Run], database: Engine) -> list[Result]:
@@ -114,6 +116,7 @@ class EvaluateCommand(ModelCommand):
             subject_name,
             write_evaluation,
         )
+        from mxd.trainer.storage.provenance import UNRECORDED
         from mxd.trainer.storage.run_sets import weights_digest
 
         config = self._config_for(text, runs[0])
@@ -130,7 +133,7 @@ class EvaluateCommand(ModelCommand):
             chosen = config.model_copy(update={"k": k})
             cached = load_evaluation(database, subject, digest, chosen, weights)
             if cached is not None:
-                return cached
+                return {"provenance": UNRECORDED, **cached}
             with task(f"Evaluating {subject}") as callbacks:
                 measured = evaluation(replace(lazy_evaluator.open(callbacks), config=chosen))
             return write_evaluation(database, measured, members[0].name, chosen, digest, weights)

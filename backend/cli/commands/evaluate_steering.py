@@ -44,7 +44,8 @@ class EvaluateSteeringCommand(ModelCommand):
         language_model = self.load_language_model(run.language_model_source)
         with opened(settings.database_url) as database, task(f"Steering with {run.name}") as callbacks:
             results = evaluate_steering(run, self.config, language_model, database, callbacks=callbacks)
-        self.report({"run": run.name, "results": [asdict(result) for result in results]}, _table(results))
+        document = {"run": run.name, "results": [asdict(result) for result in results]}
+        self.report_measured(document, _table(results), [run])
         return 0
 
 

@@ -65,7 +65,7 @@ class FindCommand(ModelCommand):
             group = combine(language_model, runs, config, callbacks=callbacks)
         labels = self._labels([*(expert.edit for expert in found.experts), *group.edits])
         result = {**asdict(found), "effects": [asdict(effect) for effect in effects], "combination": asdict(group)}
-        self.report(result, _format_result(config, runs[0].name, found, effects, group, labels))
+        self.report_measured(result, _format_result(config, runs[0].name, found, effects, group, labels), runs)
         return 0
 
     def _labels(self, edits: Sequence[Edit]) -> dict[tuple[str, int], str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import columns, task
+from mxd.trainer.config import TextConfig
 from mxd.trainer.config.training import PLACE
 from mxd.trainer.experimental import ProtectConfig
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
@@ -84,7 +85,8 @@ class ProtectCommand(ModelCommand):
                 protection = Protection(language_model, runs, names, passages, retained_SL, self.config, unprotected)
                 outcome = run_protection(protection, callbacks)
             result = write_outcome(runs, outcome, self.config, settings.data, database)
-        self.report(result, format_result(result))
+        retain = TextConfig(dataset=self.retain, column=self.column, split=self.split)
+        self.report_measured(result, format_result(result), runs, [retain])
         return 0
 
     def _language_model(self, run: Run) -> LanguageModel:

@@ -40,7 +40,7 @@ class LabelCommand(Command):
         run = Run.load(self.name, settings.data)
         with opened(settings.database_url) as database:
             result = label_run(run, database)
-        self.report(asdict(result), _format_result(result))
+        self.report_measured(asdict(result), _format_result(result), [run])
         return 0
 
 

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import columns, task
+from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
 
 HEADER = ("class", "expert", "F1", "95 %", "bal. acc.", "ROC-AUC", "F1 of 5", "F1 neuron", "F1 random gate")
@@ -47,7 +48,8 @@ class ProbeCommand(ModelCommand):
                 with task(f"Probing {run.name}", "texts") as callbacks:
                     results.append(probe(run, self.config, loaded[source], database, callbacks))
         document: Any = results[0] if len(results) == 1 else results
-        self.report(document, "\n\n".join(_table(result) for result in results))
+        texts = [TextConfig(dataset=self.config.labels, column=self.config.text_column)]
+        self.report_measured(document, "\n\n".join(_table(result) for result in results), runs, texts)
         return 0
 
 

@@ -50,7 +50,8 @@ class RecurrenceCommand(ModelCommand):
             result = measure_recurrence(run, others, self.config, language_model, callbacks)
             is_stored = save_recurrence(database, result, self.config)
         stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
-        self.report({**asdict(result), "is_stored": is_stored}, f"{_table(result)}\n{stored}")
+        document = {**asdict(result), "is_stored": is_stored}
+        self.report_measured(document, f"{_table(result)}\n{stored}", [run, *others], [self.config.text])
         return 0
 
 

@@ -1,0 +1,201 @@
+"""``mxd verify``: repeat a recorded measurement and compare."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+from mxd.backend.cli.base import Command, Positional
+from mxd.backend.cli.console import columns, duration
+from mxd.trainer.errors import UserError
+
+READS_DATABASE = ("ablate", "evaluate-steering", "label")
+REPEATABLE = (*READS_DATABASE, "benchmark", "circuit", "contrast", "evaluate", "find", "probe", "recurrence")
+"""Commands that only measure, first those that read the index from the database. Others are never executed."""
+NOT_COMPARED = {"provenance", "seconds", "took_ms", "is_stored"}
+KEYS = ("expert", "run", "subject", "name")
+"""Fields that identify an element of a list. A record may contain only some of the elements."""
+TOLERANCE = 1e-6
+"""Largest relative difference that is due to rounding."""
+RAW = re.compile(r"results/raw/[\w./-]+\.json\b")
+
+
+class Difference(NamedTuple):
+    """A recorded value that is another one now."""
+
+    place: str
+    recorded: Any
+    now: Any
+
+    @property
+    def size(self) -> float:
+        """Relative difference; infinite between values that are not both numbers."""
+        if not (_is_number(self.recorded) and _is_number(self.now)):
+            return math.inf
+        return abs(self.recorded - self.now) / max(abs(self.recorded), abs(self.now), 1e-12)
+
+
+class VerifyCommand(Command):
+    """Run the command of a recorded result again, and say whether the numbers repeat.
+
+    A record is the JSON of a measuring command, or a page of results that names such files. Its provenance contains the
+    command, the weights' digest and the running time. Nothing in the data folder is changed.
+    """
+
+    examples: ClassVar = (
+        "mxd verify contrast.json",
+        "mxd verify docs/results/contrast.md --minutes 30",
+        "mxd verify evaluation.json --json",
+    )
+
+    record: Positional[Path]
+    """A .json file of results, or a .md page that names files in results/raw."""
+    minutes: float = 10
+    """Longest recorded running time of a command that is run again, in minutes."""
+
+    def run(self) -> int:
+        """Verify each recorded command. The exit code is 1 if a number differs."""
+        recorded = self._recorded()
+        if not recorded:
+            raise UserError(
+                f"{self.record} has no result with the command that measured it. Record results with --json."
+            )
+        verdicts = [
+            {"command": command, "verdict": self._verdict(shlex.split(command), results)}
+            for command, results in recorded.items()
+        ]
+        table = columns(("command", "verdict"), [(each["command"], each["verdict"]) for each in verdicts], 2)
+        self.report(verdicts, "\n".join(table))
+        return int(any(each["verdict"].startswith("differs") for each in verdicts))
+
+    def _recorded(self) -> dict[str, list[dict[str, Any]]]:
+        """Command -> its recorded results."""
+        files = [self.record]
+        if self.record.suffix == ".md":
+            root = next((each for each in self.record.resolve().parents if (each / "results" / "raw").is_dir()), None)
+            named = dict.fromkeys(RAW.findall(_read(self.record)))
+            files = [root / name for name in named if (root / name).is_file()] if root else []
+        commands: dict[str, list[dict[str, Any]]] = {}
+        for file in files:
+            try:
+                document = json.loads(_read(file))
+            except ValueError as error:
+                raise UserError(f"{file} is not JSON: {error}. Give the output of a command with --json.") from error
+            for result in results_in(document):
+                commands.setdefault(result["provenance"]["command"], []).append(result)
+        return commands
+
+    def _verdict(self, words: Sequence[str], results: Sequence[Mapping[str, Any]]) -> str:
+        from mxd.backend.cli.parser import command_from
+        from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_sets import weights_digest
+
+        if words[:1] != ["mxd"] or words[1:2] == [] or words[1] not in REPEATABLE:
+            return "cannot be repeated: not a measuring command"
+        try:
+            data = command_from(words[1:]).settings().data
+            digests: dict[str, str] = {}
+            for result in results:
+                digests |= result["provenance"]["runs"]
+            for name, digest in digests.items():
+                if weights_digest([Run.load(name, data)]) != digest:
+                    return f"cannot be repeated: {name} has other weights now"
+        except UserError as error:
+            return f"cannot be repeated: {error}"
+        seconds = max(result["provenance"]["seconds"] for result in results)
+        if seconds > 60 * self.minutes:
+            return f"needs {seconds / 60:.0f} minutes: allow them with --minutes"
+        print(f"Running for about {duration(seconds)}: {shlex.join(words)}", file=sys.stderr)
+        with tempfile.TemporaryDirectory(prefix="mxd-verify-") as folder:
+            database = Path(folder) / "mxd.sqlite"
+            if words[1] in READS_DATABASE:
+                _copy_database(data, database)
+            # The last of several equal flags counts.
+            more = ["--json", "--database", f"sqlite:///{database}"]
+            more += ["--out", f"{folder}/out"] if words[1] == "benchmark" else []
+            done = subprocess.run([sys.executable, "-m", "mxd", *words[1:], *more], capture_output=True, text=True)
+        if done.returncode:
+            return f"cannot be repeated: {' '.join(done.stderr.splitlines()[-1:])}"
+        return compare(results, results_in(json.loads(done.stdout)))
+
+
+def compare(recorded: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
+    """Say whether recorded results of one command are equal to those of a new execution, up to rounding."""
+    texts = [result["provenance"]["texts"] for result in (recorded[0], now[0])]
+    if any(texts[1].get(name) != digest for name, digest in texts[0].items()):
+        return "differs: the text is another one now"
+    found = list(differences(list(recorded), list(now)))
+    if not found:
+        return "repeats"
+    worst = max(found, key=lambda difference: difference.size)
+    amount = "" if worst.size == math.inf else f" by up to {worst.size:.2g} of the value"
+    code = [result["provenance"]["code"] or "unknown code" for result in (recorded[0], now[0])]
+    same = "with the same code" if code[0] == code[1] else f"recorded with {code[0][:12]}, now {code[1][:12]}"
+    return f"differs{amount} in {len(found):,} values: {worst.place} {worst.recorded}, now {worst.now}; {same}"
+
+
+def results_in(document: Any) -> list[dict[str, Any]]:
+    """Results with a recorded command that a JSON document contains at any depth, in order."""
+    if isinstance(document, dict):
+        if "command" in (document.get("provenance") or {}):
+            return [document]
+        document = list(document.values())
+    return [result for each in document for result in results_in(each)] if isinstance(document, list) else []
+
+
+def differences(recorded: Any, now: Any, place: str = "") -> Iterator[Difference]:
+    """Values of a record that are not the same, up to rounding, in a new result. Further values of that are ignored."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        for key in recorded.keys() - NOT_COMPARED:
+            yield from differences(recorded[key], now.get(key), f"{place}.{key}".lstrip("."))
+    elif isinstance(recorded, list) and isinstance(now, list):
+        yield from _differences_of_lists(recorded, now, place)
+    elif _is_number(recorded) and _is_number(now):
+        if not math.isclose(recorded, now, rel_tol=TOLERANCE, abs_tol=1e-12):
+            yield Difference(place, recorded, now)
+    elif recorded != now:
+        yield Difference(place, recorded, now)
+
+
+def _differences_of_lists(recorded: list[Any], now: list[Any], place: str) -> Iterator[Difference]:
+    objects = all(isinstance(each, dict) for each in [*recorded, *now])
+    key = next((key for key in KEYS if objects and all(key in each for each in [*recorded, *now])), None)
+    if key is not None and len({str(each[key]) for each in now}) == len(now):
+        named = {str(each[key]): each for each in now}
+        for each in recorded:
+            yield from differences(each, named.get(str(each[key])), f"{place}[{each[key]}]")
+    elif len(recorded) != len(now):
+        yield Difference(f"length of {place}", len(recorded), len(now))
+    else:
+        for index, (one, other) in enumerate(zip(recorded, now, strict=True)):
+            yield from differences(one, other, f"{place}[{index}]")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"Cannot read {file}: {error}.") from error
+
+
+def _copy_database(data: Path, target: Path) -> None:
+    """Copy the database of a data folder, or the demo's, if it has one."""
+    from mxd.backend.database.demo import DATABASE_FILE, unpack_database
+
+    if (data / target.name).is_file():
+        shutil.copyfile(data / target.name, target)
+    elif (data / DATABASE_FILE).is_file():
+        unpack_database(data, target)

@@ -1,0 +1,96 @@
+"""``mxd verify``: a recorded result repeats, differs, takes too long, or cannot be repeated."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+from mxd.backend.cli.commands.verify import differences
+from mxd.backend.cli.main import run
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import weights_digest
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def record(workspace: Path, capsys: Capture) -> Path:
+    """The JSON of a contrast of two texts."""
+    sizes = "--num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
+    assert run(f"train lm --layer 1 --dataset text.jsonl {sizes} --name small".split()) == 0
+    for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
+        (workspace / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
+    capsys.readouterr()
+    assert run("contrast small --a a.jsonl --b b.jsonl --min-tokens 5 --min-units 2 --shuffles 5 --json".split()) == 0
+    file = workspace / "record.json"
+    file.write_text(json.dumps({"texts": json.loads(capsys.readouterr().out)}))
+    return file
+
+
+def test_a_measurement_names_its_command_weights_text_and_code(record: Path, workspace: Path) -> None:
+    origin = json.loads(record.read_text())["texts"]["provenance"]
+    assert shlex.split(origin["command"])[:3] == ["mxd", "contrast", "small"]
+    assert origin["runs"] == {"small": weights_digest([Run.load("small", workspace / "data")])}
+    assert origin["texts"].keys() == {"a.jsonl", "b.jsonl"}
+    assert origin["packages"].keys() == {"torch", "transformers"}
+    assert origin["code"] and origin["seconds"] > 0
+
+
+def test_a_record_is_repeated_or_says_why_not(
+    record: Path, workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def verify(*words: str) -> tuple[int, str]:
+        capsys.readouterr()
+        code = run(["verify", str(record), *words])
+        return code, capsys.readouterr().out
+
+    def changed(**changes: object) -> None:
+        document = json.loads(original)
+        document["texts"]["provenance"] |= {key: value for key, value in changes.items() if key != "found_a"}
+        document["texts"] |= {key: value for key, value in changes.items() if key == "found_a"}
+        record.write_text(json.dumps(document))
+
+    original = record.read_text()
+    before = {path: path.stat().st_mtime_ns for path in (workspace / "data").rglob("*")}
+    code, printed = verify()
+    assert (code, "repeats" in printed) == (0, True)
+    assert {path: path.stat().st_mtime_ns for path in (workspace / "data").rglob("*")} == before
+    changed(found_a=-5)
+    code, printed = verify()
+    assert (code, "differs" in printed, "found_a -5, now" in printed) == (1, True, True)
+    monkeypatch.setattr(sys, "executable", "/bin/false")  # from here on nothing is executed
+    changed(seconds=3600)
+    code, printed = verify()
+    assert (code, "needs 60 minutes" in printed) == (0, True)
+    changed(runs={"small": "0" * 32})
+    assert "small has other weights now" in verify()[1]
+    changed(command="mxd remove small")
+    assert "not a measuring command" in verify()[1]
+    changed(command="mxd contrast nothing --a a.jsonl", runs={"nothing": "0" * 32})
+    assert "cannot be repeated" in verify()[1] and "nothing" in verify()[1]
+
+
+def test_a_page_leads_to_its_raw_files(record: Path, workspace: Path, capsys: Capture) -> None:
+    (workspace / "results" / "raw").mkdir(parents=True)
+    record.rename(workspace / "results" / "raw" / "texts.json")
+    page = workspace / "page.md"
+    page.write_text("Raw data: `results/raw/texts.json`.\n")
+    assert run(["verify", str(page), "--json"]) == 0
+    assert [each["verdict"] for each in json.loads(capsys.readouterr().out)] == ["repeats"]
+    page.write_text("No data.\n")
+    assert run(["verify", str(page)]) == 2
+    assert "has no result with the command that measured it" in capsys.readouterr().err
+
+
+def test_numbers_are_compared_up_to_rounding_and_elements_by_their_name() -> None:
+    now = {"experts": [{"expert": 2, "x": 1.0}, {"expert": 1, "x": 0.5}], "kind": "a", "new": 1}
+    assert list(differences({"experts": [{"expert": 1, "x": 0.5 + 1e-9}], "kind": "a"}, now)) == []
+    (found,) = differences({"experts": [{"expert": 1, "x": 0.4}]}, now)
+    assert (found.place, found.size) == ("experts[1].x", pytest.approx(0.2))
+    assert [each.recorded for each in differences({"kind": "b", "new": None}, now)] != []
+    (shorter,) = differences([1, 2], [1])
+    assert shorter.place == "length of "
