@@ -18,8 +18,8 @@ from mxd.trainer.config import DtypeChoice
 from mxd.trainer.utils.text import printable
 
 if TYPE_CHECKING:
-    from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.config import TextConfig
+    from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
 

@@ -1,6 +1,6 @@
 """Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use.
 
-Contrasts on the server: steps on the language model's worker thread, interleaved with other requests.
+Contrasts and prices of edits on the server: steps on the language model's worker thread, interleaved with other requests.
 
 Formatting of chats by templates, which come with language models and may be slow or never end.
 """
@@ -29,9 +29,10 @@ from mxd.backend.inference.worker import (
 )
 from mxd.backend.schemas.comparison import ContrastProgressEvent
 from mxd.backend.schemas.runs import LoadedLanguageModel
+from mxd.backend.schemas.steering import PriceDoneEvent, PriceProgressEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.results import Contrast
-from mxd.trainer.config import ContrastConfig, SteeringConfig
+from mxd.trainer.config import ContrastConfig, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.sources import display_name
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from mxd.trainer.analysis.contrast import ContrastMeasurement
+    from mxd.trainer.analysis.edit_price import PriceMeasurement
     from mxd.trainer.inference.steering import Units
     from mxd.trainer.language_model.model import LanguageModel
 
@@ -296,7 +298,7 @@ async def contrast_steps(
     measurement = (await live.submit([run], _begin, texts, config)).value
     yield _progress(measurement)
     while not measurement.is_done:
-        await _in_turn(live, run, lambda _context: measurement.step(SEQUENCES_PER_STEP))
+        await _in_turn(live, [run], lambda _context: measurement.step(SEQUENCES_PER_STEP))
         yield _progress(measurement)
     # Counting needs no language model, so it does not occupy the worker.
     yield await asyncio.to_thread(measurement.result)
@@ -313,13 +315,42 @@ def _progress(measurement: ContrastMeasurement) -> ContrastProgressEvent:
     return ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
 
 
-async def _in_turn(live: InferenceService, run: str, job: Callable[[JobContext], Result]) -> Result:
+async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[JobContext], Result]) -> Result:
     """Run one step between other requests; an admitted job waits when the queue is full."""
     while True:
         try:
-            return (await live.submit([run], job)).value
+            return (await live.submit(runs, job)).value
         except BusyError:
             await asyncio.sleep(BUSY_SECONDS)
+
+
+ITEMS_PER_STEP = 4
+"""Few, so that other requests wait only briefly."""
+
+
+async def price_steps(
+    live: InferenceService, runs: Sequence[str], edits: Sequence[Edit]
+) -> AsyncGenerator[tuple[PriceProgressEvent | PriceDoneEvent], None]:
+    """Yield the progress of each step, then the price. Closing the generator cancels it.
+
+    Args:
+        runs: names of the edited runs; edits without a run belong to the first.
+
+    Raises:
+        BusyError: too many requests are waiting.
+        UserError: a run cannot be used, or an edit has a condition.
+    """
+    measurement = (await live.submit(runs, _begin_price, edits)).value
+    while measurement.done < measurement.total:
+        yield (PriceProgressEvent(done=measurement.done, total=measurement.total),)
+        await _in_turn(live, runs, lambda _context: measurement.step(ITEMS_PER_STEP))
+    yield (PriceDoneEvent(price=measurement.result()),)
+
+
+def _begin_price(context: JobContext, edits: Sequence[Edit]) -> PriceMeasurement:
+    from mxd.trainer.analysis.edit_price import PriceMeasurement
+
+    return PriceMeasurement(context.language_model, context.runs, edits)
 
 
 WAIT_SECONDS = 10.0

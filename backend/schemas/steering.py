@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from mxd.backend.schemas.base import ErrorBody, Schema
 from mxd.backend.schemas.routing import RoutedExpertInfo
-from mxd.trainer.analysis.results import EditEffect, FoundExperts, FoundGroup
+from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts, FoundGroup
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.results import DoneEvent, DoseDoneEvent, DoseProgressEvent, StartEvent, TokenEvent
@@ -167,6 +167,32 @@ class FindResponse(Schema):
     """Labels and statistics of the experts, by run and expert."""
     took_ms: float
     """Computation time in milliseconds."""
+
+
+class PriceRequest(Schema):
+    """Edits whose price is measured."""
+
+    edits: Annotated[tuple[Edit, ...], Field(min_length=1, max_length=64)]
+    """Edits without conditions, 1 to 64. Edits without a run belong to the run of the path."""
+
+
+class PriceProgressEvent(Schema):
+    """Progress of the measurement of a price."""
+
+    event: Literal["progress"] = "progress"
+    done: int
+    """Number of texts and items that were read."""
+    total: int
+
+
+class PriceDoneEvent(Schema):
+    """Price of the edits."""
+
+    event: Literal["done"] = "done"
+    price: EditPrice
+
+
+PriceEvent = Annotated[PriceProgressEvent | PriceDoneEvent | ErrorEvent, Field(discriminator="event")]
 
 
 class EffectsOfEditsResponse(Schema):

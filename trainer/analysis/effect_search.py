@@ -18,19 +18,16 @@ Shapes: S read positions, V vocabulary, P tokens of all rows, O output width, N 
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
+from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
 from mxd.trainer.analysis.effects import (
-    Change,
     Forward,
     Reading,
-    changed_forward,
     differentiable_forward,
     gradients_of,
     layers_of,
@@ -40,10 +37,8 @@ from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, 
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.edits import edit_routing
-from mxd.trainer.inference.steering import Units, edit_plans, saved_units
+from mxd.trainer.inference.steering import Units, saved_units
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
@@ -64,11 +59,6 @@ SCALES = 8
 SIGNS, PRIOR_SIGNS = 8, 16
 """Draws of random signs per unrelated text; and draws that would weigh as much as the mean price of a layer's experts.
 Without it, the experts that a search prefers are those whose price is underestimated."""
-RANDOM_GROUPS = 2
-"""Random groups with which the price of each group is compared."""
-UNRELATED_TOKENS = 64
-"""Most tokens of each unrelated text that are read."""
-MAX_BATCH_TOKENS = 1024
 EXPERTS_AT_ONCE = 8192
 
 
@@ -144,7 +134,8 @@ def activation_prices(
     key, cache, layers = tuple(texts), language_model.unit_prices, layers_of(language_model, runs)
     missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
     if missing:
-        measured = _activation_prices(language_model, missing, _unrelated(language_model, runs[0], texts), callbacks)
+        readings = unrelated_readings(language_model, runs[0], texts)
+        measured = _activation_prices(language_model, missing, readings, callbacks)
         for layer, price_N in measured.items():
             cache.setdefault(layers[layer], {})[key] = price_N
     return {layer: cache[each][key] for layer, each in layers.items()}
@@ -162,12 +153,6 @@ def saved_prices(run: Run) -> Tensor | None:
     """Prices of a gate activation of 1 that are stored with a run, [N]; None without them."""
     experts = range(run.layer.config.num_experts)
     return torch.tensor([run.prices[each] for each in experts]) if run.prices.keys() == {*experts} else None
-
-
-def units_of(run: Run, units: Units) -> Tensor:
-    """Unit of each expert, [N]; 0 for dead experts, which have none. Without an index every unit is 1."""
-    known, experts = units.get(run.name, {}), range(run.layer.config.num_experts)
-    return torch.tensor([known.get(expert, 0.0) if known else 1.0 for expert in experts])
 
 
 def _activation_prices(
@@ -190,17 +175,6 @@ def _activation_prices(
             for layer, effect_N in _effects(layers, forward, value.unsqueeze(0)).items():
                 totals[layer] += effect_N**2 / (2 * SIGNS)
     return {layer: total_N / tokens for layer, total_N in totals.items()}
-
-
-def _unrelated(language_model: LanguageModel, run: Run, texts: Sequence[str]) -> list[Reading]:
-    """Readings of every token of some texts, which are cut to ``UNRELATED_TOKENS`` and to the context length."""
-    start, tokenizer = prompt_ids(language_model, "", start_token=run.config.text.start_token), language_model.tokenizer
-    most = min(UNRELATED_TOKENS, language_model.max_tokens - len(start))
-    ids = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:most] for text in texts]
-    return [
-        Reading(ContinuationTarget(text=text), (*start, *each), len(start), {})
-        for text, each in zip(texts, ids, strict=True)
-    ]
 
 
 def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tensor) -> dict[int, Tensor]:
@@ -234,17 +208,12 @@ class _State:
 
 
 @dataclass(frozen=True, eq=False)
-class _Search:
+class _Search(EditedPasses):
     """Runs and texts of a search."""
 
-    language_model: LanguageModel
-    runs: Sequence[Run]
-    layers: Mapping[int, SparseLayer]
     config: FindConfig
-    units: Units
     readings: Sequence[tuple[Sequence[Reading], Sequence[Reading]]]
     """For each prompt, those of the wanted texts and those of the unwanted ones."""
-    callbacks: Callbacks
 
     @classmethod
     def prepare(
@@ -261,7 +230,7 @@ class _Search:
             ids = text_ids(language_model, chosen, prompt)
             readings.append(tuple(_readings(language_model, ids, texts) for texts in (config.wanted, config.unwanted)))
         units, layers = saved_units(chosen) if units is None else units, layers_of(language_model, chosen)
-        return cls(language_model, chosen, layers, config, units, readings, callbacks)  # type: ignore[arg-type]
+        return cls(language_model, chosen, layers, units, callbacks, config, readings)  # type: ignore[arg-type]
 
     def unit_prices(self) -> dict[str, Tensor]:
         """Predicted price of one unit of each expert, [N], by run."""
@@ -288,7 +257,7 @@ class _Search:
 
     def linearized(self, edits: Sequence[Edit] = ()) -> tuple[_State, dict[str, Tensor]]:
         """The wish under some edits, and its derivative with respect to one unit of each expert, [N], by run."""
-        change = self._change([edits])
+        change = self.change([edits])
         values: list[tuple[list[Tensor], list[Tensor]]] = []
         totals = {layer: torch.zeros(each.config.num_experts) for layer, each in self.layers.items()}
         for sides in self.readings:
@@ -317,64 +286,15 @@ class _Search:
         return self.states(values)  # type: ignore[arg-type]
 
     def _values(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Tensor:
-        return torch.cat([reading.value(forward) for forward in self._forwards(reading, groups)])
-
-    def prices(self, groups: Sequence[Sequence[Edit]]) -> list[float]:
-        """KL divergence of each group on the unrelated texts, in nats per token."""
-        totals_G, tokens = torch.zeros(len(groups)), 0
-        for reading in _unrelated(self.language_model, self.runs[0], self.config.unrelated):
-            (original,) = self._forwards(reading, [()])
-            original_SV = original.logits_BSV[0].log_softmax(-1)
-            tokens += len(original_SV)
-            divergences = []
-            for forward in self._forwards(reading, groups):
-                steered_GSV = forward.logits_BSV.log_softmax(-1)
-                kl_GSV = F.kl_div(steered_GSV, original_SV.expand_as(steered_GSV), log_target=True, reduction="none")
-                divergences.append(kl_GSV.sum((1, 2)).cpu())
-            totals_G += torch.cat(divergences)
-        return (totals_G / tokens).clamp_min(0).tolist()
-
-    def random_prices(self, groups: Sequence[Sequence[Edit]]) -> list[float]:
-        """Mean price of random live experts of the same runs at the same strengths, for each group."""
-        alive = {run.name: units_of(run, self.units).nonzero()[:, 0].tolist() for run in self.runs}
-        drawn = [
-            [edit.model_copy(update={"expert": generator.choice(alive[edit.run or ""])}) for edit in group]
-            for generator in [random.Random(0)]
-            for group in groups
-            for _ in range(RANDOM_GROUPS)
-        ]
-        prices = self.prices(drawn)
-        return [
-            sum(prices[first : first + RANDOM_GROUPS]) / RANDOM_GROUPS for first in range(0, len(prices), RANDOM_GROUPS)
-        ]
-
-    def _forwards(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Iterator[Forward]:
-        """Passes over a text, with one row per group of edits."""
-        rows = max(1, MAX_BATCH_TOKENS // len(reading.fed_ids))
-        for first in range(0, len(groups), rows):
-            self.callbacks.check_cancelled()
-            part = groups[first : first + rows]
-            edited = {edit.run for group in part for edit in group}
-            layers = {run.config.layer: self.layers[run.config.layer] for run in self.runs if run.name in edited}
-            yield changed_forward(self.language_model, layers, reading, "kept", self._change(part), len(part))
-
-    def _change(self, groups: Sequence[Sequence[Edit]]) -> Change:
-        """Subtracts the negative of what each row's edits add."""
-        plans = [edit_plans(self.runs, group, self.units) for group in groups]
-
-        def change(layer: int, dense_PM: Tensor, routing: Routing) -> Tensor | None:
-            own = [plan[layer] for plan in plans]
-            if not any(plan.edits for plan in own):
-                return None
-            rows_P = torch.arange(len(own), device=dense_PM.device).repeat_interleave(len(dense_PM) // len(own))
-            return -self.layers[layer].contribution(dense_PM, edit_routing(own, rows_P, routing))
-
-        return change
+        return torch.cat([reading.value(forward) for forward in self.forwards(reading, groups)])
 
     def effects(self, groups: Sequence[Sequence[Edit]]) -> list[EditEffect]:
         """Effect of each group on the wish, and its price."""
         before, *after = self.measured([(), *groups])
-        rows = zip(after, self.prices(groups), self.random_prices(groups), strict=True)
+        texts = unrelated_readings(self.language_model, self.runs[0], self.config.unrelated)
+        drawn = self.prices(texts, self.random_groups(groups))
+        random_prices = [sum(drawn[n : n + RANDOM_GROUPS]) / RANDOM_GROUPS for n in range(0, len(drawn), RANDOM_GROUPS)]
+        rows = zip(after, self.prices(texts, groups), random_prices, strict=True)
         return [EditEffect(state.wish - before.wish, state.probability, *prices) for state, *prices in rows]
 
 

@@ -57,6 +57,50 @@ class EditEffect:
     """Mean price of random experts of the same runs at the same strengths."""
 
 
+AbilityKind = Literal["facts", "arithmetic", "grammar"]
+
+
+@documented
+@dataclass(frozen=True)
+class PriceOnText:
+    """What edits change on unrelated text."""
+
+    kl: float
+    """KL divergence of the next-token distribution from the original one, in nats per token."""
+    loss_increase: float
+    """Loss with the edits minus loss without them, in nats per token."""
+
+
+@documented
+@dataclass(frozen=True)
+class Ability:
+    """Share of the items of the ability test whose right continuation is more probable than the wrong one."""
+
+    all: float
+    facts: float
+    arithmetic: float
+    grammar: float
+
+
+@documented
+@dataclass(frozen=True)
+class EditPrice:
+    """Price of some edits that are made on every token."""
+
+    edits: PriceOnText
+    """The edits on unrelated text."""
+    random: PriceOnText
+    """The same edits of random experts of the same runs; mean of two draws."""
+    items: int
+    """Number of items of the ability test."""
+    original_ability: Ability
+    """Without edits."""
+    ability: Ability
+    """With the edits."""
+    random_ability: Ability
+    """With the same edits of random experts; mean of two draws."""
+
+
 @documented
 @dataclass(frozen=True)
 class FoundExpert:

@@ -29,6 +29,7 @@ from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
+from mxd.backend.inference.service import price_steps
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.responses import model_response
@@ -42,6 +43,8 @@ from mxd.backend.schemas.steering import (
     FindRequest,
     FindResponse,
     HomeShowcase,
+    PriceEvent,
+    PriceRequest,
     ProgressEvent,
     SavedSession,
     SaveSessionRequest,
@@ -79,6 +82,18 @@ async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> Eve
     """
     config, units = await prepared(services, run, request, DoseConfig)
     return await stream_steps(_with_queue_position(services.inference.generate(list(units), config, units)))
+
+
+@router.post("/runs/{run}/steering/price", response_class=EventStreamJson, responses=stream_responses(PriceEvent))
+async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> EventStream:
+    """Server-sent events: ``progress`` after each step, then ``done`` with the price of the edits, or ``error``.
+
+    Measured on unrelated text and on an ability test, beside the same edits of random experts. Closing the connection
+    cancels. Nothing is stored.
+    """
+    runs = list(dict.fromkeys([run, *(edit.run for edit in request.edits if edit.run)]))
+    await asyncio.to_thread(find_runs, services, runs)
+    return await stream_steps(price_steps(services.live, runs, request.edits))
 
 
 async def prepared(

@@ -10,7 +10,9 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
 
+from mxd.trainer.analysis import edit_price as edit_price_module
 from mxd.trainer.analysis import effect_search
+from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, ability_items, edit_price
 from mxd.trainer.analysis.effect_search import combine, expert_effects, find, measure, unit_prices
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
@@ -225,7 +227,7 @@ def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:
     config = WISHES["token"].model_copy(update={"unrelated": ("red " * 100,)})
     edit = (Edit(run="early", expert=3, mode="add", strength=1),)
     (long,) = measure(world.language_model, runs_of(world), config, [edit])
-    config = config.model_copy(update={"unrelated": (("red " * 100)[: effect_search.UNRELATED_TOKENS],)})
+    config = config.model_copy(update={"unrelated": (("red " * 100)[:UNRELATED_TOKENS],)})
     assert measure(world.language_model, runs_of(world), config, [edit]) == (long,)
 
 
@@ -245,3 +247,58 @@ def test_invalid_searches_are_errors(world: World) -> None:
     with pytest.raises(UserError, match="both replace layer 0"):
         find(world.language_model, [runs[0], run_of(world, "again", 0)], WISHES["token"])
     assert measure(tiny_language_model(), runs, WISHES["token"], []) == ()
+
+
+def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    language_model, runs = world.language_model, runs_of(world)
+    items = (ability_items()[0]._replace(prompt="the old", right=" fox", wrong=" dog"),)
+    items += (ability_items()[80]._replace(prompt="a red", right=" sat down", wrong="s"),)
+    items += (ability_items()[-1]._replace(prompt="very", right=" old", wrong=" red blue"),)
+    monkeypatch.setattr(edit_price_module, "ability_items", lambda: items)
+    monkeypatch.setattr(edit_price_module, "UNRELATED", UNRELATED)
+    group = (Edit(expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))
+    price = edit_price(language_model, runs, group)
+    named = tuple(edit.model_copy(update={"run": edit.run or "early"}) for edit in group)
+    kl, losses, tokens = 0.0, [0.0, 0.0], 0
+    for text in UNRELATED:
+        ids = prompt_ids(language_model, text)
+        both = [hooked(language_model, runs, edits, ids[:-1]) for edits in ((), named)]
+        kl += float((both[0].exp() * (both[0] - both[1])).sum())
+        tokens += len(ids) - 1
+        for side, log_p_TV in enumerate(both):
+            losses[side] -= sum(float(log_p_TV[place, token]) for place, token in enumerate(ids[1:]))
+    assert price.edits.kl == pytest.approx(kl / tokens, rel=1e-3)
+    assert price.edits.loss_increase == pytest.approx((losses[1] - losses[0]) / tokens, abs=1e-5)
+    assert price.random.kl > 0 and price.items == 3
+
+    def log_p(edits: Sequence[Edit], prompt: str, text: str) -> float:
+        start = prompt_ids(language_model, prompt)
+        ids = [*start, *language_model.tokenizer(text, add_special_tokens=False)["input_ids"]]
+        log_p_TV = hooked(language_model, runs, edits, ids[:-1])
+        return sum(float(log_p_TV[place - 1, ids[place]]) for place in range(len(start), len(ids)))
+
+    for ability, edits in ((price.original_ability, ()), (price.ability, named)):
+        solved = {
+            each.kind: float(log_p(edits, each.prompt, each.right) > log_p(edits, each.prompt, each.wrong))
+            for each in items
+        }
+        assert {kind: getattr(ability, kind) for kind in solved} == solved
+        assert ability.all == pytest.approx(sum(solved.values()) / 3)
+
+
+def test_edits_that_change_nothing_cost_nothing_and_those_with_conditions_are_rejected(world: World) -> None:
+    runs = runs_of(world)
+    price = edit_price(world.language_model, runs[:1], [Edit(expert=3, mode="scale", strength=1)])
+    assert (price.edits.kl, price.edits.loss_increase) == (0, 0)
+    assert price.ability == price.original_ability == price.random_ability
+    with pytest.raises(UserError, match="with a condition cannot be measured: 3:add:1@generated"):
+        edit_price(world.language_model, runs, [Edit.model_validate("3:add:1@generated")])
+    with pytest.raises(UserError, match="no edit"):
+        edit_price(world.language_model, runs, [])
+
+
+def test_the_ability_test_has_200_different_items_of_three_kinds() -> None:
+    items = ability_items()
+    assert len(items) == len({item.prompt for item in items}) == 200
+    assert {item.kind for item in items} == {"facts", "arithmetic", "grammar"}
+    assert [item for item in items if item.right == item.wrong or not item.right.startswith(" ")] == []

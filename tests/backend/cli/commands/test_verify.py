@@ -25,7 +25,8 @@ def record(workspace: Path, capsys: Capture) -> Path:
     for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
         (workspace / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
     capsys.readouterr()
-    assert run("contrast small --a a.jsonl --b b.jsonl --min-tokens 5 --min-units 2 --shuffles 5 --json".split()) == 0
+    few = ["--min-tokens", "5", "--min-units", "2", "--shuffles", "5", "--json"]
+    assert run(["contrast", "small", "--a", "a.jsonl", "--b", "b.jsonl", *few]) == 0
     file = workspace / "record.json"
     file.write_text(json.dumps({"texts": json.loads(capsys.readouterr().out)}))
     return file

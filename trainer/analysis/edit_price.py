@@ -1,0 +1,261 @@
+"""The price of edits: what they change where nothing should change.
+
+The same edits are made on every token of unrelated texts, where the KL divergence from the original model and the loss
+are measured, and on the prompts of an ability test: facts, arithmetic and grammar, each with a right and a wrong
+continuation. An item is solved if the right one is more probable. The same edits of random experts are the baseline.
+
+Shapes: G groups of edits, one row each; S read positions, V vocabulary, P tokens of all rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from mxd.trainer.analysis.effects import Change, Forward, Reading, changed_forward, layers_of, read_target
+from mxd.trainer.analysis.results import Ability, AbilityKind, EditPrice, PriceOnText
+from mxd.trainer.config import Edit
+from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
+from mxd.trainer.errors import UserError
+from mxd.trainer.inference.edits import edit_routing
+from mxd.trainer.inference.steering import Units, edit_plans, saved_units
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.tokenizer import prompt_ids
+from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import text_ids
+from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+
+RANDOM_GROUPS = 2
+"""Random groups with which each group of edits is compared."""
+UNRELATED_TOKENS = 64
+"""Most tokens of each unrelated text that are read."""
+MAX_BATCH_TOKENS = 1024
+
+
+class AbilityItem(NamedTuple):
+    """A prompt with a right and a wrong continuation."""
+
+    kind: AbilityKind
+    prompt: str
+    right: str
+    wrong: str
+
+
+@cache
+def ability_items() -> tuple[AbilityItem, ...]:
+    """The 200 items of the ability test."""
+    text = files("mxd.trainer").joinpath("data", "ability.jsonl").read_text("utf-8")
+    return tuple(AbilityItem(**json.loads(line)) for line in text.splitlines())
+
+
+@dataclass(frozen=True, eq=False)
+class EditedPasses:
+    """Forward passes of texts with groups of edits, on top of the MLPs."""
+
+    language_model: LanguageModel
+    runs: Sequence[Run]
+    layers: Mapping[int, SparseLayer]
+    units: Units
+    callbacks: Callbacks
+
+    def prices(self, texts: Sequence[Reading], groups: Sequence[Sequence[Edit]]) -> list[float]:
+        """KL divergence of each group on texts, in nats per token."""
+        totals_G, tokens = torch.zeros(len(groups)), 0
+        for reading in texts:
+            (original,) = self.forwards(reading, [()])
+            original_SV = original.logits_BSV[0].log_softmax(-1)
+            tokens += len(original_SV)
+            totals_G += torch.cat(
+                [_divergence(original_SV, each.logits_BSV) for each in self.forwards(reading, groups)]
+            )
+        return (totals_G / tokens).clamp_min(0).tolist()
+
+    def random_groups(self, groups: Sequence[Sequence[Edit]]) -> list[list[Edit]]:
+        """``RANDOM_GROUPS`` copies of each group with random live experts of the same runs in place of its own."""
+        alive = {run.name: units_of(run, self.units).nonzero()[:, 0].tolist() for run in self.runs}
+        return [
+            [edit.model_copy(update={"expert": generator.choice(alive[edit.run or ""])}) for edit in group]
+            for generator in [random.Random(0)]
+            for group in groups
+            for _ in range(RANDOM_GROUPS)
+        ]
+
+    def forwards(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Iterator[Forward]:
+        """Passes over a text, with one row per group of edits."""
+        rows = max(1, MAX_BATCH_TOKENS // len(reading.fed_ids))
+        for first in range(0, len(groups), rows):
+            self.callbacks.check_cancelled()
+            part = groups[first : first + rows]
+            edited = {edit.run for group in part for edit in group}
+            layers = {run.config.layer: self.layers[run.config.layer] for run in self.runs if run.name in edited}
+            yield changed_forward(
+                self.language_model, layers, reading, "kept", self.change(part), len(part), min(layers, default=0)
+            )
+
+    def change(self, groups: Sequence[Sequence[Edit]]) -> Change:
+        """Subtracts the negative of what each row's edits add."""
+        plans = [edit_plans(self.runs, group, self.units) for group in groups]
+
+        def change(layer: int, dense_PM: Tensor, routing: Routing) -> Tensor | None:
+            own = [plan[layer] for plan in plans]
+            if not any(plan.edits for plan in own):
+                return None
+            rows_P = torch.arange(len(own), device=dense_PM.device).repeat_interleave(len(dense_PM) // len(own))
+            return -self.layers[layer].contribution(dense_PM, edit_routing(own, rows_P, routing))
+
+        return change
+
+
+def units_of(run: Run, units: Units) -> Tensor:
+    """Unit of each expert, [N]; 0 for dead experts, which have none. Without an index every unit is 1."""
+    known, experts = units.get(run.name, {}), range(run.layer.config.num_experts)
+    return torch.tensor([known.get(expert, 0.0) if known else 1.0 for expert in experts])
+
+
+def unrelated_readings(language_model: LanguageModel, run: Run, texts: Sequence[str]) -> list[Reading]:
+    """Readings of every token of some texts, which are cut to ``UNRELATED_TOKENS`` and to the context length."""
+    start, tokenizer = prompt_ids(language_model, "", start_token=run.config.text.start_token), language_model.tokenizer
+    most = min(UNRELATED_TOKENS, language_model.max_tokens - len(start))
+    ids = [tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"][:most] for text in texts]
+    return [
+        Reading(ContinuationTarget(text=text), (*start, *each), len(start), {})
+        for text, each in zip(texts, ids, strict=True)
+    ]
+
+
+class PriceMeasurement:
+    """A measurement of the price of some edits, in steps, so that a server can serve other requests between them."""
+
+    def __init__(
+        self,
+        language_model: LanguageModel,
+        runs: Sequence[Run],
+        edits: Sequence[Edit],
+        units: Units | None = None,
+        callbacks: Callbacks = NO_CALLBACKS,
+    ) -> None:
+        """Check the edits. Arguments and errors as ``edit_price``."""
+        check_priced(edits)
+        named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
+        units = saved_units(runs) if units is None else units
+        self._passes = EditedPasses(language_model, runs, layers_of(language_model, runs), units, callbacks)
+        # The first row has no edit.
+        self._groups = [(), named, *self._passes.random_groups([named])]
+        self._texts = unrelated_readings(language_model, runs[0], UNRELATED)
+        self.total = len(self._texts) + len(ability_items())
+        self.done = 0
+        self._kl_G, self._loss_G, self._tokens = torch.zeros(len(self._groups)), torch.zeros(len(self._groups)), 0
+        self._solved: dict[AbilityKind, list[Tensor]] = {kind: [] for kind in get_args(AbilityKind)}
+
+    def step(self, count: int) -> None:
+        """Measure up to ``count`` texts and items."""
+        for number in range(self.done, min(self.done + count, self.total)):
+            if number < len(self._texts):
+                self._read_text(self._texts[number])
+            else:
+                self._read_item(ability_items()[number - len(self._texts)])
+            self.done = number + 1
+
+    def result(self) -> EditPrice:
+        """The price, once all steps are done."""
+        assert self.done == self.total
+        kl_G, loss_G = self._kl_G / self._tokens, self._loss_G / self._tokens
+        shares = {kind: torch.stack(solved).float().mean(0) for kind, solved in self._solved.items()}
+        every_G = torch.cat([torch.stack(solved) for solved in self._solved.values()]).float().mean(0)
+
+        def on_text(rows: slice) -> PriceOnText:
+            return PriceOnText(float(kl_G[rows].mean().clamp_min(0)), float(loss_G[rows].mean() - loss_G[0]))
+
+        def ability(rows: slice) -> Ability:
+            return Ability(
+                all=float(every_G[rows].mean()),
+                **{kind: float(share_G[rows].mean()) for kind, share_G in shares.items()},
+            )
+
+        original, edited, drawn = slice(0, 1), slice(1, 2), slice(2, None)
+        return EditPrice(
+            on_text(edited), on_text(drawn), len(ability_items()), ability(original), ability(edited), ability(drawn)
+        )
+
+    def _read_text(self, reading: Reading) -> None:
+        logits_GSV = self._logits(reading)
+        original_SV = logits_GSV[0].log_softmax(-1)
+        self._kl_G += _divergence(original_SV, logits_GSV)
+        self._loss_G -= _log_p(reading, logits_GSV)
+        self._tokens += len(original_SV)
+
+    def _read_item(self, item: AbilityItem) -> None:
+        language_model, runs = self._passes.language_model, self._passes.runs
+        ids = text_ids(language_model, runs, item.prompt)
+        right, wrong = (
+            read_target(language_model, ids, ContinuationTarget(text=text)) for text in (item.right, item.wrong)
+        )
+        logits_GSV = self._logits(right)
+        # Two continuations of one token follow the same pass.
+        others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
+        self._solved[item.kind].append(_log_p(right, logits_GSV) > _log_p(wrong, others_GSV))
+
+    def _logits(self, reading: Reading) -> Tensor:
+        return torch.cat([forward.logits_BSV for forward in self._passes.forwards(reading, self._groups)])
+
+
+def check_priced(edits: Sequence[Edit]) -> None:
+    """Check that the price of some edits can be measured.
+
+    Raises:
+        UserError: there is no edit, or one has a condition.
+    """
+    if not edits:
+        raise UserError("There is no edit whose price could be measured. Add at least one.")
+    if conditional := [edit for edit in edits if edit.when is not None]:
+        raise UserError(f"The price of an edit with a condition cannot be measured: {conditional[0]}. Remove it.")
+
+
+def edit_price(
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    edits: Sequence[Edit],
+    units: Units | None = None,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> EditPrice:
+    """Measure the price of some edits, made on every token, beside that of random experts.
+
+    Args:
+        language_model: the language model of the runs.
+        runs: runs of different layers; edits without a run belong to the first.
+        edits: edits without conditions.
+        units: run -> expert -> its unit; by default the units saved with the runs.
+        callbacks: progress and cancellation.
+
+    Raises:
+        UserError: there is no edit, or one has a condition or names an unknown run or expert.
+        CancelledError: the task was cancelled.
+    """
+    measurement = PriceMeasurement(language_model, runs, edits, units, callbacks)
+    while measurement.done < measurement.total:
+        measurement.step(1)
+        callbacks.on_progress(measurement.done, measurement.total, "")
+    return measurement.result()
+
+
+def _divergence(original_SV: Tensor, logits_GSV: Tensor) -> Tensor:
+    """Sum over positions of the KL divergence from the original distribution, [G], on the CPU."""
+    edited_GSV = logits_GSV.log_softmax(-1)
+    kl_GSV = F.kl_div(edited_GSV, original_SV.expand_as(edited_GSV), log_target=True, reduction="none")
+    return kl_GSV.sum((1, 2)).cpu()
+
+
+def _log_p(reading: Reading, logits_GSV: Tensor) -> Tensor:
+    """Log-probability of the continuation in each row, [G], on the CPU."""
+    ids_S = torch.tensor(reading.ids[reading.prompt_tokens :], device=logits_GSV.device)
+    return logits_GSV.log_softmax(-1).gather(2, ids_S.expand(len(logits_GSV), -1).unsqueeze(2)).sum((1, 2)).cpu()
