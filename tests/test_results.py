@@ -5,10 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from mxd.backend.cli.commands.verify import RAW, results_in
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import weights_digest
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
@@ -20,6 +25,32 @@ TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]+)")
 STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold|estimate)\.\*\*", re.MULTILINE)
+
+
+EARLIER = re.compile(r"^# .+\n\n> \*\*Earlier run\.\*\* .+", re.MULTILINE)
+"""First line of a page, below its title, which names the runs that are not the shipped ones."""
+
+
+@cache
+def shipped() -> dict[str, str]:
+    """Run of a demo -> digest of its weights."""
+    folders = (ROOT / "data" / "demo", ROOT / "tests" / "demo")
+    names = [(path.parent.name, folder) for folder in folders for path in (folder / "runs").glob("*/run.json")]
+    return {name: weights_digest([Run.load(name, folder)]) for name, folder in names}
+
+
+def runs_named(text: str) -> set[str]:
+    """The demo's runs that a text names."""
+    return {run for run in shipped() if re.search(rf"(?<![\w-]){run}(?![\w-])", text)}
+
+
+def measured_runs(page: Path, text: str) -> list[tuple[str, str]]:
+    """Runs with the digests of the weights that a page's numbers belong to."""
+    noted = json.loads((ROOT / "results" / "raw" / "provenance.json").read_text("utf-8")).get(page.name)
+    files = [ROOT / name for name in RAW.findall(text)]
+    results = [result for file in files for result in results_in(json.loads(file.read_text("utf-8")))]
+    origins = [*(result["provenance"] for result in results), *([noted] if noted else [])]
+    return [(run, digest) for origin in origins for run, digest in origin["runs"].items()]
 
 
 def tables() -> Iterator[tuple[Path, Path, list[list[str]]]]:
@@ -88,6 +119,15 @@ def test_page_is_short_and_its_links_exist(page: Path) -> None:
     assert len(text.splitlines()) <= LONGEST_PAGE
     targets = [match["target"] for match in LINK.finditer(text)]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("page", CLAIMS, ids=lambda page: page.stem)
+def test_numbers_of_a_shipped_run_belong_to_its_weights(page: Path) -> None:
+    text = page.read_text("utf-8")
+    earlier = runs_named("".join(match[0] for match in EARLIER.finditer(text)))
+    measured = [(run, digest) for run, digest in measured_runs(page, text) if run in shipped() and run not in earlier]
+    assert [run for run, digest in measured if digest != shipped()[run]] == []
+    assert runs_named(text) - earlier - {run for run, _ in measured} == set(), "Say 'Earlier run' or give the digest."
 
 
 def test_the_findings_have_four_figures() -> None:

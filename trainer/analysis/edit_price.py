@@ -148,6 +148,7 @@ class PriceMeasurement:
         check_priced(edits)
         named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
         units = saved_units(runs) if units is None else units
+        edit_plans(runs, named, units)  # reports unknown runs and experts before anything is measured
         self._passes = EditedPasses(language_model, runs, layers_of(language_model, runs), units, callbacks)
         # The first row has no edit.
         self._groups = [(), named, *self._passes.random_groups([named])]

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+
 import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.schemas.steering import CombinationResponse, EffectsOfEditsResponse, FindResponse
+from mxd.trainer.analysis.edit_price import edit_price
 from mxd.trainer.analysis.effect_search import combine, find, measure
+from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -57,3 +62,32 @@ def test_only_added_edits_are_measured(live_client: TestClient) -> None:
     answer = live_client.post("/api/find/effects", json={**REQUEST, "groups": groups})
     assert answer.status_code == 400
     assert "only, not for small/3:scale:2" in answer.text
+
+
+def test_the_price_of_edits_streams_progress_and_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
+    edits = [{"expert": 3, "mode": "add", "strength": 2}]
+    text = live_client.post("/api/runs/small/steering/price", json={"edits": edits}).text
+    *steps, done = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.startswith("data: ")]
+    places = [step["done"] for step in steps]
+    assert places == sorted(places) and places[0] == 0 and {step["total"] for step in steps} == {203}
+    run = Run.load("small", fitted.data)
+    language_model = LanguageModel.load(run.config.language_model, "cpu")
+    expected = edit_price(language_model, [run], [Edit(expert=3, mode="add", strength=2)])
+    assert done["price"]["edits"]["kl"] == pytest.approx(expected.edits.kl, rel=1e-3)
+    assert done["price"]["random"]["kl"] == pytest.approx(expected.random.kl, rel=1e-3)
+    assert done["price"]["original_ability"] == pytest.approx(asdict(expected.original_ability), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("path", "edit", "status", "message"),
+    [
+        ("small", "3:add:1@generated", 400, "with a condition cannot be measured"),
+        ("small", "missing/3:add:1", 404, "missing"),
+        ("missing", "3:add:1", 404, "missing"),
+        ("small", "99999:add:1", 400, "Unknown expert 99999"),
+    ],
+)
+def test_errors_of_prices(live_client: TestClient, path: str, edit: str, status: int, message: str) -> None:
+    body = {"edits": [Edit.model_validate(edit).model_dump(mode="json")]}
+    answer = live_client.post(f"/api/runs/{path}/steering/price", json=body)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
