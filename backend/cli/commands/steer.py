@@ -49,8 +49,8 @@ class SteerCommand(ModelCommand):
     """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
     none."""
     price: bool = False
-    """Also measure what the edits cost on unrelated text and in a 200-item ability test of facts, arithmetic and grammar,
-    beside the same edits of random experts. Takes about as long as 800 tokens."""
+    """Also measure what the edits cost on unrelated text and in a 200-item test of facts, arithmetic and grammar, beside
+    the same edits of random experts. Takes half a minute on two cores."""
     flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))] = (
         Field(default_factory=dict)
     )
@@ -209,6 +209,6 @@ def _format_price(price: EditPrice) -> str:
     )
     return (
         f"price on unrelated text: {on_text} nats per token\n"
-        f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right (random experts "
-        f"{price.random_ability.all:.1%}); {kinds}"
+        f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right "
+        f"(random experts {price.random_ability.all:.1%}); {kinds}"
     )

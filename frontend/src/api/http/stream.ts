@@ -6,6 +6,8 @@ import type {
   DoseEvent,
   DoseRequest,
   MetricPoint,
+  PriceEvent,
+  PriceRequest,
   RunStatus,
   SteeringEvent,
   SteeringRequest,
@@ -67,6 +69,10 @@ export const streamSteering = (run: string, request: SteeringRequest, signal: Ab
 /** One edit at several strengths. The last event is `done` or `error`. */
 export const streamDose = (run: string, request: DoseRequest, signal: AbortSignal) =>
   events<DoseEvent>(runUrl(run, "steering/dose"), request, signal);
+
+/** Price of some edits on unrelated text. The last event is `done` or `error`. */
+export const streamPrice = (run: string, request: PriceRequest, signal: AbortSignal) =>
+  events<PriceEvent>(runUrl(run, "steering/price"), request, signal);
 
 /** Contrast of two texts. The last event is `done` or `error`. */
 export const streamContrast = (run: string, request: ContrastRequest, signal: AbortSignal) =>

@@ -16,6 +16,7 @@ import type { VariantText } from "@/pages/steer/steering/texts/generation";
 import { measureActivity } from "./activity";
 import { AddExpert } from "./add-expert";
 import { EditCard } from "./edit-card";
+import { EditPriceLine } from "./edit-price";
 
 const MAX_SUGGESTIONS = 8;
 
@@ -133,6 +134,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
           ))}
         </ol>
       )}
+      {!isEmpty && <EditPriceLine run={run.name} edits={edits} />}
       {!isEmpty && (
         <p className="hint">
           The unit of add and set is the 99th percentile of each expert’s own activation, so that strengths are
