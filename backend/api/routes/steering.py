@@ -93,7 +93,7 @@ async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> E
     """
     runs = list(dict.fromkeys([run, *(edit.run for edit in request.edits if edit.run)]))
     await asyncio.to_thread(find_runs, services, runs)
-    return await stream_steps(price_steps(services.live, runs, request.edits))
+    return await stream_steps(price_steps(services.inference, runs, request.edits))
 
 
 async def prepared(

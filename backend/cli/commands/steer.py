@@ -49,8 +49,8 @@ class SteerCommand(ModelCommand):
     """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
     none."""
     price: bool = False
-    """Also measure what the edits cost on unrelated text and in a 200-item test of facts, arithmetic and grammar, beside
-    the same edits of random experts. Takes half a minute on two cores."""
+    """Also measure what the edits cost on unrelated text and in a 200-item test of facts, arithmetic and grammar, next
+    to the same edits of random experts. Takes half a minute on two cores."""
     flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))] = (
         Field(default_factory=dict)
     )
