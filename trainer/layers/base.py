@@ -206,7 +206,10 @@ class SparseLayer(nn.Module, ABC):
         return LayerOutput(self.decode_mixed(dense_TM, mixing_TM), routing, dense_TM, mixing_TM)
 
     def unsharded(self) -> SparseLayer:
-        """The layer with all experts: itself, or gathered from all processes, which must all call this."""
+        """The layer with all experts: itself, or gathered from all processes, which must all call this.
+
+        Gathered experts are in main memory, and only in the first process; in the others they have no contents.
+        """
         if self.shards is None:
             return self
         state = self.state_dict()

@@ -46,11 +46,18 @@ class Shards:
         return table[first:end].clone()
 
     def all_rows(self, part: Tensor) -> Tensor:
-        """Table of all experts, gathered from all processes; a collective call."""
+        """Table of all experts in main memory, in the first process; without contents in the others. Collective.
+
+        No device ever holds the whole table, which may not fit on it.
+        """
         sizes = [end - first for first, end in map(self.bounds, range(self.world_size))]
-        padded = part.new_zeros(max(sizes), *part.shape[1:])
-        padded[: len(part)] = part
-        parts = self.all_gather(padded).split(max(sizes))
+        padded = torch.zeros(max(sizes), *part.shape[1:], dtype=part.dtype)
+        padded[: len(part)] = part.detach()
+        if self.rank != 0:
+            dist.gather(padded, group=self.group, group_dst=0)
+            return torch.empty(self.num_experts, *part.shape[1:], dtype=part.dtype, device="meta")
+        parts = [torch.empty_like(padded) for _ in sizes]
+        dist.gather(padded, parts, group=self.group, group_dst=0)
         return torch.cat([rows[:size] for rows, size in zip(parts, sizes, strict=True)])
 
     def all_gather(self, rows: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
 
 
 def optimizer_moments(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Unsharded optimizer state by parameter name. Collective if the experts are sharded."""
+    """Unsharded optimizer state by parameter name. Sharded experts: collective, as ``SparseLayer.unsharded``."""
     moments = {}
     for name, parameter in layer.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():

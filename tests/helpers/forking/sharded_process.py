@@ -56,6 +56,9 @@ def check(group: ProcessGroup, case: int) -> None:
         if name in sharded.expert_tables:
             assert len(parameter) < num_experts or group.is_single
             found = shards.all_rows(parameter.grad) / group.world_size
+            assert found.is_meta == (not group.is_main), "no process but the first holds a whole table"
+            if found.is_meta:
+                continue
         else:
             found = group.mean_(parameter.grad)
         close(found, wanted, rtol=1e-4, atol=1e-6)
