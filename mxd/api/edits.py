@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 from pydantic import ValidationError
@@ -81,7 +83,8 @@ class GrowingText:
     """Position of each token of a forward pass in the texts that a user's loop writes.
 
     A pass over several tokens is a prompt or extends it. A token that is passed alone, after a prompt, is generated; so
-    is the last token of a pass that repeats the previous text and adds one, as in a loop without a cache.
+    is the last token of a pass that repeats the previous text and adds one, as in a loop without a cache. In beam
+    search, a row continues the text of any row of the pass before.
     """
 
     def __init__(self, run: Run, plan: EditPlan) -> None:
@@ -92,6 +95,7 @@ class GrowingText:
         self._rows: list[TextProgress] = []
         self._streams: list[TokenStream] = []
         self._generated: list[str] = []
+        self._followed: WeakSet[Cache] = WeakSet()
 
     def before_forward(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record what a forward pass of the model reads.
@@ -107,6 +111,8 @@ class GrowingText:
         # By its class, because transformers 5.24 renamed the argument.
         cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, Cache)), None)
         past = int(cache.get_seq_length()) if cache is not None else 0
+        if cache is not None and cache not in self._followed:
+            self._follow(cache)
         mask = kwargs.get("attention_mask")
         if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] > past + ids_BT.shape[1]:
             raise UserError(
@@ -114,7 +120,10 @@ class GrowingText:
                 f"has {mask.shape[1]} tokens, the cache {past} and the input {ids_BT.shape[1]}. Pass the cache as a "
                 "transformers Cache, or call the model with use_cache=False and the whole text."
             )
-        is_generated = ids_BT.shape[1] == 1 and past > 0 if cache is not None else self._repeats(ids_BT)
+        if cache is not None:
+            is_generated = ids_BT.shape[1] == 1 and past > 0
+        elif is_generated := (parents := self._parents(ids_BT)) is not None:
+            self._reorder(parents)
         self._start, self._length = past, past + ids_BT.shape[1]
         self._ids_BT = ids_BT
         if not (is_generated and self._rows):
@@ -126,9 +135,38 @@ class GrowingText:
     def _tokenizer(self) -> Any:
         return self._run.tokenizer
 
-    def _repeats(self, ids_BT: Tensor) -> bool:
-        known = self._ids_BT
-        return ids_BT.shape[1] == known.shape[1] + 1 and torch.equal(ids_BT[:, :-1].to(known.device), known)
+    def _follow(self, cache: Cache) -> None:
+        """Reorder the rows whenever beam search reorders those of the cache."""
+        reorder_cache = cache.reorder_cache
+
+        def reorder_both(beam_idx: Tensor) -> None:
+            reorder_cache(beam_idx)
+            if self._rows:
+                self._reorder(beam_idx.tolist())
+
+        vars(cache)["reorder_cache"] = reorder_both
+        self._followed.add(cache)
+
+    def _parents(self, ids_BT: Tensor) -> list[int] | None:
+        """The row of the previous pass that each row continues by one token; None if one continues none of them."""
+        if ids_BT.shape[1] != self._ids_BT.shape[1] + 1 or not self._rows:
+            return None
+        known = self._ids_BT.tolist()
+        parents = []
+        for row, (*text, _) in enumerate(ids_BT.tolist()):
+            if row < len(known) and known[row] == text:
+                parents.append(row)
+            elif text in known:
+                parents.append(known.index(text))
+            else:
+                return None
+        return parents
+
+    def _reorder(self, parents: Sequence[int]) -> None:
+        if list(parents) != list(range(len(self._rows))):
+            self._rows = [replace(self._rows[row], ended=dict(self._rows[row].ended)) for row in parents]
+            self._streams = [self._streams[row].copy() for row in parents] if self._streams else []
+            self._generated = [self._generated[row] for row in parents]
 
     def _begin(self, ids_BT: Tensor) -> None:
         rows = ids_BT.tolist()

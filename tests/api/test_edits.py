@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import string
 from typing import Any
 
 import pytest
@@ -74,6 +76,32 @@ def test_conditions_equal_the_reference(world: World, layer: mxd.Layer, edits: l
         torch.testing.assert_close(log_p_TV, reference[prompt - 1 : -1], atol=1e-3, rtol=0)
     plain = written(world, ids_BT)[1]
     assert not torch.allclose(plain, log_p_BTV, atol=1e-3)
+
+
+@pytest.mark.parametrize("use_cache", [True, False])
+def test_beams_take_their_histories_along(world: World, layer: mxd.Layer, use_cache: bool) -> None:
+    ids_BT = torch.tensor([prompt_ids(world.language_model, text) for text in (PROMPT, PROMPT[::-1])])
+    prompt, model = ids_BT.shape[1], world.language_model.module
+    settings: dict[str, Any] = {
+        "attention_mask": torch.ones_like(ids_BT),
+        "max_new_tokens": NEW_TOKENS,
+        "num_beams": 4,
+        "num_return_sequences": 4,
+        "length_penalty": 0.0,
+        "pad_token_id": 0,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+        "use_cache": use_cache,
+    }
+    plain = model.generate(ids_BT, **settings).sequences[:, prompt:]
+    letters = sorted(set(world.language_model.tokenizer.decode(plain.flatten())) & set(string.printable))
+    edits = [f"{expert}:add:3@until:{json.dumps(letter)}" for expert, letter in enumerate(letters)]
+    with layer.steer(model, edits):
+        output = model.generate(ids_BT, **settings)
+    for row_T, score in zip(output.sequences, output.sequences_scores, strict=True):
+        log_p_TV = Reference(world, [layer.run], parse_edits(edits), row_T.tolist(), prompt).log_probabilities()
+        log_p_T = log_p_TV[prompt - 1 : -1].gather(1, row_T[prompt:, None]).squeeze(1)
+        torch.testing.assert_close(score, log_p_T.sum(), atol=1e-3, rtol=0)
 
 
 def test_a_prompt_may_be_cached_in_parts(world: World, layer: mxd.Layer) -> None:

@@ -12,6 +12,7 @@ import codecs
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from itertools import chain, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -279,6 +280,12 @@ class TokenStream:
         self._ids = list(before[-4:])
         self._num_decoded = len(self._ids)
         self._start = 0
+
+    def copy(self) -> TokenStream:
+        """Return an independent stream of the same text."""
+        twin = copy(self)
+        twin._ids = list(self._ids)
+        return twin
 
     def push(self, token: int) -> str:
         """Return the characters that ``token`` adds; empty while a character is unfinished."""
