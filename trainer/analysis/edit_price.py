@@ -1,8 +1,8 @@
 """The price of edits: what they change where nothing should change.
 
-The same edits are made on every token of unrelated texts, where the KL divergence from the original model and the loss
-are measured, and on the prompts of an ability test: facts, arithmetic and grammar, each with a right and a wrong
-continuation. An item is solved if the right one is more probable. The same edits of random experts are the baseline.
+The same edits are made on every token of unrelated texts. There the KL divergence from the original model and the loss
+are measured. The ability test has prompts of facts, arithmetic and grammar, each with a right and a wrong continuation.
+An item is solved if the right one is more probable. The same edits of random experts are the baseline.
 
 Shapes: G groups of edits, one row each; S read positions, V vocabulary, P tokens of all rows.
 """

@@ -63,7 +63,7 @@ AbilityKind = Literal["facts", "arithmetic", "grammar"]
 @documented
 @dataclass(frozen=True)
 class PriceOnText:
-    """What edits change on unrelated text."""
+    """Changes that edits make on unrelated text."""
 
     kl: float
     """KL divergence of the next-token distribution from the original one, in nats per token."""
