@@ -21,6 +21,7 @@ function row(expert: number, entropy: number, tokens: string[], label: string | 
     output_share: null,
     input_dependence: null,
     steerability: null,
+    activation_per_token: 0.001,
     top_tokens: tokens.map((text, id) => ({ id, text, count: 1, share: 0.1 })),
     histogram: [1],
     recurrence: null,

@@ -246,7 +246,21 @@ _LISTS = tuple(column for column in _STORED if column.kind not in NUMERIC)
 
 EXPERT = ExpertColumn("Expert", "id", "Number of the expert in its layer.", "expert", "Id", sortable=True)
 
-COMPUTED: tuple[ExpertColumn, ...] = ()
+COMPUTED = (
+    ExpertColumn(
+        "Activation per token",
+        "number",
+        "Mean activation over all indexed tokens, active or not: density times mean when active. The experts with "
+        "the largest values carry most of the layer’s activation.",
+        "activation_per_token",
+        header="Per token",
+        digits=4,
+        sortable=True,
+        filters=("min",),
+        shown=("table", "expert"),
+        compute=lambda expert: expert.density * expert.mean_activation,
+    ),
+)
 """Statistics that follow from stored ones."""
 
 EXPERT_COLUMNS: tuple[ExpertColumn, ...] = (
