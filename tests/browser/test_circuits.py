@@ -46,9 +46,9 @@ def circuits(page: Page) -> Page:
     return page
 
 
-def test_an_example_is_traced_while_no_prompt_is_typed(page: Page) -> None:
+def test_an_example_is_traced_on_request(page: Page) -> None:
     page.goto(ADDRESS)
-    expect(page.get_by_text("An example; type your own prompt above.")).to_be_visible()
+    page.get_by_role("button", name="Trace an example").click()
     expect(experts(page)).to_have_count(20, timeout=60_000)
 
 

@@ -25,7 +25,7 @@ def difference(page: Page) -> Locator:
 def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")
     expect(heat_map(page)).to_be_visible()
-    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("link", name="Compare", exact=True).click()
     page.get_by_role("textbox", name="Second prompt").fill(OTHER)
     expect(difference(page)).to_contain_text(re.compile(r"\d+ experts differ"))
     expect(page).to_have_url(re.compile(r"against=The\+little\+boy"))
@@ -42,7 +42,7 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     expect(page.get_by_role("region", name="Stronger in the first text").get_by_role("row").nth(1)).to_contain_text("−")
     page.reload()
     expect(gained).to_be_visible()
-    page.get_by_role("button", name="Compare").click()
+    page.get_by_role("link", name="Tokens", exact=True).click()
     expect(heat_map(page)).to_be_visible()
 
 
@@ -51,14 +51,20 @@ def test_a_prompt_has_no_difference_to_itself(page: Page) -> None:
     expect(difference(page)).to_contain_text("the same experts equally strongly")
 
 
-def test_adding_a_layer_shows_a_trace(page: Page, forgiven: list[str]) -> None:
+def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: list[str]) -> None:
     forgiven.append("404")  # the other layer's run has no index, so its experts have no page
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")
     expect(heat_map(page)).to_be_visible()
-    page.get_by_role("group", name="Other layers").get_by_role("button", name="Layer 1").click()
-    expect(page).to_have_url(re.compile("layers=second"))
+    page.get_by_role("link", name="Layers", exact=True).click()
     trace = page.get_by_role("table", name="Strongest expert, tokens by layers")
     expect(trace.get_by_role("columnheader")).to_have_text(["Token", "Layer 1", "Layer 3", "Next token", "KL"])
+    layers = page.get_by_role("group", name="Layers")
+    expect(layers.get_by_role("button", name="Layer 3")).to_be_disabled()
+    layers.get_by_role("button", name="Layer 1").click()
+    expect(page).to_have_url(re.compile("layers=none"))
+    expect(trace.get_by_role("columnheader", name="Layer 1")).to_have_count(0)
+    layers.get_by_role("button", name="Layer 1").click()
+    expect(page).to_have_url(re.compile("layers=second"))
     trace.get_by_role("button", name="girl").click()
     path = page.get_by_role("complementary", name="Path of the token")
     expect(path.get_by_role("heading", name="Path of ␣girl")).to_be_visible()

@@ -211,7 +211,7 @@ def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgive
 
 def test_the_prompt_is_kept_between_pages(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16&prompt=One+day")
-    for name in ("Runs", "Prompt", "Circuits", "Explore", "Steer"):
+    for name in ("Runs", "Prompt", "Circuit", "Explore", "Steer"):
         page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("One day")
 

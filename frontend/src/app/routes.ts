@@ -20,6 +20,8 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/lists": () => import("@/pages/explore/lists"),
   "/lists/:list": () => import("@/pages/explore/list"),
   "/routing": () => import("@/pages/prompt/routing"),
+  "/layers": () => import("@/pages/prompt/routing"),
+  "/texts": () => import("@/pages/prompt/routing"),
   "/circuits": () => import("@/pages/prompt/circuits"),
   "/steering": () => import("@/pages/steer/steering"),
   "/s/:id": () => {

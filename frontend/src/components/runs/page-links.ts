@@ -15,6 +15,8 @@ export type PageName =
   | "contrast"
   | "lists"
   | "routing"
+  | "layers"
+  | "texts"
   | "circuits"
   | "steering"
   | "glossary";

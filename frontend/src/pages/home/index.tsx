@@ -60,7 +60,7 @@ function Doors({ run }: { readonly run: RunSummary }) {
       <Door
         icon="routing"
         title="Follow a sentence"
-        to={links.page("routing", { prompt: PROMPT, ...(others.length > 0 && { layers: others.join(",") }) })}
+        to={links.page(others.length > 0 ? "layers" : "routing", { prompt: PROMPT })}
       >
         Type a text and watch which experts each token uses{others.length > 0 && `, in ${others.length + 1} layers`}.
       </Door>

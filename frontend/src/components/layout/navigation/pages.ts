@@ -31,8 +31,10 @@ export const PLACES: readonly Place[] = [
     name: "Prompt",
     icon: "routing",
     views: [
-      { page: "routing", name: "Routing" },
-      { page: "circuits", name: "Circuits" },
+      { page: "routing", name: "Tokens" },
+      { page: "layers", name: "Layers" },
+      { page: "texts", name: "Compare" },
+      { page: "circuits", name: "Circuit" },
     ],
   },
   { name: "Steer", icon: "steering", views: [{ page: "steering", name: "Steering" }] },

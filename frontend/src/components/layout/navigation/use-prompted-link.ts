@@ -6,7 +6,7 @@ import { useLocation } from "react-router";
 import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/last-prompt";
 
-const PAGES_WITH_PROMPT: readonly PageName[] = ["routing", "circuits", "steering"];
+const PAGES_WITH_PROMPT: readonly PageName[] = ["routing", "layers", "texts", "circuits", "steering"];
 const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
 
 /**
@@ -27,8 +27,25 @@ export function useRememberPrompt(): void {
   }, [pathname, prompt, isChat]);
 }
 
+/** Parameters that a view of the prompt leaves to the others: with them, its address would lead to another view. */
+const LEFT_OUT: Readonly<Partial<Record<PageName, readonly string[]>>> = {
+  routing: ["against", "layers"],
+  layers: ["against"],
+  texts: ["layers"],
+  circuits: ["against"],
+};
+
+/** Links between the views of the prompt keep their parameters; links to any page with a prompt carry the last one. */
 export function usePromptedLink(): (page: PageName) => string {
   const links = usePageLinks();
+  const { pathname, search } = useLocation();
   const prompt = useSyncExternalStore(subscribePrompt, lastPrompt);
-  return (page) => links.page(page, prompt !== "" && hasPrompt(page) ? { prompt } : {});
+  return (page) => {
+    const carried = prompt !== "" && hasPrompt(page) ? { prompt } : {};
+    const leftOut = LEFT_OUT[page];
+    if (leftOut === undefined || !(pathname.slice(1) in LEFT_OUT)) return links.page(page, carried);
+    const params = new URLSearchParams(search);
+    for (const name of leftOut) params.delete(name);
+    return links.page(page, { ...Object.fromEntries(params), ...carried });
+  };
 }

@@ -1,31 +1,27 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import "@/components/prompt/prompt.css";
 import "./circuits.css";
 
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { circuitCheckQuery, circuitFile, circuitQuery, type CircuitRequest } from "@/api/circuits";
-import { routingOptionsQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { FromContext } from "@/components/prompt/from-context";
-import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
-import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatPercent } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
+import { useOtherRuns } from "@/pages/prompt/layers";
+import { PromptBar } from "@/pages/prompt/prompt-bar";
 
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
@@ -34,22 +30,11 @@ import { EdgeTable, ExpertTable } from "./table";
 import { TargetBar } from "./target-bar";
 import { verdict } from "./verdict";
 
-/** Traced while no prompt is typed. */
+/** Offered while no prompt is typed. */
 const EXAMPLE = "The doctor told the old man that he would have to stay in the";
 
 type Params = Values<typeof CIRCUIT_PARAMS>;
 type Set = SetParams<typeof CIRCUIT_PARAMS>;
-
-/** Names of the other runs; undefined while loading. */
-function useOtherRuns(run: RunSummary, layers: Params["layers"]): readonly string[] | undefined {
-  const { data, error } = useQuery(routingOptionsQuery(run.name));
-  return useMemo(() => {
-    if (data === undefined) return error === null ? undefined : [];
-    const supported = data.layers.filter(({ method }) => method !== "autoencoder");
-    if (layers === null) return pickLayerRuns(run, supported);
-    return supported.filter(({ name }) => layers.includes(name)).map(({ name }) => name);
-  }, [data, error, layers, run]);
-}
 
 interface VerdictLineProps {
   readonly graph: CircuitGraph;
@@ -218,46 +203,17 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
   );
 }
 
-interface PromptRowProps {
-  readonly run: RunSummary;
-  readonly prompt: string;
-  readonly onChoose: (prompt: string) => void;
-}
-
-function PromptRow({ run, prompt, onChoose }: PromptRowProps) {
-  const draft = usePromptDraft(prompt, onChoose, null);
-  return (
-    <section className="prompt-row">
-      <PromptBox
-        label="Prompt"
-        placeholder={EXAMPLE}
-        value={draft.text}
-        onChange={draft.setText}
-        onSubmit={draft.commit}
-      />
-      <div className="prompt-actions">
-        {run.indexed_tokens !== null && (
-          <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
-        )}
-        <Button variant="primary" disabled={draft.text === ""} onClick={draft.commit}>
-          Trace<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-        </Button>
-      </div>
-    </section>
-  );
-}
-
 function Circuits({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CIRCUIT_PARAMS);
   const { prompt, layers, target, at, errors, nodes } = params;
   const others = useOtherRuns(run, layers);
   const request = useMemo(
     () =>
-      others === undefined
+      others === undefined || prompt === ""
         ? null
         : {
             runs: [run.name, ...others],
-            text: prompt === "" ? EXAMPLE : prompt,
+            text: prompt,
             target,
             position: at,
             errors,
@@ -267,19 +223,27 @@ function Circuits({ run }: { readonly run: RunSummary }) {
   );
   const { data, error, refetch } = useQuery(circuitQuery(request));
   const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
+  const draft = usePromptDraft(prompt, choose, null);
   return (
     <>
-      <PromptRow run={run} prompt={prompt} onChoose={choose} />
-      <div className="circuit-layers">
-        {prompt === "" && <span className="dim">An example; type your own prompt above.</span>}
-        <LayerButtons
-          run={run}
-          chosen={others ?? []}
-          onChoose={(names) => setParams({ layers: names, node: 1 }, "push")}
-        />
-      </div>
+      <PromptBar
+        run={run}
+        draft={draft}
+        action="Trace"
+        onSubmit={draft.commit}
+        onExample={(context) => choose(continuationPrompt(context))}
+        layers={others ?? []}
+        onLayers={(names) => setParams({ layers: names, node: 1 }, "push")}
+      />
+      {prompt === "" && (
+        <EmptyState title="Type a text to trace its next token">
+          The circuit shows the experts behind a prediction. Every one of them is ablated in the model, which takes some
+          seconds.
+          <Button onClick={() => choose(EXAMPLE)}>Trace an example</Button>
+        </EmptyState>
+      )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {error === null && (data === undefined || request === null) && (
+      {prompt !== "" && error === null && (data === undefined || request === null) && (
         <div className="prompted-empty">
           <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
         </div>
@@ -294,8 +258,8 @@ function Circuits({ run }: { readonly run: RunSummary }) {
 export default function CircuitsPage() {
   return (
     <>
-      <title>Circuits · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Circuits" }]} />
+      <title>Circuit · MxD Explorer</title>
+      <PageBar crumbs={[{ label: "Circuit" }]} />
       <WithRun>{(run) => <Circuits key={run.name} run={run} />}</WithRun>
     </>
   );

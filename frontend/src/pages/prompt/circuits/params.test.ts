@@ -2,7 +2,9 @@ import { expect, test } from "vitest";
 
 import type { CircuitTarget } from "@/api/circuits";
 
-import { layersParam, MOST_PROBABLE, targetParam } from "./params";
+import { layersParam } from "@/pages/prompt/layers";
+
+import { MOST_PROBABLE, targetParam } from "./params";
 
 const TARGETS: readonly CircuitTarget[] = [
   MOST_PROBABLE,

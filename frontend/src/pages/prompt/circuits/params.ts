@@ -2,6 +2,7 @@
 
 import type { CircuitTarget } from "@/api/circuits";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { layersParam } from "@/pages/prompt/layers";
 
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
 
@@ -37,15 +38,6 @@ export const targetParam: Param<CircuitTarget> = {
         return `expert:${target.run}/${target.expert}`;
     }
   },
-};
-
-/** Run names, e.g. `one,other`; null for one run of every other layer, `none` for none. */
-export const layersParam: Param<readonly string[] | null> = {
-  read: (text) => {
-    if (text === null) return null;
-    return text === "none" ? [] : text.split(",").filter((name) => name !== "");
-  },
-  write: (names) => (names === null ? null : names.length === 0 ? "none" : names.join(",")),
 };
 
 export const CIRCUIT_PARAMS = {

@@ -1,29 +1,28 @@
 /** Routing: the experts active on each token, and how the layer changes the next-token distribution. */
 
-import "@/components/prompt/prompt.css";
 import "./routing.css";
 import "./heat-map/heat-map.css";
 import "./token/token-panel.css";
 
 import { useQuery } from "@tanstack/react-query";
+import { Navigate, useLocation } from "react-router";
 
 import { routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
-import { FromContext } from "@/components/prompt/from-context";
-import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
-import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
+import { useOtherRuns } from "@/pages/prompt/layers";
+import { PromptBar } from "@/pages/prompt/prompt-bar";
 
 import { DifferenceView } from "./difference/difference-view";
-import { useLayers } from "./layer-buttons";
 import { ROUTING_PARAMS } from "./routing-params";
 import { RoutingView } from "./routing-view";
 import { TraceView } from "./trace/trace-view";
@@ -55,17 +54,15 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
 
 type Params = Values<typeof ROUTING_PARAMS>;
 
-/** Routing of the prompt through this run, jointly with other layers if any are selected. */
-function useRoutings(run: RunSummary, { prompt, layers, k }: Params) {
-  const names = useLayers(run, layers).map((layer) => layer.name);
+/** Routing of the prompt through this run, and jointly with `others`. */
+function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: Params) {
   const { data, error, isFetching, refetch } = useQuery(
-    routingQuery(run.name, { text: prompt, k: effectiveK(run, k) }, names),
+    routingQuery(run.name, { text: prompt, k: effectiveK(run, k) }, others),
   );
   // While another run's routing is fetched, the previous one stays.
   const response = prompt === "" || data?.run !== run.name ? undefined : data;
   return { response, others: response?.others ?? [], error, isFetching, refetch };
 }
-
 interface SecondProps {
   readonly against: string;
   readonly setParams: SetParams<typeof ROUTING_PARAMS>;
@@ -102,69 +99,71 @@ function Compared({ run, first, params, setParams }: ComparedProps) {
   return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
 }
 
-function Routing({ run }: { readonly run: RunSummary }) {
+type View = "tokens" | "layers" | "texts";
+
+function Routing({ run, view }: { readonly run: RunSummary; readonly view: View }) {
   const [params, setParams] = useUrlState(ROUTING_PARAMS);
   const { prompt } = params;
+  const against = view === "texts" ? (params.against ?? "") : "";
+  const chosen = useOtherRuns(run, params.layers);
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), DEBOUNCE_MS);
-  const { response, others, error, isFetching, refetch } = useRoutings(run, params);
+  const { response, others, error, isFetching, refetch } = useRoutings(
+    run,
+    view === "layers" ? (chosen ?? []) : [],
+    params,
+  );
   const choose = (text: string) => setParams({ prompt: text, lock: null }, "push");
-  const submit = () => (draft.text === prompt ? void refetch() : draft.commit());
-  const isComparing = params.against !== null;
+  const isLoading = response === undefined || (view === "layers" && chosen === undefined);
   return (
     <>
-      <section className="prompt-row">
-        <PromptBox
-          label="Prompt"
-          placeholder="Type or paste a text"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={submit}
-        />
-        <div className="prompt-actions">
-          <Length response={response} isFetching={isFetching} />
-          <Button
-            variant={isComparing ? "chosen" : "plain"}
-            aria-pressed={isComparing}
-            onClick={() => setParams({ against: isComparing ? null : "" }, "push")}
-          >
-            Compare
-          </Button>
-          {run.indexed_tokens !== null && (
-            <FromContext run={run.name} onChoose={(context) => choose(sentencePrompt(context))} />
-          )}
-          <Button variant="primary" disabled={draft.text === ""} onClick={submit}>
-            Route<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-          </Button>
-        </div>
-      </section>
-      {params.against !== null && <SecondPrompt against={params.against} setParams={setParams} />}
+      <PromptBar
+        run={run}
+        draft={draft}
+        action="Route"
+        onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
+        onExample={(context) => choose(sentencePrompt(context))}
+        layers={view === "layers" ? (chosen ?? []) : null}
+        onLayers={(names) => setParams({ layers: names }, "push")}
+      >
+        <Length response={response} isFetching={isFetching} />
+      </PromptBar>
+      {view === "texts" && <SecondPrompt against={against} setParams={setParams} />}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
-      {prompt !== "" && response === undefined && error === null && (
+      {prompt !== "" && isLoading && error === null && (
         <div className="prompted-empty">
           <LoadingState label="Routing; the language model is loaded on first use" rows={14} />
         </div>
       )}
-      {response !== undefined && isComparing && params.against !== "" && (
-        <Compared run={run} first={response} params={params} setParams={setParams} />
+      {!isLoading && against !== "" && <Compared run={run} first={response} params={params} setParams={setParams} />}
+      {!isLoading && view === "layers" && (
+        <TraceView run={run} routings={[response, ...others]} params={params} setParams={setParams} />
       )}
-      {response !== undefined &&
-        !(isComparing && params.against !== "") &&
-        (others.length > 0 ? (
-          <TraceView run={run} routings={[response, ...others]} params={params} setParams={setParams} />
-        ) : (
-          <RoutingView run={run} response={response} params={params} setParams={setParams} />
-        ))}
+      {!isLoading && view !== "layers" && against === "" && (
+        <RoutingView run={run} response={response} params={params} setParams={setParams} />
+      )}
     </>
   );
 }
 
+const VIEWS: Readonly<Record<string, readonly [View, string]>> = {
+  "/routing": ["tokens", "Tokens"],
+  "/layers": ["layers", "Layers"],
+  "/texts": ["texts", "Compare"],
+};
+
 export default function RoutingPage() {
+  const { pathname, search } = useLocation();
+  const [view, title] = VIEWS[pathname] ?? ["tokens", "Tokens"];
+  const query = new URLSearchParams(search);
+  // Former addresses of the views.
+  if (view === "tokens" && query.has("against")) return <Navigate replace to={`/texts${search}`} />;
+  if (view === "tokens" && query.has("layers")) return <Navigate replace to={`/layers${search}`} />;
   return (
     <>
-      <title>Routing · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Routing" }]} />
-      <WithRun>{(run) => <Routing key={run.name} run={run} />}</WithRun>
+      <title>{`${title} · MxD Explorer`}</title>
+      <PageBar crumbs={[{ label: title }]} />
+      <WithRun>{(run) => <Routing key={run.name} run={run} view={view} />}</WithRun>
     </>
   );
 }

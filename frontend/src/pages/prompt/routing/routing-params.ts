@@ -1,6 +1,7 @@
 /** URL parameters of the Routing page. */
 
 import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { layersParam } from "@/pages/prompt/layers";
 
 /** A locked token, and the expert of the locked cell, if any. */
 export interface RoutingLock {
@@ -21,12 +22,6 @@ const lockParam: Param<RoutingLock | null> = {
   },
 };
 
-/** Run names, e.g. `one,other`. */
-const namesParam: Param<readonly string[]> = {
-  read: (text) => (text ?? "").split(",").filter((name) => name !== ""),
-  write: (names) => (names.length === 0 ? null : names.join(",")),
-};
-
 export const INITIAL_ROWS = 18;
 export const MORE_ROWS = 32;
 const MAX_ROWS = 2000;
@@ -38,7 +33,7 @@ export const ROUTING_PARAMS = {
   against: textParam(null),
   align: choiceParam(["aligned", "apart"], "aligned"),
   /** Runs of other layers to show. */
-  layers: namesParam,
+  layers: layersParam,
   /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
   rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),

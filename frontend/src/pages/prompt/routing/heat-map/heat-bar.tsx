@@ -14,7 +14,6 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
-import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { routingTable } from "@/pages/prompt/routing/table/routing-export";
 
@@ -78,12 +77,6 @@ export function HeatBar({ run, response, predicted, shown, total, all, params, s
         <h2>Experts by token</h2>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        <LayerButtons
-          run={run}
-          chosen={params.layers}
-          caption="Also show:"
-          onChoose={(layers) => setParams({ layers })}
-        />
         {!asTable && (
           <SegmentedControl
             label="Rank experts by"

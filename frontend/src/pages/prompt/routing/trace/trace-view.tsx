@@ -13,7 +13,6 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { LayerButtons } from "@/pages/prompt/routing/layer-buttons";
 import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
@@ -90,12 +89,6 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           <h2>Path of each token</h2>
           <span className="grow" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-          <LayerButtons
-            run={run}
-            chosen={params.layers}
-            caption="Also show:"
-            onChoose={(names) => setParams({ layers: names })}
-          />
         </div>
         <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
         <TraceTable

@@ -1,0 +1,99 @@
+/** The runs of other layers that a prompt goes through, and a chip for each. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useMemo } from "react";
+import { Link, useLocation } from "react-router";
+
+import { routingOptionsQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { layerLabel, methodName } from "@/components/runs/run-labels";
+import { urlForRun } from "@/components/runs/url-for-run";
+import { useTray } from "@/components/tray/tray-context";
+import type { Param } from "@/hooks/use-url-state";
+import { formatEdits } from "@/lib/edits/edits";
+
+/** Run names, e.g. `one,other`; null for one run of every other layer, `none` for none. */
+export const layersParam: Param<readonly string[] | null> = {
+  read: (text) => {
+    if (text === null) return null;
+    return text === "none" ? [] : text.split(",").filter((name) => name !== "");
+  },
+  write: (names) => (names === null ? null : names.length === 0 ? "none" : names.join(",")),
+};
+
+/** Names of the other runs; undefined while loading. */
+export function useOtherRuns(run: RunSummary, layers: readonly string[] | null): readonly string[] | undefined {
+  const { data, error } = useQuery(routingOptionsQuery(run.name));
+  return useMemo(() => {
+    if (data === undefined) return error === null ? undefined : [];
+    const supported = data.layers.filter(({ method }) => method !== "autoencoder");
+    if (layers === null) return pickLayerRuns(run, supported);
+    return supported.filter(({ name }) => layers.includes(name)).map(({ name }) => name);
+  }, [data, error, layers, run]);
+}
+
+interface LayersProps {
+  readonly run: RunSummary;
+  /** The other runs of a view of several layers; null for a view of one layer, whose chips change the run. */
+  readonly chosen: readonly string[] | null;
+  readonly onChoose: (runs: readonly string[]) => void;
+}
+
+/** A chip per run of the language model, by layer; nothing if there is only one. */
+export function Layers({ run, chosen, onChoose }: LayersProps) {
+  const { data } = useQuery(routingOptionsQuery(run.name));
+  const { runs } = useCurrentRun();
+  const { edits } = useTray();
+  const location = useLocation();
+  if (data === undefined || data.layers.length === 0) return null;
+  const all = runs
+    .filter(({ name }) => name === run.name || data.layers.some((layer) => layer.name === name))
+    .toSorted((a, b) => a.layer - b.layer);
+  const toggle = ({ name, layer }: RunSummary) => {
+    const sameLayer = all.filter((other) => other.layer === layer).map((other) => other.name);
+    const without = (chosen ?? []).filter((other) => !sameLayer.includes(other));
+    onChoose(chosen?.includes(name) === true ? without : [...without, name]);
+  };
+  return (
+    <div role="group" aria-label="Layers" className="layers">
+      <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
+      {all.map((each) => {
+        const isOwn = each.name === run.name;
+        const title = `${each.name}, ${methodName(each.method)} of layer ${each.layer}`;
+        const label = (
+          <>
+            <span className="sr">Layer </span>
+            {layerLabel(each, all)}
+          </>
+        );
+        if (chosen === null)
+          return (
+            <Link
+              key={each.name}
+              className="chip"
+              title={title}
+              aria-current={isOwn || undefined}
+              to={urlForRun(location, run.name, each.name, formatEdits(edits))}
+            >
+              {label}
+            </Link>
+          );
+        return (
+          <button
+            key={each.name}
+            type="button"
+            className="chip"
+            title={title}
+            aria-pressed={isOwn || chosen.includes(each.name)}
+            disabled={isOwn}
+            onClick={() => toggle(each)}
+          >
+            {label}
+          </button>
+        );
+      })}
+    </div>
+  );
+}
