@@ -20,11 +20,13 @@ pytestmark = pytest.mark.browser
 def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: OpenPage, site: Site) -> None:
     page.goto(address(f"{ANSWERING}:add:4@first:9", 12) + "&seed=5&temperature=1.1")
     written = texts(page)
-    page.get_by_role("button", name="Sessions").click()
-    dialog = page.get_by_role("dialog", name="Saved sessions")
+    page.get_by_role("button", name="Save session").click()
+    dialog = page.get_by_role("dialog", name="Save session")
     dialog.get_by_role("textbox", name="Session name").fill("Questions back")
     dialog.get_by_role("button", name="Save", exact=True).click()
-    link = dialog.get_by_role("link", name="Questions back")
+    expect(page.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
+    page.get_by_role("link", name="Sessions", exact=True).click()
+    link = page.get_by_role("region", name="Saved sessions").get_by_role("link", name="Questions back")
     expect(link).to_contain_text(f"Expert {ANSWERING}, + 4.0")
     short = link.get_attribute("href") or ""
     assert re.fullmatch(r"/s/[2-9a-z]{7}", short)
@@ -34,8 +36,8 @@ def test_a_session_is_saved_shared_opened_and_deleted(page: Page, open_page: Ope
     assert texts(other) == written
     expect(card(other, ANSWERING)).to_contain_text("first 9 tokens")
     expect(other.get_by_role("status").filter(has_text="Session")).to_contain_text("Questions back")
-    other.get_by_role("button", name="Sessions").click()
-    listed = other.get_by_role("dialog", name="Saved sessions")
+    other.get_by_role("link", name="Sessions", exact=True).click()
+    listed = other.get_by_role("region", name="Saved sessions")
     listed.get_by_role("button", name="Delete Questions back").click()
     expect(listed.get_by_role("link", name="Questions back")).to_have_count(0)
 
@@ -68,8 +70,8 @@ def test_an_unknown_session_shows_an_error_with_a_link(page: Page, forgiven: lis
     forgiven += ["404"]
     page.goto("/s/zzzzzzz")
     expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
-    page.get_by_role("alert").get_by_role("link", name="Steering page").click()
-    expect(page.get_by_role("button", name="Sessions")).to_be_visible()
+    page.get_by_role("alert").get_by_role("link", name="Sessions").click()
+    expect(page.get_by_role("region", name="Saved sessions")).to_be_visible()
 
 
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
@@ -129,5 +131,5 @@ def test_an_excessive_strength_is_clamped(page: Page) -> None:
 
 def test_a_missing_chat_template_is_reported(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 4))
-    page.locator("summary").filter(has_text="plain text").click()
+    page.get_by_role("link", name="Chat", exact=True).click()
     expect(page.get_by_text("has no chat template")).to_be_visible()

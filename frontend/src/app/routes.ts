@@ -24,6 +24,9 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/texts": () => import("@/pages/prompt/routing"),
   "/circuits": () => import("@/pages/prompt/circuits"),
   "/steering": () => import("@/pages/steer/steering"),
+  "/chat": () => import("@/pages/steer/steering"),
+  "/strength": () => import("@/pages/steer/steering"),
+  "/sessions": () => import("@/pages/steer/steering"),
   "/s/:id": () => {
     // The page redirects there; errors are reported once it does.
     void LOADERS["/steering"]?.().catch(() => undefined);

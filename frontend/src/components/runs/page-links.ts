@@ -19,6 +19,9 @@ export type PageName =
   | "texts"
   | "circuits"
   | "steering"
+  | "chat"
+  | "strength"
+  | "sessions"
   | "glossary";
 
 export interface PageLinks {

@@ -37,7 +37,16 @@ export const PLACES: readonly Place[] = [
       { page: "circuits", name: "Circuit" },
     ],
   },
-  { name: "Steer", icon: "steering", views: [{ page: "steering", name: "Steering" }] },
+  {
+    name: "Steer",
+    icon: "steering",
+    views: [
+      { page: "steering", name: "Text" },
+      { page: "chat", name: "Chat" },
+      { page: "strength", name: "Strength" },
+      { page: "sessions", name: "Sessions" },
+    ],
+  },
   { name: "Evaluate", icon: "probing", views: [{ page: "evaluate", name: "Evaluate" }] },
 ];
 

@@ -6,7 +6,15 @@ import { useLocation } from "react-router";
 import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/last-prompt";
 
-const PAGES_WITH_PROMPT: readonly PageName[] = ["routing", "layers", "texts", "circuits", "steering"];
+const PAGES_WITH_PROMPT: readonly PageName[] = [
+  "routing",
+  "layers",
+  "texts",
+  "circuits",
+  "steering",
+  "chat",
+  "strength",
+];
 const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
 
 /**
@@ -27,25 +35,25 @@ export function useRememberPrompt(): void {
   }, [pathname, prompt, isChat]);
 }
 
-/** Parameters that a view of the prompt leaves to the others: with them, its address would lead to another view. */
-const LEFT_OUT: Readonly<Partial<Record<PageName, readonly string[]>>> = {
-  routing: ["against", "layers"],
-  layers: ["against"],
-  texts: ["layers"],
-  circuits: ["against"],
-};
+/** Parameters that a view leaves to the others of its place: with them, its address would lead to another view. */
+const LEFT_OUT: readonly Readonly<Partial<Record<PageName, readonly string[]>>>[] = [
+  { routing: ["against", "layers"], layers: ["against"], texts: ["layers"], circuits: ["against"] },
+  { steering: ["turns"], chat: [], strength: [], sessions: [] },
+];
 
-/** Links between the views of the prompt keep their parameters; links to any page with a prompt carry the last one. */
+/** Links between the views of a place keep their parameters; links to any page with a prompt carry the last one. */
 export function usePromptedLink(): (page: PageName) => string {
   const links = usePageLinks();
   const { pathname, search } = useLocation();
   const prompt = useSyncExternalStore(subscribePrompt, lastPrompt);
   return (page) => {
     const carried = prompt !== "" && hasPrompt(page) ? { prompt } : {};
-    const leftOut = LEFT_OUT[page];
-    if (leftOut === undefined || !(pathname.slice(1) in LEFT_OUT)) return links.page(page, carried);
+    const place = LEFT_OUT.find((views) => page in views && pathname.slice(1) in views);
+    if (place === undefined) return links.page(page, carried);
     const params = new URLSearchParams(search);
-    for (const name of leftOut) params.delete(name);
-    return links.page(page, { ...Object.fromEntries(params), ...carried });
+    const isChat = params.has("turns");
+    for (const name of place[page] ?? []) params.delete(name);
+    // A chat is remembered as one text; its own address has the turns.
+    return links.page(page, { ...Object.fromEntries(params), ...(isChat ? {} : carried) });
   };
 }

@@ -31,7 +31,7 @@ export default function SessionPage() {
         <LoadingState label="Opening session" />
       ) : (
         <ErrorState error={error} onRetry={() => void refetch()}>
-          The saved sessions are under <b>Sessions</b> on the <Link to={links.page("steering")}>Steering page</Link>.
+          The saved ones are under <Link to={links.page("sessions")}>Sessions</Link>.
         </ErrorState>
       )}
     </>

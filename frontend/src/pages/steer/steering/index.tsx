@@ -10,8 +10,9 @@ import "./texts/streams.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useEffect, useMemo, useRef } from "react";
+import { Navigate, useLocation } from "react-router";
 
-import { isEmptyPrompt, routingQuery } from "@/api/queries";
+import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useTurnsDraft } from "@/components/prompt/chat-box";
@@ -20,7 +21,7 @@ import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
-import { useUrlState } from "@/hooks/use-url-state";
+import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 
 import { DosePane } from "./dose/dose-pane";
@@ -28,9 +29,10 @@ import { EditList } from "./edits/edit-list";
 import { useSharedEdits } from "./edits/use-shared-edits";
 import { FindPane } from "./find/find-pane";
 import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
-import { GateSettings, PromptSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
+import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
-import { OpenedSession, Sessions } from "./sharing/sessions";
+import { Gallery } from "./sharing/gallery";
+import { OpenedSession, SaveSession } from "./sharing/sessions";
 import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
 import { Streams } from "./texts/streams";
 import { withOriginal } from "./texts/generation";
@@ -70,7 +72,7 @@ function sideBySide(steered: Generator, original: Generator): Generator {
 }
 
 /** The page's state, and the generation that it starts. */
-function useSteering(run: RunSummary) {
+function useSteering(run: RunSummary, view: View) {
   const [urlParams, setParams] = useUrlState(STEERING_PARAMS);
   const params = useMemo(() => ({ ...urlParams, k: effectiveK(run, urlParams.k) }), [urlParams, run]);
   const { edits, replaceAll } = useSharedEdits();
@@ -99,12 +101,14 @@ function useSteering(run: RunSummary) {
   const isIdle = generator.generation.status === "idle";
   const isRequested = useRef(false);
   useEffect(() => {
+    // The sweep generates its own texts.
+    if (view === "strength") return;
     // Without edits both texts are equal, so the first ones wait for the Generate button.
     if (isEmptyPrompt(paramsToPrompt(params)) || (edits.length === 0 && isIdle && !isRequested.current)) return;
     isRequested.current = false;
     start(request);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
-  }, [key, start]);
+  }, [key, start, view]);
   const unchanged = JSON.stringify(turns.turns) === JSON.stringify(params.turns) && draft.text === params.prompt;
   const commit = () => (params.turns.length > 0 ? turns.commit() : draft.commit());
   const generate = () => {
@@ -135,7 +139,6 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
         <SamplingSettings params={params} setParams={setParams} />
         <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
         <GateSettings run={run} params={params} setParams={setParams} />
-        <PromptSettings run={run.name} params={params} setParams={setParams} />
         {hasPrompt && (
           <CodeExport
             run={run}
@@ -150,8 +153,8 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
   );
 }
 
-function Steering({ run }: { readonly run: RunSummary }) {
-  const state = useSteering(run);
+function Steering({ run, view }: { readonly run: RunSummary; readonly view: View }) {
+  const state = useSteering(run, view);
   const { params, setParams, edits, replaceAll, generator, draft, turns, generate, commit } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
@@ -184,15 +187,17 @@ function Steering({ run }: { readonly run: RunSummary }) {
         {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
           <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || turns.turns.length > 0} onChoose={choose} />
         ) : (
-          <Streams
-            generation={generation}
-            prompt={params.turns.length > 0 ? replyStart(params.turns) : params.prompt}
-            maxTokens={params.tokens}
-            edits={edits.length}
-            lock={params.lock}
-            onLock={(lock) => setParams({ lock })}
-            onRetry={generate}
-          />
+          view !== "strength" && (
+            <Streams
+              generation={generation}
+              prompt={params.turns.length > 0 ? replyStart(params.turns) : params.prompt}
+              maxTokens={params.tokens}
+              edits={edits.length}
+              lock={params.lock}
+              onLock={(lock) => setParams({ lock })}
+              onRetry={generate}
+            />
+          )
         )}
         <LowerSections run={run} state={state} text={text} tokens={routed?.tokens} />
       </div>
@@ -200,28 +205,69 @@ function Steering({ run }: { readonly run: RunSummary }) {
   );
 }
 
-/** The session menu of the page bar. */
-function RunSessions({ run }: { readonly run: string }) {
+/** The page bar's button that saves a session. */
+function Save({ run }: { readonly run: string }) {
   const [params, setParams] = useUrlState(STEERING_PARAMS);
   const { edits } = useTray();
+  if (isEmptyPrompt(paramsToPrompt(params))) return null;
   return (
-    <Sessions
-      run={run}
-      request={steeringRequest(params, edits)}
-      canSave={!isEmptyPrompt(paramsToPrompt(params))}
-      open={params.session}
-      onSaved={(session) => setParams({ session })}
-    />
+    <SaveSession run={run} request={steeringRequest(params, edits)} onSaved={(session) => setParams({ session })} />
   );
+}
+
+/** A chat, and why the run's tokenizer has none. */
+function Chat({ run }: { readonly run: RunSummary }) {
+  const { data } = useQuery(routingOptionsQuery(run.name));
+  return (
+    <>
+      {data?.chat === false && (
+        <p className="no-chat" role="note">
+          {data.no_chat}
+        </p>
+      )}
+      <Steering run={run} view="chat" />
+    </>
+  );
+}
+
+const VIEWS = { text: "Text", chat: "Chat", strength: "Strength", sessions: "Sessions" } as const;
+type View = keyof typeof VIEWS;
+const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
+
+/** Replies are longer than the continuations of a text. */
+const CHAT_TOKENS = 200;
+
+/** The address of the chat that begins with the prompt. */
+function chatUrl(search: string): string {
+  const { prompt, tokens } = readParams(STEERING_PARAMS, search);
+  const turns = [{ role: "user" as const, text: prompt }];
+  return `/chat${writeParams(STEERING_PARAMS, search, { turns, at: [], tokens: Math.max(tokens, CHAT_TOKENS) })}`;
 }
 
 export default function SteeringPage() {
   const { summary } = useCurrentRun();
+  const { pathname, search } = useLocation();
+  const view = VIEW_OF[pathname] ?? "text";
+  const isChat = new URLSearchParams(search).has("turns");
+  if (view === "text" && isChat) return <Navigate replace to={`/chat${search}`} />;
+  if (view === "chat" && !isChat) return <Navigate replace to={chatUrl(search)} />;
   return (
     <>
-      <title>Steering · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Steering" }]}>{summary !== null && <RunSessions run={summary.name} />}</PageBar>
-      <WithRun>{(run) => <Steering key={run.name} run={run} />}</WithRun>
+      <title>{`${VIEWS[view]} · Steer · MxD Explorer`}</title>
+      <PageBar crumbs={[{ label: VIEWS[view] }]}>{summary !== null && <Save run={summary.name} />}</PageBar>
+      <WithRun>
+        {(run) =>
+          view === "sessions" ? (
+            <div className="sessions-page">
+              <Gallery run={run} />
+            </div>
+          ) : view === "chat" ? (
+            <Chat key={run.name} run={run} />
+          ) : (
+            <Steering key={`${run.name} ${view}`} run={run} view={view} />
+          )
+        }
+      </WithRun>
     </>
   );
 }

@@ -9,11 +9,11 @@ import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import type { PromptDraft } from "@/components/prompt/prompt-draft";
-import { SavedPrompts } from "@/components/prompt/saved-prompts";
 import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { continuationPrompt } from "@/lib/text/prompts";
+import { Gallery } from "@/pages/steer/steering/sharing/gallery";
 import { bothReplies, isRunning } from "@/pages/steer/steering/texts/generation";
 import type { Generator } from "@/pages/steer/steering/texts/use-generation";
 
@@ -83,7 +83,7 @@ export function EmptyPrompt({
       <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
         It is continued twice with the same random numbers: as baseline, and with the edits on the left.
       </EmptyState>
-      <SavedPrompts run={run} />
+      <Gallery run={run} most={6} />
       {run.indexed_tokens !== null && !isPending && (
         <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
       )}

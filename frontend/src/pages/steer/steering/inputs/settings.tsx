@@ -1,10 +1,8 @@
-/** Collapsible settings: sampling, scope of the edits, active experts, prompt format. */
+/** Collapsible settings: sampling, scope of the edits, active experts. */
 
 import { type ReactNode, useState } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { INITIAL_TURNS } from "@/components/prompt/chat-box";
-import { PromptKind } from "@/components/prompt/prompt-kind";
 import { effectiveK, describeTrainedK, KSlider } from "@/components/runs/k-slider";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -214,23 +212,4 @@ export function GateSettings({ run, params, setParams }: SettingsProps & { reado
   );
 }
 
-/** A reply of the demo’s model ends by itself within this number of tokens, mostly. */
-const CHAT_TOKENS = 200;
-
 /** Prompt format: plain text or chat. */
-export function PromptSettings({ run, params, setParams }: SettingsProps & { readonly run: string }) {
-  const isChat = params.turns.length > 0;
-  const toChat = () =>
-    setParams({
-      turns: INITIAL_TURNS.map((turn) => ({ ...turn, text: params.prompt })),
-      at: [],
-      tokens: Math.max(params.tokens, CHAT_TOKENS),
-    });
-  const toText = () =>
-    setParams({ prompt: params.turns.findLast((turn) => turn.role === "user")?.text ?? "", turns: [], at: [] });
-  return (
-    <CollapsibleSection title="Prompt" words={isChat ? "chat, using the tokenizer’s template" : "plain text"}>
-      <PromptKind run={run} isChat={isChat} onText={toText} onChat={toChat} />
-    </CollapsibleSection>
-  );
-}

@@ -1,32 +1,31 @@
-/** Saved sessions to start from, shown while a page has no prompt: what each of them edits. */
+/** Saved sessions as a gallery: what each of them edits, those of the run first. */
 
 import { useInfiniteQuery, useQueries } from "@tanstack/react-query";
 import { Link } from "react-router";
 
+import { useDeleteSession } from "@/api/mutations";
 import { expertsQuery, sessionsQuery } from "@/api/queries";
 import type { RunSummary, SessionSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { sessionUrl } from "@/components/runs/page-links";
+import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
+import { Button } from "@/components/ui/button";
+import { CopyButton } from "@/components/ui/copy-button";
 import { describeEdit } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-/** Of the run, and of each other one; the Sessions menu lists all. */
-const MAX_SESSIONS = 6;
-const MAX_OTHER_SESSIONS = 3;
 const MAX_RUNS = 8;
+const MAX_EXPERTS = 100;
 
 interface RunSessions {
   readonly run: RunSummary;
   readonly sessions: readonly SessionSummary[];
-  /** Number of its sessions that are not among `sessions`. */
-  readonly more: number;
 }
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions(run: RunSummary): readonly RunSessions[] | undefined {
+function useSavedSessions(run: RunSummary, most: number): readonly RunSessions[] | undefined {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
@@ -35,9 +34,8 @@ function useSavedSessions(run: RunSummary): readonly RunSessions[] | undefined {
   const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
   if (results.some(({ isPending }) => isPending)) return undefined;
   return listed.flatMap((each, i) => {
-    const all = results[i]?.data?.sessions ?? [];
-    const sessions = all.slice(0, i === 0 ? MAX_SESSIONS : MAX_OTHER_SESSIONS);
-    return sessions.length === 0 ? [] : [{ run: each, sessions, more: all.length - sessions.length }];
+    const sessions = (results[i]?.data?.sessions ?? []).slice(0, most);
+    return sessions.length === 0 ? [] : [{ run: each, sessions }];
   });
 }
 
@@ -45,7 +43,7 @@ function useSavedSessions(run: RunSummary): readonly RunSessions[] | undefined {
 function useExperts({ run, sessions }: RunSessions) {
   const among = sessions.flatMap(({ expert }) => expert ?? []).join(",");
   const { data } = useInfiniteQuery({
-    ...expertsQuery(run.name, { sort: "expert", order: "asc", among }, MAX_SESSIONS),
+    ...expertsQuery(run.name, { sort: "expert", order: "asc", among }, MAX_EXPERTS),
     enabled: among !== "" && run.indexed_tokens !== null,
   });
   return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
@@ -54,15 +52,12 @@ function useExperts({ run, sessions }: RunSessions) {
 function RunGroup(props: RunSessions) {
   const { runs } = useCurrentRun();
   const experts = useExperts(props);
-  const { run, sessions, more } = props;
+  const { run, sessions } = props;
+  const remove = useDeleteSession(run.name);
   return (
     <>
       <h3>
-        Layer {layerLabel(run, runs)}{" "}
-        <span className="dim">
-          {run.name}
-          {more > 0 && `, ${more} more in the menu Sessions`}
-        </span>
+        Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
       </h3>
       <ul>
         {sessions.map(({ id, name, expert, strength, edits, prompt }) => {
@@ -77,7 +72,23 @@ function RunGroup(props: RunSessions) {
                     : `Expert ${expert}, ${describeEdit({ mode: "add", strength })}. `}
                   {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
                 </span>
+                <span className="dim">{toOneLine(prompt, true)}</span>
               </Link>
+              <CopyButton
+                size="small"
+                variant="ghost"
+                aria-label={`Copy link to ${name}`}
+                icon="link"
+                text={() => window.location.origin + sessionUrl(id)}
+              />
+              <Button
+                size="small"
+                variant="ghost"
+                icon="close"
+                aria-label={`Delete ${name}`}
+                disabled={remove.isPending}
+                onClick={() => remove.mutate(id)}
+              />
             </li>
           );
         })}
@@ -86,15 +97,32 @@ function RunGroup(props: RunSessions) {
   );
 }
 
-export function SavedPrompts({ run }: { readonly run: RunSummary }) {
-  const groups = useSavedSessions(run) ?? [];
-  if (groups.length === 0) return null;
+interface GalleryProps {
+  readonly run: RunSummary;
+  /** Most sessions per run. */
+  readonly most?: number;
+}
+
+export function Gallery({ run, most = Infinity }: GalleryProps) {
+  const links = usePageLinks();
+  const groups = useSavedSessions(run, most);
+  if (groups === undefined) return null;
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
       <h2 id="saved-sessions">Saved sessions</h2>
+      {groups.length === 0 && (
+        <p className="dim">
+          None yet. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same texts.
+        </p>
+      )}
       {groups.map((group) => (
         <RunGroup key={group.run.name} {...group} />
       ))}
+      {most < Infinity && groups.length > 0 && (
+        <Link className="link" to={links.page("sessions")}>
+          All sessions
+        </Link>
+      )}
     </section>
   );
 }
