@@ -1,6 +1,6 @@
 """Write the texts of the first page's slider: one saved session at several strengths.
 
-    python scripts/showcase.py smollm2-l16 "Verse, with two experts" --data data/demo
+    python scripts/showcase.py smollm2-l16 "Verse, with two experts" "turn prose into verse" --data data/demo
 
 Reads the session from ``sessions.json`` and writes ``showcase.json``, both in the data folder. At strength 0 the text
 is the baseline's; elsewhere every edit of the session has that strength.
@@ -24,6 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run")
     parser.add_argument("session", help="name of the session")
+    parser.add_argument("title", help="what its experts do")
     parser.add_argument("--data", type=Path, default=Path("data"))
     words = parser.parse_args()
     session = json.loads((words.data / "sessions.json").read_text("utf-8"))[words.run][words.session]
@@ -41,7 +42,8 @@ def main() -> None:
             texts.append(stored_text(0.0, answer["baseline"][0]))
         texts.append(stored_text(strength, answer["steered"][0]))
         print(f"{strength:g}: {answer['steered'][0]['text']!r}", file=sys.stderr)
-    content = {"run": words.run, "session": words.session, "command": shlex.join(["mxd", *command]), "texts": texts}
+    names = {"run": words.run, "session": words.session, "title": words.title}
+    content = {**names, "command": shlex.join(["mxd", *command]), "texts": texts}
     (words.data / "showcase.json").write_text(json.dumps(content, ensure_ascii=False) + "\n", "utf-8")
 
 

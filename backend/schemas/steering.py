@@ -121,6 +121,8 @@ class ShowcaseFile(Schema):
     run: str
     session: str
     """Name of the session."""
+    title: str = "change a text"
+    """What its experts do: the heading reads "Two of 4,096 experts" and then this."""
     command: str
     """The command that wrote the texts."""
     texts: Annotated[tuple[ShowcaseText, ...], Field(min_length=2)]
@@ -131,6 +133,8 @@ class Showcase(Schema):
     """A saved session with its texts at several strengths, so that a slider responds immediately."""
 
     session: SavedSession
+    title: str
+    """What its experts do, such as "turn prose into verse"."""
     texts: tuple[ShowcaseText, ...]
 
 

@@ -285,13 +285,13 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
         {"strength": strength, "tokens": [{"id": 5, "text": f" text at {strength}", "delta_log_probability": strength}]}
         for strength in (0, 1, 2)
     ]
-    stored = {"run": site.run, "session": "Verse", "command": "mxd steer", "texts": texts}
+    stored = {"run": site.run, "session": "Verse", "title": "write verse", "command": "mxd steer", "texts": texts}
     file = site.data / "showcase.json"
     file.write_text(json.dumps(stored), "utf-8")
     try:
         page.route("**/steering", lambda route: route.abort())  # nothing is generated
         page.goto(f"/?run={site.other_run}")
-        expect(page.get_by_role("heading", name="One of")).to_be_visible()
+        expect(page.get_by_role("heading", name="write verse")).to_be_visible()
         expect(page.get_by_role("group", name="Steered text")).to_have_text("text at 2")
         page.get_by_role("slider").focus()
         page.keyboard.press("Home")

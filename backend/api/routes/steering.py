@@ -219,7 +219,7 @@ def showcase(services: ServicesDep) -> HomeShowcase:
             if record.name == stored.session and _is_readable(record):
                 opened = _opened(session, services.runs, record)
                 if not opened.changed:
-                    return HomeShowcase(showcase=Showcase(session=opened, texts=stored.texts))
+                    return HomeShowcase(showcase=Showcase(session=opened, title=stored.title, texts=stored.texts))
     return HomeShowcase(showcase=None)
 
 

@@ -7,13 +7,17 @@ import { Button } from "./button";
 interface CopyButtonProps extends Omit<ComponentProps<typeof Button>, "onClick"> {
   /** Called on press, so that the text is current. */
   readonly text: () => string;
+  /** Shown once it is copied. */
+  readonly confirmation?: string;
 }
 
-export function CopyButton({ text, children, ...rest }: CopyButtonProps) {
+const SHOWN_MS = 2500;
+
+export function CopyButton({ text, confirmation = "Copied", children, ...rest }: CopyButtonProps) {
   const [state, setState] = useState<"idle" | "copied" | "refused">("idle");
   useEffect(() => {
     if (state === "idle") return undefined;
-    const timer = window.setTimeout(() => setState("idle"), 1600);
+    const timer = window.setTimeout(() => setState("idle"), SHOWN_MS);
     return () => window.clearTimeout(timer);
   }, [state]);
   const copy = () => {
@@ -22,7 +26,7 @@ export function CopyButton({ text, children, ...rest }: CopyButtonProps) {
       () => setState("refused"),
     );
   };
-  const message = { idle: "", copied: "Copied", refused: "Could not copy" }[state];
+  const message = { idle: "", copied: confirmation, refused: "Could not copy" }[state];
   return (
     <>
       <Button icon="copy" {...rest} {...(state === "copied" && { icon: "check" as const })} onClick={copy}>

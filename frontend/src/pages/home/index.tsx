@@ -120,12 +120,12 @@ function Content({ run }: { readonly run: RunSummary }) {
   const shownRun = runs.find(({ name }) => name === showcase?.session.run);
   if (showcase === null || shownRun === undefined || expert !== null)
     return run.indexed_tokens === null ? <Unindexed run={run} /> : <BestExpert run={run} />;
-  const { steering, name } = showcase.session;
+  const { steering } = showcase.session;
   return (
     <Hero
       run={shownRun.name}
       numExperts={shownRun.num_experts}
-      title={`turn prose into ${name.split(",")[0]?.toLowerCase() ?? name}`}
+      title={showcase.title}
       request={steering}
       edits={requestEdits(steering.edits ?? [])}
       texts={showcase.texts}

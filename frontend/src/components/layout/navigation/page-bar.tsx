@@ -65,6 +65,9 @@ function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
   );
 }
 
+/** An address that only this machine can open. */
+const isOnThisMachine = /^(localhost|127\.|\[::1\])/.test(window.location.hostname);
+
 /** Copies the URL, including the tray's edits. */
 export function CopyLink() {
   const { edits } = useTray();
@@ -74,7 +77,12 @@ export function CopyLink() {
     return url.origin + url.pathname + queryText(url.searchParams) + url.hash;
   };
   return (
-    <CopyButton icon="link" className="wide" text={linkUrl}>
+    <CopyButton
+      icon="link"
+      className="wide"
+      text={linkUrl}
+      {...(isOnThisMachine && { confirmation: "Copied; opens only on this machine" })}
+    >
       Copy link
     </CopyButton>
   );
