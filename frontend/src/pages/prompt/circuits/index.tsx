@@ -237,8 +237,10 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       />
       {prompt === "" && (
         <EmptyState title="Type a text to trace its next token">
-          The circuit shows the experts behind a prediction. Every one of them is ablated in the model, which takes some
-          seconds.
+          <p>
+            The circuit shows the experts behind a prediction. Every one of them is ablated in the model, which takes
+            some seconds.
+          </p>
           <Button onClick={() => choose(EXAMPLE)}>Trace an example</Button>
         </EmptyState>
       )}
