@@ -32,9 +32,9 @@ from torch.nn import functional as F
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import DoseConfig, Edit, Sampling, TextConfig
 from mxd.trainer.data.sequences import tokenize_documents
-from mxd.trainer.inference.index_values import with_control
 from mxd.trainer.inference.results import DoseDoneEvent
 from mxd.trainer.inference.strength_sweep import MAX_PERPLEXITY_RATIO, dose
+from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing

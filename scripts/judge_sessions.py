@@ -21,9 +21,9 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
 from mxd.trainer.config import DoseConfig, Sampling
-from mxd.trainer.inference.index_values import with_control
 from mxd.trainer.inference.results import DoseDoneEvent
 from mxd.trainer.inference.strength_sweep import dose
+from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         FoundGroup,
     )
     from mxd.trainer.inference.results import Predictions, Routing
-    from mxd.trainer.inference.steering import Units
+    from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
 
@@ -81,41 +81,43 @@ class JobContext:
         """Callbacks that cancel a long task once the client has disconnected."""
         return Callbacks(is_cancelled=self.cancelled.is_set)
 
-    def check_length(self, text: str) -> None:
-        """Raise TooLongError if ``text`` has more tokens than the server or the language model accepts."""
+    def token_ids(self, text: str) -> list[int]:
+        """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once.
+
+        Raises:
+            TooLongError: the text has more tokens than the server or the language model accepts.
+        """
         from mxd.trainer.language_model.tokenizer import prompt_ids
 
-        tokens = len(prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token))
-        if tokens > self.prompt_tokens:
+        ids = prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token)
+        if len(ids) > self.prompt_tokens:
             raise TooLongError(
-                f"The text is too long: {tokens:,} tokens with the start token. This server accepts "
+                f"The text is too long: {len(ids):,} tokens with the start token. This server accepts "
                 f"{self.prompt_tokens:,}. Shorten the text."
             )
+        return ids
 
 
 def route(context: JobContext, text: str, k: int | None = None) -> tuple[Routing, ...]:
     """Route a text through runs of different layers; ``k`` is the number of active experts per token."""
     from mxd.trainer.inference.routing import route_together
 
-    context.check_length(text)
-    return route_together(context.language_model, context.runs, text, k)
+    return route_together(context.language_model, context.runs, context.token_ids(text), k)
 
 
 def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
     """Next-token predictions with the MLPs and with the runs' layers in their place."""
     from mxd.trainer.inference.routing import predict
 
-    context.check_length(text)
     run, *others = context.runs
-    return predict(context.language_model, run, text, k, others)
+    return predict(context.language_model, run, context.token_ids(text), k, others)
 
 
 def direct_effects(context: JobContext, text: str, position: int, k: int | None = None) -> tuple[ExpertEffect, ...]:
     """Direct effects of the experts that are active on one token."""
     from mxd.trainer.analysis.effects import direct_effects
 
-    context.check_length(text)
-    return direct_effects(context.language_model, context.runs[0], text, position, k)
+    return direct_effects(context.language_model, context.runs[0], context.token_ids(text), position, k)
 
 
 def expert_writes(
@@ -193,34 +195,23 @@ def _check_lengths(context: JobContext, config: FindConfig) -> None:
     """Raise TooLongError if a prompt with the longest text after it is too long for this server."""
     longest = max((*config.wanted, *config.unwanted), key=len)
     for prompt in config.prompts:
-        context.check_length(prompt + longest)
+        context.token_ids(prompt + longest)
 
 
 def prepare_generation(context: JobContext, config: SteeringConfig, units: Units) -> Generation:
     """Check a request to steer, to complete a text or to sweep strengths, depending on the class of ``config``."""
     from mxd.trainer.inference.steering import Steering
     from mxd.trainer.inference.strength_sweep import StrengthSweep
-
-    context.check_length(config.prompt)
-    if isinstance(config, CompletionConfig):
-        return Steering.prepare(context.language_model, context.runs, _fitted(context, config), units).alone()
-    kind = StrengthSweep.prepare if isinstance(config, DoseConfig) else Steering.prepare
-    return kind(context.language_model, context.runs, config, units)  # type: ignore[arg-type]
-
-
-def _fitted(context: JobContext, config: CompletionConfig) -> CompletionConfig:
-    """Limit the number of new tokens to those that the context has room for.
-
-    Raises:
-        TooLongError: there is room for none.
-    """
     from mxd.trainer.language_model.tokenizer import prompt_ids
 
-    start_token = context.runs[0].config.text.start_token
-    ids = prompt_ids(context.language_model, config.prompt, 1, start_token)
-    room = context.language_model.max_tokens - len(ids)
-    tokens = min(config.sampling.max_tokens, room)
-    return config.model_copy(update={"sampling": config.sampling.model_copy(update={"max_tokens": tokens})})
+    ids = context.token_ids(config.prompt)
+    if isinstance(config, CompletionConfig):
+        room = context.language_model.max_tokens - len(prompt_ids(context.language_model, ids, new_tokens=1))
+        tokens = min(config.sampling.max_tokens, room)
+        fitted = config.model_copy(update={"sampling": config.sampling.model_copy(update={"max_tokens": tokens})})
+        return Steering.prepare(context.language_model, context.runs, fitted, units, ids).alone()
+    kind = StrengthSweep.prepare if isinstance(config, DoseConfig) else Steering.prepare
+    return kind(context.language_model, context.runs, config, units, ids)  # type: ignore[arg-type]
 
 
 def max_rows(config: SteeringConfig) -> int:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mxd.trainer.analysis.contrast import ContrastMeasurement
     from mxd.trainer.analysis.edit_price import PriceMeasurement
-    from mxd.trainer.inference.steering import Units
+    from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
 
 SECONDS_PER_UNKNOWN_REQUEST = 1.0

@@ -124,9 +124,3 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
     """Return the statistics of those of ``experts`` that are indexed."""
     statement = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
     return {record.expert: record for record in session.scalars(statement)}
-
-
-def units(session: Session, run: RunRecord, experts: Collection[int]) -> dict[int, float]:
-    """Return the 99th percentile of each expert's activation, the unit of edits; 1 if unknown."""
-    records = known(session, run, experts)
-    return {expert: records[expert].p99 if expert in records else 1.0 for expert in experts}

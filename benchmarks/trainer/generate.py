@@ -65,7 +65,7 @@ def bench_generate(
         "bare": lambda: bare_step(language_model, run, configs[0]),
         "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
         "together": lambda: steer_together(
-            language_model, [Steering.prepare(language_model, [run], config, {}) for config in configs]
+            language_model, [Steering.prepare(language_model, [run], config) for config in configs]
         ),
     }
     seconds = Rounds(1, rounds, callbacks).take(ways)
@@ -124,7 +124,7 @@ def _plain(language_model: LanguageModel, tokens: int) -> None:
 def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
     """Seconds of a bare decode step of a diverged pair: both rows are read, both tokens sampled."""
     started = time.perf_counter()
-    steering = Steering.prepare(language_model, [run], config, {})
+    steering = Steering.prepare(language_model, [run], config)
     sampling, prompt = config.sampling, steering.prompt
     texts = [list(prompt), list(prompt)]
     rows = [SequenceState(ids, edits) for ids in texts for edits in (steering.baseline, steering.steered)]

@@ -19,11 +19,11 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from mxd.api.loading import resolve_medians
-from mxd.trainer.config import Edit, SteeringMode
+from mxd.trainer.config import Edit, SteeringConfig, SteeringMode
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
-from mxd.trainer.inference.steering import edit_plans
+from mxd.trainer.inference.steering import edit_plans, units_without_index
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.tokenizer import TokenStream
 from mxd.trainer.layers.base import SparseLayer
@@ -76,7 +76,8 @@ def edit_plan(run: Run, edits: Edits) -> EditPlan:
         UserError: an edit is invalid, names an unknown expert or another run, or needs an index that does not exist.
     """
     parsed = resolve_medians(run, parse_edits(edits))
-    return edit_plans([run], parsed, {run.name: run.units})[run.config.layer]
+    units = units_without_index([run], SteeringConfig(prompt="", edits=parsed))
+    return edit_plans([run], parsed, units)[run.config.layer]
 
 
 class GrowingText:

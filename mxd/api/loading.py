@@ -25,7 +25,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.index_values import with_medians
+from mxd.trainer.inference.units import with_medians
 from mxd.trainer.storage.database.engine import connect, harden_sqlite
 from mxd.trainer.storage.database.open import (
     CHAIN,

@@ -27,7 +27,8 @@ from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
-from mxd.trainer.inference.steering import Units, edit_plans, saved_units
+from mxd.trainer.inference.steering import edit_plans, saved_units
+from mxd.trainer.inference.units import Units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing, SparseLayer

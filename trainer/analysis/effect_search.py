@@ -37,7 +37,8 @@ from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, 
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
-from mxd.trainer.inference.steering import Units, saved_units
+from mxd.trainer.inference.steering import saved_units
+from mxd.trainer.inference.units import Units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.run import Run

@@ -68,11 +68,12 @@ NUM_TOKENS = 6
 
 @torch.no_grad()
 def direct_effects(
-    language_model: LanguageModel, run: Run, text: str, position: int, k: int | None = None
+    language_model: LanguageModel, run: Run, text: str | Sequence[int], position: int, k: int | None = None
 ) -> tuple[ExpertEffect, ...]:
     """Return the direct effects of the experts active on the token at ``position``, largest coefficient first.
 
     Args:
+        text: the text, or its token ids.
         position: index of the token. 0 is the start token.
         k: number of active experts per token; by default the run's K.
 

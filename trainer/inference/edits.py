@@ -117,7 +117,7 @@ class EditPlan:
 
     edits: tuple[Edit, ...]
     units: Mapping[int, float]
-    """Expert -> its unit for ``add`` and ``set``: its 99th percentile, or 1 if that is unknown."""
+    """Expert -> its unit for ``add`` and ``set``."""
     checks: tuple[tuple[GateCheck, ...], ...] = ()
     """Gate tests of each edit; empty if no edit has any."""
     shares: tuple[float, ...] = ()

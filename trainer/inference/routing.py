@@ -43,11 +43,12 @@ def route(language_model: LanguageModel, run: Run, text: str, k: int | None = No
 
 @torch.inference_mode()
 def route_together(
-    language_model: LanguageModel, runs: Sequence[Run], text: str, k: int | None = None
+    language_model: LanguageModel, runs: Sequence[Run], text: str | Sequence[int], k: int | None = None
 ) -> tuple[Routing, ...]:
     """Route a text through runs of several layers in one forward pass; return one routing per run.
 
-    Every layer reads the activations of the original model, as when it is routed alone. ``k`` applies to all runs.
+    Every layer reads the activations of the original model, as when it is routed alone. ``k`` applies to all runs. The
+    text may be its token ids.
 
     Raises:
         TooLongError: as ``route``.
@@ -90,14 +91,18 @@ BLOCK = 64
 
 @torch.inference_mode()
 def predict(
-    language_model: LanguageModel, run: Run, text: str, k: int | None = None, others: Sequence[Run] = ()
+    language_model: LanguageModel,
+    run: Run,
+    text: str | Sequence[int],
+    k: int | None = None,
+    others: Sequence[Run] = (),
 ) -> Predictions:
     """Predict the next token after each token of a text, with the original MLPs and with the runs' layers, in one pass.
 
     Args:
         language_model: the language model of the run.
         run: the run whose layer replaces the MLP.
-        text: the text to read.
+        text: the text to read, or its token ids.
         k: active experts per token; by default each run's K.
         others: runs whose layers replace the MLPs of other layers at the same time.
 

@@ -34,13 +34,11 @@ from mxd.trainer.inference.results import (
     TokenEvent,
     Variant,
 )
+from mxd.trainer.inference.units import Units, edit_units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import TokenStream, prompt_ids
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
-
-Units = Mapping[str, Mapping[int, float]]
-"""Run -> expert -> its unit for ``add`` and ``set``: its 99th percentile, or 1 if that is unknown."""
 
 EXPERTS_SHOWN = 8
 
@@ -120,9 +118,21 @@ class Steering:
 
     @classmethod
     def prepare(
-        cls, language_model: LanguageModel, runs: Sequence[Run], config: SteeringConfig, units: Units
+        cls,
+        language_model: LanguageModel,
+        runs: Sequence[Run],
+        config: SteeringConfig,
+        units: Units | None = None,
+        prompt: Sequence[int] | None = None,
     ) -> Steering:
         """Check a request against the language model and the runs, of which the first is steered.
+
+        Args:
+            language_model: the language model of the runs.
+            runs: runs of different layers.
+            config: prompt, edits and sampling.
+            units: units of the edited and tested experts; by default those saved with the runs, see ``edit_units``.
+            prompt: token ids of the prompt, if it has been tokenised.
 
         Raises:
             TooLongError: prompt and new tokens exceed the language model's context length.
@@ -132,8 +142,9 @@ class Steering:
         """
         for run in runs:
             check_fits(language_model, run)
-        plans = edit_plans(runs, config.edits, units)
-        prompt = prompt_ids(language_model, config.prompt, config.sampling.max_tokens, runs[0].config.text.start_token)
+        plans = edit_plans(runs, config.edits, units_without_index(runs, config) if units is None else units)
+        text = config.prompt if prompt is None else prompt
+        ids = prompt_ids(language_model, text, config.sampling.max_tokens, runs[0].config.text.start_token)
         baseline, steered = {}, {}
         for run in runs:
             block = run.config.layer
@@ -142,7 +153,7 @@ class Steering:
             baseline[block] = LayerEdits(sparse_layer, config.mode, EditPlan((), {}))
             steered[block] = LayerEdits(sparse_layer, config.mode, plans[block])
         # Without edits both variants share one row, so that they are bit-identical.
-        return cls(language_model, runs[0], config, baseline, steered if config.edits else baseline, prompt)
+        return cls(language_model, runs[0], config, baseline, steered if config.edits else baseline, ids)
 
     def alone(self) -> Steering:
         """This request without its baseline: each text has one row and is compared with itself."""
@@ -246,7 +257,7 @@ def steer(
         language_model: the language model of the runs.
         run: the steered run, or several of different layers with the steered one first.
         config: prompt, edits and sampling.
-        units: run -> expert -> its unit for ``add`` and ``set``; by default the units saved with the runs.
+        units: as in ``Steering.prepare``.
 
     Raises:
         UserError: as ``Steering.prepare``; raised by this call, before the first event.
@@ -267,15 +278,21 @@ def generate(
 
 
 def saved_units(runs: Sequence[Run]) -> Units:
-    """Units that were saved with the runs by indexing."""
+    """All units that were saved with the runs by indexing."""
     return {run.name: run.units for run in runs}
+
+
+def units_without_index(runs: Sequence[Run], config: SteeringConfig) -> Units:
+    """Units of a request's experts without a database; the first run is steered."""
+    named = {run.name: run for run in runs}
+    return edit_units(config, runs[0].name, lambda name: named[name].units if name in named else {})
 
 
 def _prepare(
     language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None
 ) -> Steering:
     runs = [run] if isinstance(run, Run) else list(run)
-    return Steering.prepare(language_model, runs, config, saved_units(runs) if units is None else units)
+    return Steering.prepare(language_model, runs, config, units)
 
 
 def _run_alone(steering: Steering) -> Iterator[SteeringStep]:
@@ -329,8 +346,7 @@ def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateC
             f"An edit of layer {edited.config.layer} cannot depend on {tested.name}, whose layer {block} is computed "
             "later. Test an expert of the same layer or of an earlier one."
         )
-    unit = units.get(tested.name, {}).get(test.expert) or 1.0
-    return GateCheck(test.expert, test.level * unit, test.above is not None, block)
+    return GateCheck(test.expert, test.level * (units.get(tested.name, {}).get(test.expert) or 1.0), test.above is not None, block)
 
 
 def _end_tokens(language_model: LanguageModel) -> frozenset[int]:

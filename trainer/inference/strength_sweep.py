@@ -44,10 +44,11 @@ from mxd.trainer.inference.results import (
     SteeringStep,
     TokenEvent,
 )
-from mxd.trainer.inference.steering import Steering, Units, saved_units
+from mxd.trainer.inference.steering import Steering, units_without_index
+from mxd.trainer.inference.units import Units
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import single_texts
+from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 
@@ -177,9 +178,14 @@ class StrengthSweep:
 
     @classmethod
     def prepare(
-        cls, language_model: LanguageModel, runs: Sequence[Run], config: DoseConfig, units: Units
+        cls,
+        language_model: LanguageModel,
+        runs: Sequence[Run],
+        config: DoseConfig,
+        units: Units | None = None,
+        prompt: Sequence[int] | None = None,
     ) -> StrengthSweep:
-        """Check a request; the first run is steered.
+        """Check a request; the first run is steered. Arguments as ``Steering.prepare``.
 
         Raises:
             UserError: as ``Steering.prepare``, or the varied edit does not exist or has no strength.
@@ -191,17 +197,20 @@ class StrengthSweep:
             raise UserError("The mode 'ablate' has no strength to vary. Use 'scale', 'add' or 'set'.")
         run = next((run for run in runs if run.name == (varied.run or runs[0].name)), runs[0])
         control = _random_expert(run, varied.expert) if config.control is None else config.control
-        units = _with_unit(units, run, control)
+        if units is None or control not in units.get(run.name, {}):
+            saved = units_without_index(runs, config.model_copy(update={"control": control}))
+            units = saved if units is None else {name: {**saved[name], **units.get(name, {})} for name in saved}
+        start_token = runs[0].config.text.start_token
+        ids = prompt_ids(language_model, config.prompt if prompt is None else prompt, start_token=start_token)
 
         def prepared(strength: float, expert: int) -> Steering:
-            return Steering.prepare(language_model, runs, at_strength(config, strength, expert), units)
+            return Steering.prepare(language_model, runs, at_strength(config, strength, expert), units, ids)
 
         first, *others = sorted(set(config.strengths))
         # The baseline is the same at every strength, so it is generated only once.
         steered = {first: prepared(first, varied.expert)}
         steered |= {each: replace(prepared(each, varied.expert), variants=("steered",)) for each in others}
-        unit = units.get(run.name, {}).get(varied.expert) or 1.0
-        concept = Concept(language_model, run, varied.expert, unit, steered[first].prompt)
+        concept = Concept(language_model, run, varied.expert, units[run.name][varied.expert], ids)
         sweep = cls(concept, config, steered, control)
         for strength in steered:
             if varied.mode == "set" or strength != NEUTRAL[varied.mode]:  # else every expert gives the same text
@@ -288,13 +297,12 @@ def dose(
         language_model: the language model of the runs.
         run: the steered run, or several of different layers with the steered one first.
         config: prompt, edits, sampling and strengths.
-        units: run -> expert -> its unit for ``add`` and ``set``; by default the units saved with the runs.
+        units: as in ``Steering.prepare``.
 
     Raises:
         UserError: as ``StrengthSweep.prepare``; raised by this call, before the first event.
     """
     runs = [run] if isinstance(run, Run) else list(run)
-    units = saved_units(runs) if units is None else units
     return _run_alone(language_model, StrengthSweep.prepare(language_model, runs, config, units))
 
 
@@ -336,9 +344,3 @@ def _random_expert(run: Run, expert: int) -> int:
     indexed = [each for each, unit in run.units.items() if unit and each != expert]
     others = indexed or [each for each in range(run.layer.config.num_experts) if each != expert]
     return random.Random(expert).choice(others or [expert])
-
-
-def _with_unit(units: Units, run: Run, expert: int) -> Units:
-    """Add the expert's saved unit if it is unknown."""
-    known = units.get(run.name, {})
-    return units if expert in known else {**units, run.name: {**known, expert: run.units.get(expert) or 1.0}}

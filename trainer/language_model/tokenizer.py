@@ -299,18 +299,23 @@ class TokenStream:
 
 
 def prompt_ids(
-    language_model: LanguageModel, text: str, new_tokens: int = 0, start_token: str | None = None
+    language_model: LanguageModel, text: str | Sequence[int], new_tokens: int = 0, start_token: str | None = None
 ) -> list[int]:
     """Token ids of a text, with the start token first; by default the one of ``start_token_id``.
+
+    A text that has been tokenised is given as these ids. Then only its length is checked.
 
     Raises:
         UserError: the language model has no embedding of a token.
         TooLongError: the ids and ``new_tokens`` further ones exceed the language model's context length.
     """
-    tokenizer = language_model.tokenizer
-    text_ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-    ids = [start_token_id(tokenizer, start_token), *text_ids]
-    language_model.check_ids(max(ids))
+    if isinstance(text, str):
+        tokenizer = language_model.tokenizer
+        text_ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = [start_token_id(tokenizer, start_token), *text_ids]
+        language_model.check_ids(max(ids))
+    else:
+        ids = list(text)
     if len(ids) + new_tokens > language_model.max_tokens:
         more = f" plus {new_tokens} new ones" if new_tokens else ""
         raise TooLongError(

@@ -103,14 +103,14 @@ def check_fits(language_model: LanguageModel, run: Run) -> None:
         )
 
 
-def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str) -> list[int]:
-    """Return the token ids of a text for several runs, including the start token.
+def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Sequence[int]) -> list[int]:
+    """Return the token ids of a text for several runs, including the start token. The text may be such ids.
 
     Raises:
         TooLongError: the text exceeds the language model's context length.
         UserError: the text is empty, two runs share a layer, or one belongs to another language model.
     """
-    if not text:
+    if len(text) < (1 if isinstance(text, str) else 2):
         raise UserError("The text is empty.")
     layers: dict[int, str] = {}
     for run in runs:

@@ -31,13 +31,15 @@ class RouteCommand(ModelCommand):
 
     def run(self) -> int:
         """Route, and print one line per token."""
-        from mxd.trainer.inference.routing import predict, route
+        from mxd.trainer.inference.routing import predict, route_together
         from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_sets import text_ids
 
         run = Run.load(self.name, self.settings().data)
         language_model = self.load_language_model(run.language_model_source)
-        routing = route(language_model, run, self.text, self.k)
-        predictions = predict(language_model, run, self.text, self.k)
+        ids = text_ids(language_model, [run], self.text)
+        (routing,) = route_together(language_model, [run], ids, self.k)
+        predictions = predict(language_model, run, ids, self.k)
         pairs = zip(routing.tokens, predictions.tokens, strict=True)
         lines = (_line(token, prediction, self.top) for token, prediction in pairs)
         result = {"run": run.name, "tokens": routing.tokens, "predictions": predictions.tokens}

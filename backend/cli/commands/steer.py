@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
 
@@ -22,6 +22,7 @@ from mxd.trainer.utils.text import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings
+    from mxd.trainer.inference.units import Units
     from mxd.trainer.storage.run import Run
 
 
@@ -68,11 +69,9 @@ class SteerCommand(ModelCommand):
         run = Run.load(self.name, settings.data)
         others = dict.fromkeys(name for edit in config.edits for name in edit.runs)
         runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
-        config = _with_medians(settings, config, run.name)
-        units = {each.name: _units(settings, each, _edited_experts(config, each.name, run.name)) for each in runs}
         for each in runs:
-            _check_experts(each, _edited_experts(config, each.name, run.name))
-            _warn_of_unknown_units(config, each.name, run.name, units[each.name])
+            _check_experts(each, [expert for name, expert in config.experts(run.name) if name == each.name])
+        config, units = _from_index(settings, config, runs)
         language_model = self.load_language_model(run.language_model_source)
         steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
         result = SteeredGeneration.collect(run.name, self.prompt, steps)
@@ -125,11 +124,6 @@ def parse_positions(word: str) -> tuple[int, ...]:
         raise UserError(f"Invalid --positions: '{word}'. Write whole numbers such as 1,4,5, or none.") from error
 
 
-def _edited_experts(config: SteeringConfig, run: str, default_run: str) -> list[int]:
-    """Return the experts of one run that are edited or tested."""
-    return [expert for edit in config.edits for name, expert in edit.experts(default_run) if name == run]
-
-
 def _check_experts(run: Run, experts: list[int]) -> None:
     count = run.layer_config.num_experts
     for expert in experts:
@@ -137,47 +131,20 @@ def _check_experts(run: Run, experts: list[int]) -> None:
             raise NotFoundError(unknown_expert(expert, run.name, count))
 
 
-def _units(settings: Settings, run: Run, experts: list[int]) -> Mapping[int, float]:
-    """Return the experts' 99th percentiles: from the database, as in the dashboard, or else from the run's folder."""
+def _from_index(settings: Settings, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
+    """Return the request with medians in gate tests as levels in units, and the units of its experts."""
     from mxd.backend.cli.databases import existing_database
     from mxd.backend.database.engine import reading
-    from mxd.backend.queries.experts import known
-    from mxd.backend.queries.runs import find_run
-
-    units = {expert: run.units[expert] for expert in experts if expert in run.units}
-    try:
-        with existing_database(settings) as database, reading(database) as session:
-            records = known(session, find_run(session, run.name), experts)
-    except NotFoundError:
-        return units
-    return units | {expert: record.p99 for expert, record in records.items()}
-
-
-def _with_medians(settings: Settings, config: SteeringConfig, steered: str) -> SteeringConfig:
-    """Replace medians in gate tests by levels in units, if there is a database."""
-    from mxd.backend.cli.databases import existing_database
-    from mxd.backend.database.engine import reading
-    from mxd.trainer.inference.index_values import with_medians
+    from mxd.trainer.inference.steering import units_without_index
+    from mxd.trainer.inference.units import edit_units, with_medians
 
     try:
         with existing_database(settings) as database, reading(database) as session:
-            return with_medians(session, config, steered)
+            named = {run.name: run for run in runs}
+            units = edit_units(config, runs[0].name, lambda name: named[name].units, session)
+            return with_medians(session, config, runs[0].name), units
     except NotFoundError:
-        return config
-
-
-def _warn_of_unknown_units(config: SteeringConfig, run: str, default_run: str, units: Mapping[int, float]) -> None:
-    in_units = {
-        edit.expert for edit in config.edits if edit.mode in ("add", "set") and (edit.run or default_run) == run
-    }
-    unknown = sorted(expert for expert in in_units if not units.get(expert))
-    if unknown:
-        experts = ", ".join(str(expert) for expert in unknown)
-        print(
-            f"mxd: the 99th percentile of expert {experts} is unknown, so one unit is an activation of 1. "
-            f"Run 'mxd index {run}' to measure it.",
-            file=sys.stderr,
-        )
+        return config, units_without_index(runs, config)
 
 
 def _shown(steps: Iterable[SteeringStep], max_tokens: int) -> Iterator[SteeringStep]:

@@ -76,7 +76,7 @@ def request(samples: int, edits: tuple[Edit, ...]) -> Steering:
     """A request for several samples; without edits, both variants are the baseline."""
     sampling = steered.sampling.model_copy(update={"samples": samples})
     config = steered.model_copy(update={"sampling": sampling, "edits": edits})
-    return Steering.prepare(language_model, [run], config, {})
+    return Steering.prepare(language_model, [run], config)
 
 
 def routing() -> float:

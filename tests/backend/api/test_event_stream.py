@@ -75,11 +75,11 @@ def test_superseded_routings_are_not_computed(
     def noting(module: str, name: str) -> None:
         original = getattr(import_module(module), name)
 
-        def noted(language_model: Any, run: Any, text: str, *words: Any) -> Any:
-            texts.append(text)
+        def noted(language_model: Any, run: Any, ids: list[int], *words: Any) -> Any:
+            texts.append(language_model.tokenizer.decode(ids[1:]))
             begun.set()
             assert go_on.wait(20)
-            return original(language_model, run, text, *words)
+            return original(language_model, run, ids, *words)
 
         monkeypatch.setattr(f"{module}.{name}", noted)
 

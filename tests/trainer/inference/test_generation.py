@@ -55,7 +55,7 @@ def together(language_model: LanguageModel, run: Run, configs: list[SteeringConf
     while waiting or running:
         if waiting and number % apart == 0:
             index, config = waiting.pop(0)
-            running[index] = Steering.prepare(language_model, [run], config, {})
+            running[index] = Steering.prepare(language_model, [run], config)
             actual[index].extend(running[index].join(batch))
         running = {index: each for index, each in running.items() if not each.finished}
         if running:
@@ -138,6 +138,6 @@ def test_position_masks() -> None:
         True,
         False,
     ]
-    edits = LayerEdits(random_layer(), "residual", EditPlan.from_edits((Edit(expert=1, mode="ablate"),), {}, 33))
+    edits = LayerEdits(random_layer(), "residual", EditPlan.from_edits((Edit(expert=1, mode="ablate"),), {1: 1.0}, 33))
     row = SequenceState([1, 2, 3], {1: edits}, PositionMask(first=3))
     assert row.plans(1, 1, 5) == [None, None, edits.plan, edits.plan]

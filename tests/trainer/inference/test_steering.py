@@ -236,8 +236,7 @@ def test_rows_with_different_k_share_a_batch(world: World) -> None:
     edits = (Edit(expert=3, mode="scale", strength=6),)
     sampling = Sampling(max_tokens=10, temperature=1.0)
     configs = [SteeringConfig(prompt=PROMPT, edits=edits, mode="replace", k=k, sampling=sampling) for k in (1, None, 2)]
-    units = {run.name: run.units}
-    together = [Steering.prepare(world.language_model, [run], config, units) for config in configs]
+    together = [Steering.prepare(world.language_model, [run], config) for config in configs]
     batch = RowBatch(world.language_model)
     steps: list[list[Any]] = [list(steering.join(batch)) for steering in together]
     while not all(steering.finished for steering in together):
@@ -246,7 +245,7 @@ def test_rows_with_different_k_share_a_batch(world: World) -> None:
             if not steering.finished:
                 events.extend(steering.advance(batch, step))
     for config, events in zip(configs, steps, strict=True):
-        alone = list(steer(world.language_model, run, config, units))
+        alone = list(steer(world.language_model, run, config))
         for arm in ("baseline", "steered"):
             assert ids_of(events, arm) == ids_of(alone, arm)
             assert divergences(events, arm) == pytest.approx(divergences(alone, arm), abs=1e-5)

@@ -95,7 +95,7 @@ def test_a_request_that_edits_an_earlier_block_joins_and_leaves(world: World) ->
     ]
     alone = [tokens(list(steer(language_model, one, each))) for one, each in asked]
     batch, split_blocks = RowBatch(language_model), []
-    going = [Steering.prepare(language_model, [one], each, {}) for one, each in asked]
+    going = [Steering.prepare(language_model, [one], each) for one, each in asked]
     actual = [tokens(list(going[0].join(batch)))]
     split_blocks.append(batch.layout.split_block)
     actual.append(tokens(list(going[1].join(batch))))

@@ -1,4 +1,4 @@
-"""Medians from the index, and the control of a sweep: a random active expert of similar density."""
+"""Units and medians from the index, and the control of a sweep: a random active expert of similar density."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import DoseConfig, Edit
-from mxd.trainer.inference.index_values import NUM_CANDIDATES, median_in_units, with_control
+from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.errors import UsageWarning
+from mxd.trainer.inference.units import NUM_CANDIDATES, edit_units, median_in_units, with_control
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from tests.helpers.databases import made_up_database
 
@@ -51,4 +52,20 @@ def test_the_control_has_a_similar_density(tmp_path: Path) -> None:
         assert control == with_control(session, CONFIG, "first").control
         assert with_control(session, CONFIG.model_copy(update={"control": 5}), "first").control == 5
         assert with_control(session, CONFIG, "second").control is None, "it has no index"
+    database.dispose()
+
+
+def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(tmp_path: Path) -> None:
+    database = made_up_database(tmp_path, f"sqlite:///{tmp_path / 'mxd.sqlite'}")
+    with Session(database) as session:
+        p99 = {record.expert: record.p99 for record in session.scalars(select(ExpertRecord)) if record.p99}
+        indexed = min(p99)
+        edits = (f"{indexed}:add:1", "second/1:set:2@when:first/2000>0", "second/2:ablate")
+        config = SteeringConfig.model_validate({"prompt": "the", "edits": edits})
+        folders = {"first": {indexed: 99.0, 2000: 7.0}, "second": {1: 3.0}}
+        units = edit_units(config, "first", folders.__getitem__, session)
+        assert units == {"first": {indexed: p99[indexed], 2000: 7.0}, "second": {1: 3.0, 2: 1.0}}
+        assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
+        with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
+            assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
     database.dispose()

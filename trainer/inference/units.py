@@ -1,9 +1,10 @@
-"""Values that requests take from the index: medians for gate tests, and the control expert of a strength sweep."""
+"""What edits need of the index: the unit of each expert, medians for gate tests, and the control of a sweep."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+import warnings
+from collections.abc import Callable, Collection, Mapping
 from itertools import accumulate
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
 from mxd.trainer.config.steering import GateTest
+from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
 
@@ -19,6 +21,57 @@ AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
 AnyDose = TypeVar("AnyDose", bound=DoseConfig)
 NUM_CANDIDATES = 16
 """Number of experts of nearest density from which the control is drawn."""
+
+
+Units = Mapping[str, Mapping[int, float]]
+"""Run -> expert -> the activation that ``add``, ``set`` and gate tests count as one unit."""
+
+
+def edit_units(
+    config: SteeringConfig,
+    steered: str,
+    saved: Callable[[str], Mapping[int, float]],
+    session: Session | None = None,
+) -> dict[str, dict[int, float]]:
+    """Return the unit of every expert that a request edits, tests or uses as control, by run, the steered run first.
+
+    It is the first of these that is known and not 0:
+
+    1. the expert's 99th-percentile activation in the index;
+    2. the one that indexing saved in the run's folder;
+    3. 1, with a warning if an edit counts in units.
+
+    Args:
+        config: the request.
+        steered: name of the run that edits without a run refer to.
+        saved: units in the folder of a run, by its name.
+        session: session of the database that may hold the index.
+    """
+    experts: dict[str, set[int]] = {steered: set()}
+    for name, expert in config.experts(steered):
+        experts.setdefault(name, set()).add(expert)
+    indexed: dict[tuple[str, int], float] = {}
+    if session is not None:
+        query = (
+            select(RunRecord.name, ExpertRecord.expert, ExpertRecord.p99)
+            .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
+            .where(RunRecord.name.in_(experts), ExpertRecord.expert.in_(set().union(*experts.values())))
+        )
+        indexed = {(name, expert): p99 for name, expert, p99 in session.execute(query)}
+    counted = {(edit.run or steered, edit.expert) for edit in config.edits if edit.mode in ("add", "set")}
+    units: dict[str, dict[int, float]] = {}
+    for name, chosen in experts.items():
+        known = {expert: indexed.get((name, expert)) or saved(name).get(expert) or 0.0 for expert in sorted(chosen)}
+        unknown = [str(expert) for expert, unit in known.items() if not unit and (name, expert) in counted]
+        if unknown:
+            warnings.warn(
+                f"the 99th percentile of expert {', '.join(unknown)} is unknown, so one unit is an activation of 1. "
+                f"Run 'mxd index {name}' to measure it.",
+                UsageWarning,
+                stacklevel=2,
+            )
+        units[name] = {expert: unit or 1.0 for expert, unit in known.items()}
+    return units
 
 
 def median_in_units(record: ExpertRecord) -> float:
