@@ -58,8 +58,8 @@ from mxd.backend.schemas.steering import (
 from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.units import with_control, with_medians
 from mxd.trainer.inference.results import DoseProgressEvent, DoseStep
+from mxd.trainer.inference.units import with_control, with_medians
 from mxd.trainer.storage.database.open import writing
 
 router = APIRouter(tags=["steering"])
