@@ -172,6 +172,7 @@ def test_the_command_prints_and_writes_the_circuit(
     words = ["circuit", "small", "--prompt", PROMPT, "--data", str(fitted.data), "--device", "cpu"]
     assert mxd([*words, "--out", str(tmp_path / "out" / "graph.json"), "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
+    assert printed.pop("provenance")["command"].startswith("mxd circuit small ")
     assert printed == json.loads((tmp_path / "out" / "graph.json").read_text("utf-8"))
     assert printed["label"] == circuit.label
     assert len(printed["check"]["measured"]) == len(circuit.nodes)
