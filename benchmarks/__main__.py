@@ -9,7 +9,7 @@ from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.main import share_cores
 from mxd.backend.cli.parser import parse
 from mxd.backend.cli.runner import complain, guarded
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 PROGRAM = "python -m benchmarks"
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import uvicorn
 from typing_extensions import override
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mxd.backend.settings import Settings
 from mxd.trainer.utils.overrides import check_overrides
@@ -154,8 +154,8 @@ class LimitedProtocol(HttpToolsProtocol):
         """Answer without the application and close the connection; a response in progress is cut off."""
         if self.transport.is_closing():
             return
-        # uvicorn has no cycle before the first request.
-        if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
+        cycle: RequestResponseCycle | None = self.cycle  # uvicorn has none before the first request
+        if cycle is not None and cycle.response_started and not cycle.response_complete:
             self.transport.abort()
             return
         body = json.dumps({"error": {"code": code, "message": message, "detail": {}}}).encode()

@@ -1,4 +1,4 @@
-"""What every request passes: a limit on its body, security headers, metrics and the request log.
+"""Middleware that every request passes: a limit on its body, security headers, metrics and the request log.
 
 Neither metrics nor log contain user input: paths are route templates, and queries, bodies and tokens are left out.
 """

@@ -15,7 +15,7 @@ from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
 from mxd.trainer.config import DtypeChoice
-from mxd.trainer.utils.text import printable
+from mxd.trainer.utils.display import printable
 
 if TYPE_CHECKING:
     from mxd.trainer.config import TextConfig

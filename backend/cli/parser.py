@@ -22,7 +22,7 @@ from mxd.backend.cli.base import Command
 from mxd.backend.cli.options import Option, nest, options
 from mxd.backend.cli.registry import COMMANDS, GROUPS, PURPOSE, split_command
 from mxd.trainer.errors import UserError
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 M = TypeVar("M", bound=BaseModel)
 GLOBAL = ("data", "database", "json")

@@ -16,7 +16,7 @@ from mxd.backend.cli.console import Interrupted
 from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.backend.cli.registry import split_command
 from mxd.trainer.errors import SilentError, UserError, is_out_of_memory
-from mxd.trainer.utils.text import printable
+from mxd.trainer.utils.display import printable
 
 BAD_INPUT = 2
 OUT_OF_MEMORY = 3

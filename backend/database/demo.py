@@ -135,10 +135,10 @@ def _fill_steerability(url: str, folder: Path) -> None:
         if not lacking:
             return
         # Not imported before: PyTorch takes a second, which later starts need not spend.
-        from mxd.trainer.analysis.effect_search import prices_of_units, saved_prices, units_of
+        from mxd.trainer.analysis.edit_price import units_of
+        from mxd.trainer.analysis.effect_search import prices_of_units, saved_prices
         from mxd.trainer.storage.run import Run
 
-        experts = ExpertRecord.__table__
         with writing(engine) as session:
             for run_id, name in lacking:
                 run = Run.load(name, folder)
@@ -146,8 +146,9 @@ def _fill_steerability(url: str, folder: Path) -> None:
                     continue
                 prices = prices_of_units(price_N, units_of(run, {name: run.units})).tolist()
                 rows = [{"of_expert": each, "price": price} for each, price in enumerate(prices)]
-                table = update(experts).where(experts.c.run_id == run_id, experts.c.expert == bindparam("of_expert"))
-                session.connection().execute(table.values(steerability=bindparam("price")), rows)
+                mine = (ExpertRecord.run_id == run_id, ExpertRecord.expert == bindparam("of_expert"))
+                changed = update(ExpertRecord).where(*mine).values(steerability=bindparam("price"))
+                session.connection().execute(changed, rows)
 
 
 def _digest(folder: Path) -> str:

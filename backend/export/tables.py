@@ -25,7 +25,7 @@ from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, REAL, ExpertRecord
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord
-from mxd.trainer.utils.text import printable, spreadsheet_text
+from mxd.trainer.utils.display import printable, spreadsheet_text
 
 AT_A_TIME = 128
 """Experts per chunk, and per file in formats with several files."""

@@ -26,7 +26,7 @@ from mxd.backend.schemas.experts import Example
 from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 if TYPE_CHECKING:
     from mxd.trainer.data.labelled import LabelledText

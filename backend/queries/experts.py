@@ -22,7 +22,7 @@ from mxd.backend.schemas.experts import (
 )
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
-from mxd.trainer.utils.text import unknown_expert
+from mxd.trainer.utils.display import unknown_expert
 
 ROW_COLUMNS = [column for column in EXPERT_COLUMNS if column.measured_by in ("index", "ablate")]
 """Columns of a row that follow from the expert's record."""

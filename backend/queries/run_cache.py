@@ -1,4 +1,4 @@
-"""What pages and searches of experts need in memory, per indexed run.
+"""Data in memory that pages and searches of experts need, per indexed run.
 
 The state of a run is checked after any process has written to the database, and loaded again if it has changed.
 """

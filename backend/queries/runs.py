@@ -15,7 +15,7 @@ from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import resume_command
-from mxd.trainer.utils.text import unknown_run
+from mxd.trainer.utils.display import unknown_run
 
 IsFitting = Callable[[str], bool | None]
 """Tells whether a run is being trained; None if unknown."""

@@ -1,4 +1,4 @@
-"""What users write about experts: labels, notes, tags and lists."""
+"""Annotations: the labels, notes, tags and lists that users write."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class ShowcaseFile(Schema):
     session: str
     """Name of the session."""
     title: str = "change a text"
-    """What its experts do: the heading reads "Two of 4,096 experts" and then this."""
+    """Effect of its experts: the heading reads "Two of 4,096 experts" and then this."""
     command: str
     """The command that wrote the texts."""
     texts: Annotated[tuple[ShowcaseText, ...], Field(min_length=2)]
@@ -134,7 +134,7 @@ class Showcase(Schema):
 
     session: SavedSession
     title: str
-    """What its experts do, such as "turn prose into verse"."""
+    """Effect of its experts, such as "turn prose into verse"."""
     texts: tuple[ShowcaseText, ...]
 
 

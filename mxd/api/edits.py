@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, cast
 from weakref import WeakSet
 
 import torch
@@ -141,7 +141,7 @@ class GrowingText:
         reorder_cache = cache.reorder_cache
 
         def reorder_both(beam_idx: Tensor) -> None:
-            reorder_cache(beam_idx)
+            reorder_cache(cast("torch.LongTensor", beam_idx))
             if self._rows:
                 self._reorder(beam_idx.tolist())
 

@@ -35,7 +35,7 @@ from mxd.trainer.layers.ops import is_transformed
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.text import unknown_expert
+from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -29,6 +29,7 @@ from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
 from mxd.trainer.training.finetune import finetune as finetune_runs
+from mxd.trainer.training.loggers import MetricLog
 from mxd.trainer.training.train import Resume, train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -353,10 +354,10 @@ class _Relay:
     callbacks: Sequence[Callback]
     is_stopped: bool = field(default=False)
 
-    def open(self, config: TrainConfig, folder: Path, step: int) -> _Relay:
+    def open(self, config: TrainConfig, folder: Path, step: int) -> MetricLog:
         """Open the log of a run."""
         del config, folder, step
-        return self
+        return MetricLog(self.write, self.close)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Pass the metrics of a step on."""

@@ -54,7 +54,7 @@ def raised_messages() -> Iterator[tuple[str, str]]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Raise) and not NOT_IN_PYTHON & set(path.parts):
                 inside = {id(value) for part in ast.walk(node) for value in getattr(part, "values", ())}
-                for part in (part for part in ast.walk(node) if id(part) not in inside):
+                for part in (part for part in ast.walk(node) if id(part) not in inside and isinstance(part, ast.expr)):
                     if isinstance(part, ast.JoinedStr):
                         words = [each.value if isinstance(each, ast.Constant) else "X" for each in part.values]
                     else:

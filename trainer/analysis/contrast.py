@@ -64,7 +64,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

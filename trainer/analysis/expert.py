@@ -31,7 +31,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.devices import in_float64
-from mxd.trainer.utils.text import ShadedToken, ShortRepr, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.display import ShadedToken, ShortRepr, html_table, labelled_values, shaded_text
 
 TOKENS_AROUND_PEAK = 16
 """Tokens shown on either side of an example's peak in a notebook."""

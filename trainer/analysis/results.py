@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.storage.database.tables import RecurrenceRecord
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.text import ShortRepr, documented
+from mxd.trainer.utils.display import ShortRepr, documented
 
 
 @documented

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Self, TypeGuard
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 RETIRED = {"gate": {"gate": "flat", "groups": None, "top_groups": None}, "privacy": None}
 """Settings of removed features in the files of the demo's runs -> their value when the feature is off."""

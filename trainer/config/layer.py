@@ -16,8 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from mxd.trainer.config.base import Config, Size, without_retired
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.utils.display import suggest
 from mxd.trainer.utils.files import read_json
-from mxd.trainer.utils.text import suggest
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "sigmoid"]
 Encoder = Literal["mlp", "glu"]

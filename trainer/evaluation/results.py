@@ -13,7 +13,7 @@ from mxd.trainer.config import Method
 from mxd.trainer.evaluation.health import Health, SharedExperts
 from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.text import ShortRepr, html_table, labelled_values
+from mxd.trainer.utils.display import ShortRepr, html_table, labelled_values
 
 Level = Literal["alarm", "warning", "note"]
 

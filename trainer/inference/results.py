@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from mxd.trainer.utils.text import HIGHER, ShadedToken, ShortRepr, documented, html_table, shaded_text
+from mxd.trainer.utils.display import HIGHER, ShadedToken, ShortRepr, documented, html_table, shaded_text
 
 Variant = Literal["baseline", "steered"]
 Reason = Literal["length", "stop", "end-of-text"]

@@ -1,4 +1,4 @@
-"""What edits need of the index: the unit of each expert, medians for gate tests, and the control of a sweep."""
+"""Values of the index that edits need: the unit of each expert, medians for gate tests, and the control of a sweep."""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, Mixing, method_t
 from mxd.trainer.config.training import parse_train_config
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer, with_start_token
+from mxd.trainer.utils.display import unknown_run
 from mxd.trainer.utils.files import (
     atomic_directory,
     atomic_write,
@@ -40,7 +41,6 @@ from mxd.trainer.utils.files import (
     read_json,
     upload_folder,
 )
-from mxd.trainer.utils.text import unknown_run
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

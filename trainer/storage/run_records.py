@@ -19,8 +19,8 @@ from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, METRICS_FILE, RUN_FILE, Run, run_names, runs_folder
+from mxd.trainer.utils.display import unknown_run
 from mxd.trainer.utils.files import atomic_directory, atomic_write, exclusive_lock
-from mxd.trainer.utils.text import unknown_run
 
 LARGEST_NUMBER = 1e30
 Whole = Annotated[int, Field(ge=0, lt=2**53)]

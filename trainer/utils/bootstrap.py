@@ -17,7 +17,7 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from mxd.trainer.utils.text import documented
+from mxd.trainer.utils.display import documented
 
 Floats = npt.NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)

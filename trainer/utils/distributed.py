@@ -31,7 +31,7 @@ from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_
 from mxd.trainer.utils.devices import accelerator
 
 if TYPE_CHECKING:
-    from torch.distributed import Store
+    from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
 AUTO_MAP = "auto-map"

@@ -142,7 +142,7 @@ def bundle(run: RunName, services: ServicesDep) -> FileResponse:
     """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     with reading(services.database) as session:
         find_run(session, run)
-    # Downloads that nobody reads would fill the disk.
+    # Downloads that their clients do not read would fill the disk.
     if not services.downloads.acquire(blocking=False):
         raise BusyError(f"{MAX_DOWNLOADS} downloads are in progress. Try again in a moment.", BUSY_SECONDS)
     folder = Path(mkdtemp(prefix="mxd-bundle-"))

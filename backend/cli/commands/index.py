@@ -15,7 +15,7 @@ from mxd.trainer.utils.callbacks import Callbacks
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from mxd.trainer.analysis.indexing import IndexResult
+    from mxd.trainer.analysis.indexing.build import IndexResult
     from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
 

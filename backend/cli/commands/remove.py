@@ -64,7 +64,7 @@ class RemoveCommand(Command):
 
         from mxd.trainer.storage.database.tables import RunRecord
         from mxd.trainer.storage.run import run_names
-        from mxd.trainer.utils.text import unknown_run
+        from mxd.trainer.utils.display import unknown_run
 
         known = {*run_names(data), *session.scalars(select(RunRecord.name))}
         if self.name not in known:

@@ -18,7 +18,7 @@ from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.steering import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
-from mxd.trainer.utils.text import unknown_expert
+from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings

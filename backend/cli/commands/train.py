@@ -22,7 +22,7 @@ from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
-from mxd.trainer.utils.text import suggest
+from mxd.trainer.utils.display import suggest
 
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache

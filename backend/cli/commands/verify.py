@@ -41,7 +41,8 @@ class Difference(NamedTuple):
         """Relative difference; infinite between values that are not both numbers."""
         if not (_is_number(self.recorded) and _is_number(self.now)):
             return math.inf
-        return abs(self.recorded - self.now) / max(abs(self.recorded), abs(self.now), 1e-12)
+        recorded, now = float(self.recorded), float(self.now)
+        return abs(recorded - now) / max(abs(recorded), abs(now), 1e-12)
 
 
 class VerifyCommand(Command):

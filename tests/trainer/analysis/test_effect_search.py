@@ -251,9 +251,11 @@ def test_invalid_searches_are_errors(world: World) -> None:
 
 def test_the_price_of_edits_is_their_divergence_loss_and_ability(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     language_model, runs = world.language_model, runs_of(world)
-    items = (ability_items()[0]._replace(prompt="the old", right=" fox", wrong=" dog"),)
-    items += (ability_items()[80]._replace(prompt="a red", right=" sat down", wrong="s"),)
-    items += (ability_items()[-1]._replace(prompt="very", right=" old", wrong=" red blue"),)
+    items = (
+        ability_items()[0]._replace(prompt="the old", right=" fox", wrong=" dog"),
+        ability_items()[80]._replace(prompt="a red", right=" sat down", wrong="s"),
+        ability_items()[-1]._replace(prompt="very", right=" old", wrong=" red blue"),
+    )
     monkeypatch.setattr(edit_price_module, "ability_items", lambda: items)
     monkeypatch.setattr(edit_price_module, "UNRELATED", UNRELATED)
     group = (Edit(expert=3, mode="add", strength=0.5), Edit(run="late", expert=7, mode="add", strength=2))

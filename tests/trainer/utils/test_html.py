@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from mxd.trainer.utils.text import LOWER, MAX_OPACITY, ShadedToken, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.display import LOWER, MAX_OPACITY, ShadedToken, html_table, labelled_values, shaded_text
 
 NASTY = '<script>alert("x")</script>&\n'
 

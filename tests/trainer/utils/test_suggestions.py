@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxd.trainer.utils.text import suggest, unknown_expert, unknown_run
+from mxd.trainer.utils.display import suggest, unknown_expert, unknown_run
 
 
 def test_the_nearest_name_is_suggested() -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from mxd.trainer.config.analysis import Target
-from mxd.trainer.utils.text import ShadedToken, ShortRepr, documented, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.display import ShadedToken, ShortRepr, documented, html_table, labelled_values, shaded_text
 
 Kind = Literal["target", "expert"]
 Method = Literal["gradient", "path"]

@@ -50,9 +50,9 @@ from mxd.trainer.storage.database.tables import (
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record, register_run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from mxd.trainer.utils.display import labelled_values
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import exclusive_lock
-from mxd.trainer.utils.text import labelled_values
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -1,4 +1,4 @@
-"""What users write about experts: labels, notes, tags and lists."""
+"""Annotations: the labels, notes, tags and lists that users write."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from mxd.backend.api.dependencies import ExpertId, RunName, ServicesDep, WriterDep
-from mxd.backend.database import annotations, lists
+from mxd.backend.database import lists
+from mxd.backend.database.annotations import add_tag, remove_tag, set_label, set_note, tag_counts
 from mxd.backend.database.engine import reading
 from mxd.backend.database.lists import ListRecord
 from mxd.backend.queries.experts import check_expert, rows_of
@@ -36,13 +37,13 @@ def annotate_expert(run: RunName, expert: ExpertId, change: AnnotationChange, wr
     with writing(writer) as session:
         check_expert(find_run(session, run), expert)
         if "label" in change.model_fields_set:
-            annotations.set_label(session, run, expert, change.label)
+            set_label(session, run, expert, change.label)
         if "note" in change.model_fields_set:
-            annotations.set_note(session, run, expert, change.note)
+            set_note(session, run, expert, change.note)
         for tag in change.add_tags:
-            annotations.add_tag(session, run, expert, tag)
+            add_tag(session, run, expert, tag)
         for tag in change.remove_tags:
-            annotations.remove_tag(session, run, expert, tag)
+            remove_tag(session, run, expert, tag)
 
 
 def _summary(record: ListRecord, experts: int) -> ListSummary:
@@ -63,7 +64,7 @@ def expert_lists(run: RunName, services: ServicesDep) -> ExpertLists:
         find_run(session, run)
         return ExpertLists(
             lists=tuple(_summary(*record) for record in lists.lists_with_counts(session, run)),
-            tags=tuple(TagCount(tag=tag, experts=count) for tag, count in annotations.tag_counts(session, run)),
+            tags=tuple(TagCount(tag=tag, experts=count) for tag, count in tag_counts(session, run)),
         )
 
 

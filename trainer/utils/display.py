@@ -1,11 +1,4 @@
-"""Tokens shaded by a number, as HTML for notebooks: no script, readable on light and dark pages, all text escaped.
-
-Text of others for terminals and spreadsheets, which would obey some of its characters.
-
-Error messages about unknown names, with the nearest known name as a suggestion.
-
-JSON schemas of result dataclasses that the API serves.
-"""
+"""Display: tokens and tables as HTML for notebooks, safe text, suggestions in errors, documented schemas."""
 
 from __future__ import annotations
 
