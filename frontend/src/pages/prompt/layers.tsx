@@ -11,17 +11,7 @@ import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { layerLabel, methodName } from "@/components/runs/run-labels";
 import { urlForRun } from "@/components/runs/url-for-run";
 import { useTray } from "@/components/tray/tray-context";
-import type { Param } from "@/hooks/use-url-state";
 import { formatEdits } from "@/lib/edits/edits";
-
-/** Run names, e.g. `one,other`; null for one run of every other layer, `none` for none. */
-export const layersParam: Param<readonly string[] | null> = {
-  read: (text) => {
-    if (text === null) return null;
-    return text === "none" ? [] : text.split(",").filter((name) => name !== "");
-  },
-  write: (names) => (names === null ? null : names.length === 0 ? "none" : names.join(",")),
-};
 
 /** Names of the other runs; undefined while loading. */
 export function useOtherRuns(run: RunSummary, layers: readonly string[] | null): readonly string[] | undefined {

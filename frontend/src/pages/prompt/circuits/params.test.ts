@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitTarget } from "@/api/circuits";
 
-import { layersParam } from "@/pages/prompt/layers";
+import { layersParam } from "@/pages/prompt/layers-param";
 
 import { MOST_PROBABLE, targetParam } from "./params";
 

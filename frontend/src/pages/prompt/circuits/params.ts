@@ -2,7 +2,7 @@
 
 import type { CircuitTarget } from "@/api/circuits";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
-import { layersParam } from "@/pages/prompt/layers";
+import { layersParam } from "@/pages/prompt/layers-param";
 
 export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
 

@@ -1,7 +1,7 @@
 /** URL parameters of the Routing page. */
 
 import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
-import { layersParam } from "@/pages/prompt/layers";
+import { layersParam } from "@/pages/prompt/layers-param";
 
 /** A locked token, and the expert of the locked cell, if any. */
 export interface RoutingLock {
