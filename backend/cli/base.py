@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic_core import to_json
 
 from mxd.backend.settings import Settings
@@ -27,6 +27,15 @@ T = TypeVar("T")
 POSITIONAL = "positional argument"
 Positional = Annotated[T, POSITIONAL]
 """A field that is read from its position on the command line rather than from a flag."""
+
+
+def _as_tuple(value: object) -> object:
+    """Return a single value, as a config file may hold it, as a tuple of one."""
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+Several = Annotated[tuple[T, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
+"""One or more values, separated by commas on the command line."""
 
 
 @dataclass(frozen=True)

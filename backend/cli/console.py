@@ -7,16 +7,21 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
-from mxd.trainer.errors import CancelledError
+from mxd.trainer.errors import CancelledError, NotFoundError
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
     from tqdm import tqdm
 
+    from mxd.backend.settings import Settings
     from mxd.trainer.utils.distributed import ProcessGroup
+
+
 ShowProgress = Callable[[int, int, str], None]
 LINE_INTERVAL_S = 5.0
 """Seconds between lines of progress."""
@@ -183,3 +188,37 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: 
         ).rstrip()
         for row in table
     ]
+
+
+@contextmanager
+def existing_database(settings: Settings) -> Iterator[Engine]:
+    """Open the database of the settings; a missing one is not created.
+
+    Raises:
+        NotFoundError: there is no database.
+        UserError: the database cannot be opened.
+    """
+    from mxd.backend.database.engine import opened
+
+    with opened(existing_url(settings)) as database:
+        yield database
+
+
+def existing_url(settings: Settings) -> str:
+    """Return the URL of the settings' database.
+
+    Raises:
+        NotFoundError: it is a file that does not exist.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(settings.database_url)
+    except ArgumentError:
+        url = None  # opening it reports the error
+    if url is not None and url.get_backend_name() == "sqlite" and url.database and not Path(url.database).is_file():
+        raise NotFoundError(
+            f"No database at {url.database}. Train and index a run first, or choose another folder with --data."
+        )
+    return settings.database_url

@@ -26,70 +26,54 @@ class Entry(NamedTuple):
 
 SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     "Start": {
-        "demo": Entry("demo", "DemoCommand", "serve the bundled demo in the browser"),
+        "demo": Entry("serve", "DemoCommand", "serve the bundled demo in the browser"),
         "serve": Entry("serve", "ServeCommand", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
-        "mcp": Entry("mcp", "McpCommand", "serve tools for agents over the Model Context Protocol"),
+        "mcp": Entry("serve", "McpCommand", "serve tools for agents over the Model Context Protocol"),
         "doctor": Entry("doctor", "DoctorCommand", "check versions, device, disk, database, runs and port"),
         "completion": Entry("completion", "CompletionCommand", "print a completion script for your shell"),
     },
     "Train": {
         "train": Entry("train", "TrainCommand", "train an MxD on one MLP, or a sweep over several settings"),
-        "presets": Entry("presets", "PresetsCommand", "list training presets for open language models"),
         "finetune": Entry("finetune", "FinetuneCommand", "fine-tune MxDs of several layers jointly, end to end"),
-        "import": Entry("import_", "ImportCommand", "import a sparse layer trained with another library"),
-        "import-features": Entry("import_features", "ImportFeaturesCommand", "import features from Neuronpedia"),
+        "import": Entry("share", "ImportCommand", "import a layer of another library, or features of Neuronpedia"),
         "lab train": Entry("lab", "LabTrainCommand", "train with experimental methods and penalties"),
-        "lab protect": Entry(
-            "lab_protect", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"
-        ),
+        "lab protect": Entry("lab", "ProtectCommand", "fine-tune runs so the model is uncertain on chosen passages"),
     },
     "Explore": {
-        "runs": Entry("runs", "RunsCommand", "list trained runs"),
+        "runs": Entry("experts", "RunsCommand", "list trained runs"),
         "index": Entry("index", "IndexCommand", "collect statistics and top examples of every expert"),
-        "label": Entry("label", "LabelCommand", "label experts from their top examples and score each label"),
-        "explain": Entry("explain", "ExplainCommand", "label experts with a language model of your choice"),
-        "experts": Entry("experts", "ExpertsCommand", "list and search the experts of a run"),
-        "expert": Entry("experts", "ExpertCommand", "show one expert with its top examples"),
-        "route": Entry("route", "RouteCommand", "show which experts fire on each token of a text"),
-        "steer": Entry("steer", "SteerCommand", "continue a prompt with and without edits to experts"),
-        "find": Entry("find", "FindCommand", "find the experts that make the model say something, and combine them"),
+        "label": Entry("index", "LabelCommand", "label experts by a heuristic or a language model"),
+        "experts": Entry("experts", "ExpertsCommand", "list and search the experts of a run, or show one"),
+        "route": Entry("prompt", "RouteCommand", "show which experts fire on each token of a text"),
+        "steer": Entry("prompt", "SteerCommand", "continue a prompt with and without edits to experts"),
+        "find": Entry("prompt", "FindCommand", "find the experts that make the model say something, and combine them"),
         "circuit": Entry(
             "circuit", "CircuitCommand", "trace which experts produce a prediction, and check it by ablation"
         ),
     },
     "Measure": {
         "evaluate": Entry("evaluate", "EvaluateCommand", "measure loss, faithfulness and expert health of runs"),
-        "ablate": Entry("ablate", "AblateCommand", "measure what ablating and amplifying each expert does"),
-        "evaluate-steering": Entry(
-            "evaluate_steering", "EvaluateSteeringCommand", "evaluate steering against random baselines"
-        ),
-        "recurrence": Entry("recurrence", "RecurrenceCommand", "measure which experts other seeds find again"),
-        "contrast": Entry("contrast", "ContrastCommand", "find the experts that are more active in one of two texts"),
+        "ablate": Entry("evaluate", "AblateCommand", "measure what ablating and amplifying each expert does"),
+        "evaluate-steering": Entry("evaluate", "EvaluateSteeringCommand", "evaluate steering against random baselines"),
+        "recurrence": Entry("compare", "RecurrenceCommand", "measure which experts other seeds find again"),
+        "contrast": Entry("compare", "ContrastCommand", "find the experts that are more active in one of two texts"),
         "probe": Entry("probe", "ProbeCommand", "run single-expert probes on labelled texts"),
-        "benchmark": Entry("benchmark", "BenchmarkCommand", "run the sparse probes of sae-probes, a public benchmark"),
+        "benchmark": Entry("probe", "BenchmarkCommand", "run the sparse probes of sae-probes, a public benchmark"),
         "verify": Entry("verify", "VerifyCommand", "run the command of a recorded result again, and compare"),
-        "report": Entry("report", "ReportCommand", "write all measurements to one HTML file"),
+        "report": Entry("share", "ReportCommand", "write all measurements to one HTML file"),
     },
     "Share and maintain": {
-        "export": Entry("export", "ExportCommand", "export experts, layers or steering vectors for other programs"),
-        "pack": Entry("pack", "PackCommand", "pack a run with its index, labels and results into one .mxd file"),
+        "export": Entry("share", "ExportCommand", "export a run, its experts, its layer or steering vectors"),
         "push": Entry("share", "PushCommand", "upload a run to the Hugging Face Hub"),
         "pull": Entry("share", "PullCommand", "download a run from the Hugging Face Hub, or copy it from a folder"),
-        "remove": Entry("remove", "RemoveCommand", "delete a run and its index"),
-        "database check": Entry("database", "CheckDatabase", "check that the database is intact"),
-        "database rescue": Entry("database", "RescueDatabase", "save labels and notes from a damaged SQLite file"),
-        "database compact": Entry("database", "CompactDatabase", "reclaim the disk space of deleted data"),
-        "database upgrade": Entry("database", "UpgradeDatabase", "upgrade a database written by an earlier version"),
-        "token create": Entry("token", "CreateToken", "create an access token and print it once"),
-        "token list": Entry("token", "ListTokens", "list the access tokens"),
-        "token revoke": Entry("token", "RevokeToken", "revoke an access token"),
+        "remove": Entry("database", "RemoveCommand", "delete a run and its index"),
+        "database": Entry("database", "DatabaseCommand", "check, rescue, compact or upgrade the database"),
+        "token": Entry("database", "TokenCommand", "manage access tokens for a server exposed on the network"),
     },
 }
 """Heading in ``mxd --help`` -> command -> where it is implemented."""
 GROUPS: Mapping[str, str] = {
     "lab": "run experimental commands",
-    "database": "check, compact or upgrade the database",
-    "token": "manage access tokens for a server exposed on the network",
 }
 """First words of the commands that have two."""
 COMMANDS: Mapping[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}

@@ -16,9 +16,8 @@ from benchmarks.commands.bench_gpu import BenchGpu
 from benchmarks.commands.bench_large import BenchLarge
 from benchmarks.commands.bench_live import BenchGenerate, BenchIdentity, BenchSoak
 from benchmarks.commands.bench_peers import BenchPeers
-from mxd.backend.cli.base import Command
+from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import Count
 
 if TYPE_CHECKING:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from benchmarks.commands.bench_live import DEMO_RUN, Positive
-from mxd.backend.cli.base import Command
+from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.main import SPINS
-from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import SAMPLE
 
 LIBRARY_DEFAULT = 300_000

@@ -6,9 +6,8 @@ from dataclasses import asdict
 from typing import Literal
 
 from benchmarks.commands.bench_live import Positive
-from mxd.backend.cli.base import Command
+from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import SAMPLE, Count, EvaluateConfig, TextConfig
 
 

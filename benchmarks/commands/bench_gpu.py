@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from mxd.backend.cli.base import Command
-from mxd.backend.cli.sweep import Several
+from mxd.backend.cli.base import Command, Several
 
 if TYPE_CHECKING:
     from benchmarks.gpu.sections import Section

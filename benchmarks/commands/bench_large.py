@@ -10,9 +10,8 @@ from pydantic import Field, model_validator
 
 from benchmarks.commands.bench_browse import tokenizer_folder
 from benchmarks.commands.bench_live import Positive
-from mxd.backend.cli.base import Command, Positional
+from mxd.backend.cli.base import Command, Positional, Several
 from mxd.backend.cli.console import task
-from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import Count
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ class BenchLarge(Command):
     """
 
     language_model: Positional[str] = "llama-3.1-8b"
-    """Name of a preset (mxd presets), a folder, or a Hub name; only its config is read."""
+    """Name of a preset (mxd train --presets), a folder, or a Hub name; only its config is read."""
     blocks: Several[Positive] = (1, 2, 3)
     """Depths at which forward passes are measured; training uses the last. Comma-separated."""
     num_experts: Several[Count] = (7_168, 14_336, 21_504)

@@ -12,9 +12,8 @@ from pydantic import Field
 from benchmarks.commands.bench_live import DEMO_RUN, Positive, sample_run
 from benchmarks.peers.environments import ENVIRONMENTS
 from benchmarks.peers.scripts.protocol import Work
-from mxd.backend.cli.base import Command
+from mxd.backend.cli.base import Command, Several
 from mxd.backend.cli.console import task
-from mxd.backend.cli.sweep import Several
 from mxd.trainer.config import SAMPLE, Count
 from mxd.trainer.errors import UserError
 

@@ -27,7 +27,7 @@ class Browsed:
 
 def browse(folder: Path, data: Path) -> Browsed:
     """Import a folder as a run without weights, and open its experts and the page of the first one."""
-    assert mxd(["import-features", str(folder), "--name", NAME, "--data", str(data)]) == 0
+    assert mxd(["import", str(folder), "--what", "features", "--name", NAME, "--data", str(data)]) == 0
     with TestClient(create_app(Settings(data=data))) as client:
         listed = client.get(f"/api/runs/{NAME}/experts").json()
         first = listed["experts"][0]

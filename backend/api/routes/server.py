@@ -139,7 +139,7 @@ class BundleResponse(FileResponse):
 
 @router.get("/runs/{run}/bundle", response_class=FileResponse, responses={200: {"content": {"application/zip": {}}}})
 def bundle(run: RunName, services: ServicesDep) -> FileResponse:
-    """The file of ``mxd pack``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
+    """The file of ``mxd export --format mxd``, for ``mxd serve``: weights, tokenizer, examples, labels, evaluations."""
     with reading(services.database) as session:
         find_run(session, run)
     # Downloads that their clients do not read would fill the disk.

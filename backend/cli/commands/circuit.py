@@ -10,8 +10,7 @@ from pydantic import Field, TypeAdapter
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import task
-from mxd.backend.cli.options import nest
-from mxd.backend.cli.parser import validate
+from mxd.backend.cli.parser import nest, validate
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.config.analysis import (
     CircuitConfig,

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf
-from mxd.backend.cli.databases import existing_database
+from mxd.backend.cli.console import existing_database
 from mxd.backend.settings import Settings, listen
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError

@@ -1,16 +1,16 @@
-"""``mxd evaluate``: loss, faithfulness and expert health of runs."""
+"""``mxd evaluate``, ``mxd evaluate-steering`` and ``mxd ablate``: what runs and experts do to the language model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional, Several
 from mxd.backend.cli.commands.index import with_context_of
 from mxd.backend.cli.console import columns, task
-from mxd.backend.cli.sweep import Several
-from mxd.trainer.config import EvaluateConfig, Size
+from mxd.trainer.config import AblationConfig, EvaluateConfig, Size, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
 
@@ -22,9 +22,11 @@ if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
 
     Measure = Callable[[Evaluator], Measurement]
+    from mxd.trainer.evaluation.steering import StrengthResult
+
 
 Result = dict[str, Any]
-HEADER = (
+EVALUATE_HEADER = (
     "run",
     "tokens",
     "ΔCE",
@@ -203,7 +205,7 @@ def _format_results(results: Sequence[Result]) -> str:
         for warning in result["warnings"]
         if warning["level"] != "note"
     ]
-    return "\n".join([*columns(HEADER, rows), *warnings])
+    return "\n".join([*columns(EVALUATE_HEADER, rows), *warnings])
 
 
 def _rows(result: Result) -> list[tuple[str, ...]]:
@@ -234,7 +236,7 @@ def _row(result: Result, name: str) -> tuple[str, ...]:
         f"{result['kl']:.4f}",
     )
     if "warnings" not in result:
-        return (name, *figures, *[""] * (len(HEADER) - 1 - len(figures)))
+        return (name, *figures, *[""] * (len(EVALUATE_HEADER) - 1 - len(figures)))
     shares = (result["routing_share"], result.get("strict_routing_share"))
     return (
         name,
@@ -245,3 +247,98 @@ def _row(result: Result, name: str) -> tuple[str, ...]:
         *("" if share is None else f"{share:.2f}" for share in shares),
         f"{result['dead_share']:.0%}",
     )
+
+
+EVALUATE_STEERING_HEADER = ("", "strength", "KL", "loss", "self-similarity", "promoted")
+
+
+class EvaluateSteeringCommand(ModelCommand):
+    """Amplify a random sample of experts at several strengths and measure the generated texts.
+
+    Measures the KL divergence of the next token, the loss under the original model, the similarity of samples and the
+    share of promoted tokens, next to a random expert of similar density and a random direction of equal length. Run
+    'mxd ablate' first.
+    """
+
+    examples: ClassVar = (
+        "mxd evaluate-steering gpt2-l8-k32",
+        "mxd evaluate-steering gpt2-l8-k32 --sampled-experts 50 --strengths 2,4,8",
+        "mxd evaluate-steering gpt2-l8-k32 --prompts 'One day,' --prompts 'In the' --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    config: SteeringEvaluationConfig
+
+    def run(self) -> int:
+        """Measure, and print medians over experts."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.evaluation.steering import evaluate_steering
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.name, settings.data)
+        language_model = self.load_language_model(run.language_model_source)
+        with opened(settings.database_url) as database, task(f"Steering with {run.name}") as callbacks:
+            results = evaluate_steering(run, self.config, language_model, database, callbacks=callbacks)
+        document = {"run": run.name, "results": [asdict(result) for result in results]}
+        self.report_measured(document, _table(results), [run])
+        return 0
+
+
+def _table(results: list[StrengthResult]) -> str:
+    """Return medians over experts, one row per kind and strength."""
+    from mxd.trainer.evaluation.steering import median_results
+
+    rows = [
+        (
+            kind,
+            f"{strength:g}",
+            f"{median['kl']:.4f}",
+            f"{median['loss']:.3f}",
+            f"{median['self_similarity']:.3f}",
+            f"{median['promoted_share']:.4f}",
+        )
+        for kind, strengths in median_results(results).items()
+        for strength, median in strengths.items()
+    ]
+    return "\n".join(columns(EVALUATE_STEERING_HEADER, rows))
+
+
+class AblateCommand(ModelCommand):
+    """Ablate and amplify experts on their own examples, and store the effects.
+
+    Measures which tokens an expert promotes, the loss increase when it is ablated, and the KL divergence when it is
+    amplified. Replaces earlier measurements of the same experts. The run must have been indexed.
+    """
+
+    examples: ClassVar = (
+        "mxd ablate gpt2-l8-k32",
+        "mxd ablate gpt2-l8-k32 --experts 46,609,4078",
+        "mxd ablate gpt2-l8-k32 --examples-per-bin 3 --device cuda --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    config: AblationConfig
+
+    def run(self) -> int:
+        """Measure, and print the medians over experts."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.ablation import build_ablations
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.name, settings.data)
+        language_model = self.load_language_model(run.language_model_source)
+        with opened(settings.database_url) as database, task(f"Measuring {run.name}", "examples") as callbacks:
+            result = build_ablations(run, self.config, language_model, database, callbacks=callbacks)
+        self.report_measured(
+            asdict(result),
+            f"{result.run}: {result.experts:,} experts on {result.examples:,} examples. Medians: ablating changes "
+            f"the loss by {result.loss_increase:+.4f} nats; amplifying changes the next-token distribution by "
+            f"{result.kl_amplified:.4f} nats, a random expert of similar density by {result.kl_random_expert:.4f}, a "
+            f"random direction by {result.kl_random_direction:.4f}.",
+            [run],
+        )
+        return 0

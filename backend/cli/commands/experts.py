@@ -1,45 +1,117 @@
-"""``mxd experts`` and ``mxd expert``: the experts of an indexed run."""
+"""``mxd runs`` and ``mxd experts``: trained runs, and the experts of an indexed one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, Positional
-from mxd.backend.cli.console import columns
-from mxd.backend.cli.databases import existing_database
+from mxd.backend.cli.console import columns, existing_database
 from mxd.backend.schemas.experts import (
     ExpertDetail,
     ExpertSort,
     Order,
 )
+from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC, ExpertColumn
+
+if TYPE_CHECKING:
+    from mxd.backend.schemas.runs import RunSummary
+    from mxd.backend.settings import Settings
+
+
+HEADER = (
+    "run",
+    "status",
+    "language model",
+    "method",
+    "layer",
+    "N",
+    "K",
+    "tokens",
+    "norm. MSE",
+    "routing",
+    "indexed",
+    "from",
+)
+RUNS_TEXT_COLUMNS = 4
+
+
+class RunsCommand(Command):
+    """List all runs, newest first."""
+
+    examples: ClassVar = ("mxd runs", "mxd runs --json", "mxd runs --data /data/mxd")
+
+    def run(self) -> int:
+        """Print a table."""
+        try:
+            runs = _read_runs(self.settings())
+        except NotFoundError:
+            runs = ()  # no database yet
+        table = "\n".join(columns(HEADER, [_cells(run) for run in runs], RUNS_TEXT_COLUMNS))
+        text = table if runs else "No runs yet. Train one with 'mxd train', or explore the demo with 'mxd demo'."
+        self.report([run.model_dump(mode="json") for run in runs], text)
+        return 0
+
+
+def _read_runs(settings: Settings) -> tuple[RunSummary, ...]:
+    from mxd.backend.database.engine import reading
+    from mxd.backend.inference.run_loader import RunLoader
+    from mxd.backend.queries.runs import list_runs
+
+    loader = RunLoader(settings.data, settings.runs_in_memory)
+    with existing_database(settings) as database, reading(database) as session:
+        return list_runs(session, loader.is_training).runs
+
+
+def _cells(run: RunSummary) -> tuple[str, ...]:
+    return (
+        run.name,
+        run.status,
+        run.language_model,
+        run.method,
+        str(run.layer),
+        f"{run.num_experts:,}",
+        str(run.k),
+        f"{run.trained_tokens:,}",
+        f"{run.last_metric.normalized_mse:.4f}" if run.last_metric else "",
+        "" if run.routing_share is None else f"{run.routing_share:.2f}",
+        "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
+        run.origin or "",
+    )
+
 
 TERMINAL_COLUMNS = sorted(
     (column for column in EXPERT_COLUMNS if "terminal" in column.shown), key=lambda column: column.kind in NUMERIC
 )
 """Texts first, aligned to the left."""
-TEXT_COLUMNS = sum(column.kind not in NUMERIC for column in TERMINAL_COLUMNS)
+EXPERTS_TEXT_COLUMNS = sum(column.kind not in NUMERIC for column in TERMINAL_COLUMNS)
 MAX_LABEL = 40
 MAX_TOKENS_SHOWN = 4
 PAGE_ROWS = 200
 WINDOW = 12
 """Tokens shown on either side of the strongest one in a top example."""
+OF_LISTS = {"sort", "order", "search", "tag", "min_recurrence", "limit"}
 
 
 class ExpertsCommand(Command):
-    """List the experts of an indexed run, sorted or searched. 'mxd steer --edit' uses the same ids."""
+    """List the experts of an indexed run, sorted or searched, or show one of them.
+
+    'mxd steer --edit' uses the same ids.
+    """
 
     examples: ClassVar = (
-        "mxd experts gpt2-l8-k32",
+        "mxd experts gpt2-l8-k32 1027 --examples 20",
         "mxd experts gpt2-l8-k32 --sort recurrence --min-recurrence 2 --limit 50",
         "mxd experts gpt2-l8-k32 --search capital --json",
     )
 
     name: Positional[str]
     """Name of the run."""
+    expert: Positional[Annotated[int, Field(ge=0)] | None] = None
+    """Id of an expert, to show its label, statistics, top tokens and top examples."""
     sort: ExpertSort = "max_activation"
     """Column to sort by. loss_increase, kl_amplified, output_share and input_dependence require 'mxd ablate',
     recurrence requires 'mxd recurrence'."""
@@ -53,9 +125,41 @@ class ExpertsCommand(Command):
     """Only experts that 'mxd recurrence' found again in at least this many other runs."""
     limit: Annotated[int, Field(ge=1, le=100_000)] = 20
     """Maximum number of experts."""
+    examples_shown: Annotated[int, Field(ge=0, le=100, alias="examples")] = 5
+    """With the id of an expert: number of top examples."""
 
     def run(self) -> int:
-        """Print one row per expert."""
+        """Print one row per expert, or one expert."""
+        if self.expert is None:
+            self._list()
+        elif self.model_fields_set & OF_LISTS:
+            raise UserError("An id shows one expert. Leave it out to sort, filter or limit the list.")
+        else:
+            self._show(self.expert)
+        return 0
+
+    def _show(self, number: int) -> None:
+        from mxd.backend.database.engine import reading
+        from mxd.backend.inference.run_loader import Vocabulary
+        from mxd.backend.queries.examples import ExampleQuery, example_page
+        from mxd.backend.queries.expert_detail import expert_detail
+        from mxd.backend.queries.runs import find_run
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        with existing_database(settings) as database, reading(database) as session:
+            run = Run.load(self.name, settings.data)
+            vocabulary, record = Vocabulary(run.tokenizer), find_run(session, run.name)
+            detail = expert_detail(session, record, number, vocabulary)
+            query = ExampleQuery(limit=max(self.examples_shown, 1))
+            page = example_page(session, record, number, query, vocabulary)
+        examples = page["examples"][: self.examples_shown]
+        self.report(
+            {"run": self.name, **detail.model_dump(mode="json"), "examples": examples},
+            _format_expert(detail, examples),
+        )
+
+    def _list(self) -> None:
         from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.expert_page import ExpertQuery, expert_page
         from mxd.backend.queries.run_cache import RunCache
@@ -83,51 +187,10 @@ class ExpertsCommand(Command):
         found = {"run": self.name, "experts": experts, "matching": page["matching"], "total": page["total"]}
         if not experts:
             self.report(found, f"No expert of run '{self.name}' matches.")
-            return 0
+            return
         rows = [tuple(cell(column, row) for column in TERMINAL_COLUMNS) for row in experts]
-        text = columns([column.title.lower() for column in TERMINAL_COLUMNS], rows, TEXT_COLUMNS)
+        text = columns([column.title.lower() for column in TERMINAL_COLUMNS], rows, EXPERTS_TEXT_COLUMNS)
         self.report(found, "\n".join([*text, f"{len(rows):,} of {page['matching']:,} matching experts shown."]))
-        return 0
-
-
-class ExpertCommand(Command):
-    """Show one expert: label, statistics, top tokens and top examples."""
-
-    examples: ClassVar = (
-        "mxd expert gpt2-l8-k32 1027",
-        "mxd expert gpt2-l8-k32 1027 --examples 20",
-        "mxd expert gpt2-l8-k32 1027 --json",
-    )
-
-    name: Positional[str]
-    """Name of the run."""
-    expert: Positional[Annotated[int, Field(ge=0)]]
-    """Id of the expert."""
-    examples_shown: Annotated[int, Field(ge=0, le=100, alias="examples")] = 5
-    """Number of top examples."""
-
-    def run(self) -> int:
-        """Print the expert."""
-        from mxd.backend.database.engine import reading
-        from mxd.backend.inference.run_loader import Vocabulary
-        from mxd.backend.queries.examples import ExampleQuery, example_page
-        from mxd.backend.queries.expert_detail import expert_detail
-        from mxd.backend.queries.runs import find_run
-        from mxd.trainer.storage.run import Run
-
-        settings = self.settings()
-        with existing_database(settings) as database, reading(database) as session:
-            run = Run.load(self.name, settings.data)
-            vocabulary, record = Vocabulary(run.tokenizer), find_run(session, run.name)
-            detail = expert_detail(session, record, self.expert, vocabulary)
-            query = ExampleQuery(limit=max(self.examples_shown, 1))
-            page = example_page(session, record, self.expert, query, vocabulary)
-        examples = page["examples"][: self.examples_shown]
-        self.report(
-            {"run": self.name, **detail.model_dump(mode="json"), "examples": examples},
-            _format_expert(detail, examples),
-        )
-        return 0
 
 
 def cell(column: ExpertColumn, row: Mapping[str, Any]) -> str:

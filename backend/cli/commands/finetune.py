@@ -11,8 +11,7 @@ from pydantic import Field
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.console import Interrupted, StopRequest, progress
-from mxd.backend.cli.options import nest
-from mxd.backend.cli.parser import validate
+from mxd.backend.cli.parser import nest, validate
 from mxd.trainer.config.training import PLACE, FinetuneConfig
 from mxd.trainer.utils.callbacks import Callbacks
 

@@ -1,23 +1,130 @@
-"""``mxd index``: statistics and top examples of every expert."""
+"""``mxd index`` and ``mxd label``: statistics, top examples and labels of experts."""
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
-from mxd.backend.cli.base import ModelCommand, Positional
-from mxd.backend.cli.commands.label import label_run
-from mxd.backend.cli.console import StopRequest, progress_of, stoppable
+from pydantic import Field
+
+from mxd.backend.cli.base import Command, ModelCommand, Positional
+from mxd.backend.cli.console import StopRequest, progress_of, stoppable, task
 from mxd.trainer.config import IndexConfig, TextConfig
+from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from mxd.trainer.analysis.indexing.build import IndexResult
+    from mxd.trainer.analysis.labelling.rules import LabelResult
     from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
+
+
+KEY_VARIABLE = "MXD_ENDPOINT_KEY"
+LANGUAGE_MODEL_OPTIONS = {"language_model", "limit", "experts", "timeout"}
+
+
+class LabelCommand(Command):
+    """Label experts from their top examples and score each label on held-out examples.
+
+    By default a heuristic writes rules on tokens; no language model is needed, and 'mxd index' runs it automatically.
+    With --endpoint a language model writes the labels. Each is saved as soon as it is scored, and rerunning the command
+    continues. Set MXD_ENDPOINT_KEY if the endpoint needs an API key. User labels are never changed.
+    """
+
+    examples: ClassVar = (
+        "mxd label gpt2-l8-k32",
+        "mxd label gpt2-l8-k32 --endpoint http://127.0.0.1:11434/v1 --language-model llama3.1 --experts 12,40",
+        "mxd label gpt2-l8-k32 --endpoint https://api.openai.com/v1 --language-model gpt-4o-mini --limit 500",
+    )
+    groups: ClassVar = {
+        "labels by a language model": ("endpoint", "language-model", "limit", "experts", "timeout"),
+    }
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    endpoint: str | None = None
+    """URL of an OpenAI-compatible endpoint, such as http://127.0.0.1:11434/v1."""
+    language_model: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Name of the language model at the endpoint."""
+    limit: Annotated[int, Field(gt=0)] = 100
+    """Maximum number of experts to label, those with the largest activations first."""
+    experts: list[Annotated[int, Field(ge=0)]] | None = None
+    """Label only these experts."""
+    timeout: Annotated[float, Field(gt=0, le=3600)] = 120.0
+    """Seconds to wait for an answer."""
+
+    def run(self) -> int:
+        """Label, and print the scores of the labels."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.storage.run import Run
+
+        if self.endpoint is not None:
+            if not self.endpoint.startswith(("http://", "https://")):
+                raise UserError(f"Invalid --endpoint: '{self.endpoint}'. It must start with http:// or https://.")
+            if self.language_model is None:
+                raise UserError("Missing --language-model. Run 'mxd label --help' for a description.")
+        elif self.model_fields_set & LANGUAGE_MODEL_OPTIONS:
+            raise UserError("--language-model, --limit, --experts and --timeout require --endpoint.")
+        settings = self.settings()
+        run = Run.load(self.name, settings.data)
+        with opened(settings.database_url) as database:
+            if self.endpoint is None:
+                result = label_run(run, database)
+                self.report_measured(asdict(result), _format_result(result), [run])
+            else:
+                self._explain(run, database)
+        return 0
+
+    def _explain(self, run: Run, database: Engine) -> None:
+        from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, explain_experts
+
+        assert self.endpoint is not None
+        assert self.language_model is not None
+        endpoint = Endpoint(self.endpoint, self.language_model, os.environ.get(KEY_VARIABLE), self.timeout)
+        with task(f"Explaining {run.name}", "experts") as callbacks:
+            result = explain_experts(
+                run,
+                database,
+                self.language_model,
+                endpoint.ask,
+                experts=self.experts,
+                limit=self.limit,
+                callbacks=callbacks,
+            )
+        score = "" if result.balanced_accuracy is None else f", mean balanced accuracy {result.balanced_accuracy:.2f}"
+        self.report(
+            asdict(result),
+            f"{result.run}: {result.labelled:,} experts labelled by {result.labeller}{score}; {result.failed:,} "
+            f"without a usable answer, {result.skipped:,} with too few examples to score a label",
+        )
+
+
+def label_run(run: Run, database: Engine) -> LabelResult:
+    """Label a run's experts and show progress.
+
+    Raises:
+        UserError: the run has no index.
+        Interrupted: the task was cancelled. The labels are unchanged.
+    """
+    from mxd.trainer.analysis.labelling.rules import label_experts
+
+    with task(f"Labelling {run.name}", "experts") as callbacks:
+        return label_experts(run, database, callbacks=callbacks)
+
+
+def _format_result(result: LabelResult) -> str:
+    text = f"{result.run}: {result.labelled:,} of {result.experts:,} active experts labelled in {result.seconds:.0f} s"
+    if result.balanced_accuracy is None or result.precision is None or result.recall is None:
+        return text
+    return (
+        f"{text}; mean balanced accuracy on held-out examples {result.balanced_accuracy:.2f}, "
+        f"precision {result.precision:.2f}, recall {result.recall:.2f}"
+    )
 
 
 class IndexCommand(ModelCommand):

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from mxd.backend.cli.base import FlagsOf
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.commands.train import TRAIN_FLAGS, TrainCommand
-from mxd.trainer.config import TrainConfig
+from mxd.backend.cli.console import columns, task
+from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.config.layer import methods
-from mxd.trainer.experimental import ExperimentalTrainConfig
+from mxd.trainer.config.training import PLACE
+from mxd.trainer.experimental import ExperimentalTrainConfig, ProtectConfig
+from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
 
 if TYPE_CHECKING:
-    pass
+    from torch import Tensor
+
+    from mxd.trainer.language_model.model import LanguageModel
+    from mxd.trainer.storage.run import Run
+
 
 CONCEPT_HEADER = ("", "AUROC", "95 %", "gain of score", "95 %", "loss increase", "over random expert", "95 %")
 METHODS = methods("core", "experimental")
@@ -52,3 +61,129 @@ class LabTrainCommand(TrainCommand):
         from mxd.trainer.experimental.diversity import train_experimental
 
         return train_experimental
+
+
+Result = Mapping[str, Any]
+HEADER = ("", "predictions", "distance", "entropy", "top 5", "true token")
+ATTACKS = (
+    ("original", "unseen half, before"),
+    ("protected", "  protected"),
+    ("attacked", "  protected, attacked"),
+    ("original_attacked", "  before, attacked"),
+)
+"""Field of the relearning results -> row title."""
+
+
+class ProtectCommand(ModelCommand):
+    """Fine-tune C and the gate of MxDs towards uniform next-token predictions on protected passages.
+
+    The loss on the retain text stays within a limit. Confidence, paraphrases and relearning attacks are measured. New
+    runs are written; the named runs stay unchanged. It hides the wording, not the content: see the results.
+    """
+
+    examples: ClassVar = (
+        "mxd lab protect l3 --passages secrets.txt --retain corpus.jsonl",
+        "mxd lab protect l2 l3 l4 --passages secrets.jsonl --retain corpus.jsonl --steps 200 --max-added-loss 0.02",
+        "mxd lab protect l3 --passages secrets.txt --retain corpus.jsonl --name '{run}-safe' --json",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of the runs. All must belong to the same language model and to different layers."""
+    passages: Path
+    """A .txt file with blank lines between passages, or a .jsonl file with "text" and optional "paraphrases" fields."""
+    retain: str
+    """Retain text: a .txt, .jsonl, .csv or .parquet file, a folder of them, or a dataset on the Hub."""
+    column: str = "text"
+    """Field or column of the retain text."""
+    split: str = "train"
+    """Split of a Hub dataset."""
+    unprotected: Path | None = None
+    """Passages in the same format that should stay predictable. Measured only."""
+    name: str = f"{PLACE}-private"
+    """Name pattern of the new runs; {run} is the name of the original run."""
+    config: ProtectConfig
+
+    def run(self) -> int:
+        """Protect, and print what was measured."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.experimental.protect import (
+            Protection,
+            check_new_runs,
+            read_passages,
+            run_protection,
+            write_outcome,
+        )
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        passages = read_passages(self.passages)
+        unprotected = read_passages(self.unprotected) if self.unprotected else []
+        runs = sorted((Run.load(name, settings.data) for name in self.names), key=lambda run: run.config.layer)
+        check_compatible_runs(runs)
+        names = names_of(runs, self.name)
+        with opened(settings.database_url) as database:
+            check_new_runs(names, settings.data, database)
+            with task("Protecting", "steps") as callbacks:
+                language_model = self._language_model(runs[0])
+                retained_SL = self._retain_sequences(runs[0], language_model)
+                protection = Protection(language_model, runs, names, passages, retained_SL, self.config, unprotected)
+                outcome = run_protection(protection, callbacks)
+            result = write_outcome(runs, outcome, self.config, settings.data, database)
+        retain = TextConfig(dataset=self.retain, column=self.column, split=self.split)
+        self.report_measured(result, format_result(result), runs, [retain])
+        return 0
+
+    def _language_model(self, run: Run) -> LanguageModel:
+        return self.load_language_model(run.language_model_source)
+
+    def _retain_sequences(self, run: Run, language_model: LanguageModel) -> Tensor:
+        """Return sequences of the retain text, of the context length that the run was trained with."""
+        import numpy as np
+        import torch
+
+        from mxd.trainer.data.sequences import sequences
+
+        changes = {"dataset": self.retain, "column": self.column, "split": self.split}
+        text = run.config.text.model_copy(update=changes)
+        ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
+        return torch.from_numpy(np.stack(list(ids))).long()
+
+
+def format_result(result: Result) -> str:
+    """Return the measurements as a table and sentences."""
+    rows = [*_rows("passages", result["protected"])]
+    for kind, comparison in result["variations"].items():
+        rows += _rows(kind, comparison)
+    rows += _rows("retain text", result["retained"]["confidence"])
+    relearning = result["relearning"]
+    if relearning is not None:
+        rows += [_row(title, relearning[field]) for field, title in ATTACKS]
+    return "\n".join([*columns(HEADER, rows), *_sentences(result)])
+
+
+def _rows(title: str, comparison: Result) -> list[tuple[str, ...]]:
+    return [_row(f"{title}, before", comparison["before"]), _row("  after", comparison["after"])]
+
+
+def _row(title: str, certainty: Result) -> tuple[str, ...]:
+    return (
+        title,
+        f"{certainty['predictions']:,}",
+        f"{certainty['confidence_distance']:.3f}",
+        f"{certainty['entropy']:.1%}",
+        f"{certainty['top_five']:.1%}",
+        f"{certainty['true_token']:.2%}",
+    )
+
+
+def _sentences(result: Result) -> list[str]:
+    retained, added, bound = result["retained"], result["retained"]["loss_increase"], result["bound"]
+    return [
+        f"Loss on the retain text: {retained['before']:.4f} nats before, {retained['after']:.4f} after, "
+        f"{added['value']:+.4f} ({added['low']:+.4f} to {added['high']:+.4f}); original model "
+        f"{retained['original']:.4f}.",
+        f"On the passages {result['loss']} is {bound['measured']:.3f} nats. A minimum among weights that can predict "
+        f"uniformly has at most {bound['bound']:.3f} at theta {bound['theta']:g}.",
+        f"Kept step {result['best_step']} of {result['steps']}.",
+        f"New runs: {', '.join(result['runs'])}.",
+    ]

@@ -1,7 +1,8 @@
-"""``mxd serve``: the dashboard and the HTTP API in one process."""
+"""``mxd serve``, ``mxd demo`` and ``mxd mcp``: the dashboard, the HTTP API and tools for agents."""
 
 from __future__ import annotations
 
+import os
 import socket
 import stat
 import sys
@@ -13,8 +14,9 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from mxd.backend.cli.base import Command, FlagsOf, Positional
+from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
 from mxd.backend.cli.commands.share import absolute_path
+from mxd.backend.database.demo import unpacked_database, writable_demo
 from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
@@ -47,7 +49,7 @@ class ServeCommand(Command):
     )
 
     file: Positional[Path | None] = None
-    """A .mxd file written by 'mxd pack' (default: serve the runs of the data folder)."""
+    """A .mxd file written by 'mxd export --format mxd' (default: serve the runs of the data folder)."""
     into: Path | None = None
     """With a .mxd file: folder to unpack it to (default: next to the file, with its name)."""
     language_model: str | None = None
@@ -105,7 +107,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
         from mxd.backend.api.app import create_app
         from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server, limited_protocol
         from mxd.backend.api.logs import log_to_stderr
-        from mxd.backend.cli.commands.token import create_first_tokens
+        from mxd.backend.cli.commands.database import create_first_tokens
         from mxd.backend.inference.run_loader import preload_compute_modules
 
         log_to_stderr(settings.log)
@@ -161,3 +163,88 @@ def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     host = LOOPBACK.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+class DemoCommand(Command):
+    """Serve the bundled demo: sparse layers of SmolLM2-135M-Instruct.
+
+    The first start converts the language model, unpacks the database and builds its search index.
+    """
+
+    examples: ClassVar = (
+        "mxd demo",
+        "mxd demo --open --port 8080",
+        "mxd demo --data my-demo --device cpu",
+    )
+
+    data: Path | None = None
+    """Folder of a demo (default: the bundled one; an installed package copies it to your user data folder)."""
+    flags: Annotated[dict[str, Any], FlagsOf(Settings, only=frozenset({"host", "port", "device", "dtype"}))] = Field(
+        default_factory=dict
+    )
+    open: bool = False
+    """Open the dashboard in a browser."""
+
+    def run(self) -> int:
+        """Prepare what is missing, then serve."""
+        keep_freed_memory_in_threads()
+        folder = self.data or writable_demo()
+        settings = self.settings(**self.flags)
+        listen(settings.host, settings.port).close()
+        prepare_language_models(folder)
+        places = {"data": folder, "database": unpacked_database(folder)}
+        serve(settings.model_copy(update=places), open_browser if self.open else announce)
+        return 0
+
+
+def prepare_language_models(folder: Path) -> None:
+    """Convert the language models of a demo's runs that are GGUF files, on first use.
+
+    Raises:
+        NotFoundError: a GGUF file or its package is missing.
+        UserError: a run or a GGUF file is damaged.
+    """
+    from mxd.trainer.language_model.sources import converted_folder, is_converted, is_gguf
+    from mxd.trainer.storage.run import Run, run_names
+
+    sources = {Run.load(name, folder).language_model_source for name in run_names(folder)}
+    for source in filter(is_gguf, sources):
+        if not is_converted(source):
+            print(f"Converting the language model {source}", file=sys.stderr)
+            converted_folder(source)
+
+
+class McpCommand(ModelCommand):
+    """Serve tools for agents over the Model Context Protocol, on standard input and output.
+
+    Agents can search and read experts, route texts, test experts on texts, steer and trace circuits. Every answer has a
+    control and a sample size. Requires the package mcp: pip install 'mxd-explorer[mcp]'.
+    """
+
+    examples: ClassVar = (
+        "mxd mcp",
+        "mxd mcp --data data --allow-write",
+        "mxd mcp --url https://mxd.example.org",
+    )
+
+    allow_write: bool = False
+    """Also offer tools that write labels, notes and sessions."""
+    url: str | None = None
+    """URL of a running server to use, with the token in MXD_TOKEN (default: the runs of the data folder)."""
+
+    def run(self) -> int:
+        """Answer until the client disconnects."""
+        try:
+            import anyio
+            import mcp  # noqa: F401
+        except ImportError as error:
+            raise UserError("The package mcp is not installed. Run: pip install 'mxd-explorer[mcp]'") from error
+        from mxd.backend.cli.mcp.api import api_in_process, api_of_server
+        from mxd.backend.cli.mcp.server import serve_stdio
+
+        if self.url is None:
+            api = api_in_process(self.settings(device=self.device, dtype=self.dtype))
+        else:
+            api = api_of_server(self.url, os.environ.get("MXD_TOKEN", ""))
+        anyio.run(serve_stdio, api, self.allow_write)
+        return 0

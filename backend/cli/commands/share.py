@@ -1,12 +1,22 @@
-"""``mxd push`` and ``mxd pull``: runs on the Hugging Face Hub."""
+"""``mxd import``, ``mxd export``, ``mxd push``, ``mxd pull`` and ``mxd report``: exchange with others."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import ClassVar, overload
+from typing import Annotated, Any, ClassVar, Literal, get_args, overload
 
-from mxd.backend.cli.base import Command, Positional
+from pydantic import Field
+
+from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.console import task
+from mxd.backend.cli.parser import validate
+from mxd.backend.export.export import TableFormat
 from mxd.trainer.config import RunName
+from mxd.trainer.config.analysis import ImportConfig
+from mxd.trainer.config.base import Config
+from mxd.trainer.errors import UserError
+from mxd.trainer.storage.formats import LayerFormat, VectorFormat
 
 
 class PushCommand(Command):
@@ -91,3 +101,216 @@ def absolute_path(language_model: str | None) -> str | None:
     """Return a local folder as an absolute path, because runs are used from other folders. Leave Hub names as is."""
     folder = Path(language_model).expanduser() if language_model else None
     return str(folder.resolve()) if folder is not None and folder.is_dir() else language_model
+
+
+class _Features(Config):
+    """Import of features."""
+
+    source: Path
+    name: RunName
+
+
+class ImportCommand(Command):
+    """Import a sparse layer trained with the paper's code, sparsify, SAELens or circuit-tracer as a run.
+
+    Nothing in the files is executed. Index the run afterwards, like one of your own. With --what features, import a
+    Neuronpedia export or SAEDashboard's batches as a run without weights: its examples and labels can be browsed and
+    searched.
+    """
+
+    examples: ClassVar = (
+        "mxd import EleutherAI/sae-llama-3-8b-32x --language-model meta-llama/Meta-Llama-3-8B --name l8 --layer 8",
+        "mxd import OWNER/NAME@REVISION --part layers.10 --language-model google/gemma-2-2b --name gemma",
+        "mxd import gemma-2-2b/20-gemmascope-res-16k --what features --name gemmascope-l20",
+    )
+
+    flags: Annotated[dict[str, Any], FlagsOf(ImportConfig, positional=frozenset({"source"}), optional=True)] = Field(
+        default_factory=dict
+    )
+    what: Literal["layer", "features"] = "layer"
+    """layer: weights, with --name and --language-model. features: a folder with batch-N.json, or with the folders
+    features, activations and explanations, with --name alone."""
+
+    def run(self) -> int:
+        """Import, and print a summary."""
+        return self._import_features() if self.what == "features" else self._import_layer()
+
+    def _import_layer(self) -> int:
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.storage.formats.import_run import import_run
+
+        settings = self.settings()
+        config = validate(ImportConfig, self.flags, type(self), "mxd import")
+        config = config.model_copy(update={"language_model": absolute_path(config.language_model)})
+        with opened(settings.database_url) as database:
+            result = import_run(config, settings.data, database)
+        self.report(
+            asdict(result),
+            f"{result.run}: {result.method} with {result.num_experts:,} experts, K = {result.k:,}, for layer "
+            f"{result.layer} of {result.language_model} ({result.format}). Next: mxd index {result.run} --dataset TEXT "
+            "--tokens COUNT",
+        )
+        return 0
+
+    def _import_features(self) -> int:
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.imported_features import read_features, save_features
+
+        settings = self.settings()
+        config = validate(_Features, self.flags, type(self), "mxd import")
+        features = read_features(config.source)
+        with opened(settings.database_url) as database:
+            run = save_features(features, config.name, config.source, settings.data, database)
+        result = {"run": run.name, "features": len(features.features), "labels": len(features.labels)}
+        self.report(
+            result, f"{run.name}: {len(features.features):,} features, {len(features.labels):,} labels. Next: mxd serve"
+        )
+        return 0
+
+
+ExportFormat = Literal[TableFormat, LayerFormat, VectorFormat, "mxd"]
+
+
+class ExportCommand(ModelCommand):
+    """Export a run: one .mxd file with everything, tables of experts, a trained layer, or steering vectors.
+
+    A .mxd file holds weights, top examples, labels, notes, lists, sessions and evaluations, but neither the language
+    model nor paths of this machine. Open it with 'mxd serve FILE'. Tables need an indexed run. Layers need only its
+    weights. Vectors need an indexed run and its language model.
+    """
+
+    examples: ClassVar = (
+        "mxd export gpt2-l8-k32 --format mxd",
+        "mxd export gpt2-l8-k32 --format parquet --out experts",
+        "mxd export gpt2-l8-k32 --format gguf --experts 12,40 --out vectors",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of runs. Several are allowed for layers, such as a transcoder set."""
+    format: ExportFormat = "json"
+    """mxd: one file with everything. json, csv, parquet: tables of experts and top examples. neuronpedia: batches of
+    SAEDashboard, and labels. saelens, sparsify, circuit-tracer: layers. gguf, vectors: steering vectors, as GGUF or
+    .safetensors."""
+    out: Path | None = None
+    """Folder to write, which must be new or empty; for mxd, the file (default: NAME.mxd in the current folder)."""
+    model_id: str | None = None
+    """Neuronpedia's id of the language model (default: the last part of its name)."""
+    source_set: str | None = None
+    """Neuronpedia's id of the set of features (default: the run's name)."""
+    experts: Annotated[tuple[int, ...], Field(max_length=4096)] = ()
+    """Ids of the experts whose mean outputs are written as steering vectors."""
+
+    def run(self) -> int:
+        """Export, and print a summary."""
+        if len(self.names) > 1 and self.format not in get_args(LayerFormat):
+            raise UserError(f"--format {self.format} exports one run at a time. Give one name.")
+        if self.format == "mxd":
+            return self._pack()
+        if self.out is None:
+            raise UserError("Missing --out. Run 'mxd export --help' for a description.")
+        if self.format in get_args(LayerFormat):
+            contents = self._export_layers(self.out)
+        elif self.format in get_args(VectorFormat):
+            contents = self._export_vectors(self.out)
+        else:
+            contents = self._export_tables(self.out)
+        return self._report(self.out, contents)
+
+    def _pack(self) -> int:
+        from mxd.backend.database.engine import opened, reading
+        from mxd.backend.export.bundles.pack import pack
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.names[0], settings.data)
+        out = self.out or Path(f"{run.name}.mxd")
+        with (
+            opened(settings.database_url) as database,
+            reading(database) as session,
+            task(f"Packing {run.name}", "tables") as callbacks,
+        ):
+            size = pack(session, run, out, callbacks)
+        self.report({"run": run.name, "out": str(out), "bytes": size}, f"{out}, {size / 1e6:.1f} MB")
+        return 0
+
+    def _export_layers(self, out: Path) -> str:
+        from mxd.trainer.storage.formats.export import export_layers
+        from mxd.trainer.storage.run import Run
+
+        runs = [Run.load(name, self.settings().data) for name in self.names]
+        assert self.format in get_args(LayerFormat)
+        export_layers(runs, self.format, out)  # type: ignore[arg-type]
+        return f"{len(runs)} layers" if len(runs) > 1 else f"the layer of {runs[0].name}"
+
+    def _export_vectors(self, out: Path) -> str:
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.expert import mean_outputs
+        from mxd.trainer.storage.formats.export import check_vectors, write_vectors
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.names[0], settings.data)
+        assert self.format == "gguf" or self.format == "vectors"
+        check_vectors(run, self.format, self.experts, out)
+        language_model = self.load_language_model(run.language_model_source)
+        with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
+            means = mean_outputs(run, self.experts, language_model, database, callbacks)
+        write_vectors(run, self.format, {mean.expert: mean.vector_W for mean in means}, out)
+        return f"steering vectors of {len(means)} experts of {run.name}"
+
+    def _export_tables(self, out: Path) -> str:
+        from mxd.backend.database.engine import opened, reading
+        from mxd.backend.export.export import Target, export_run
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        run = Run.load(self.names[0], settings.data)
+        assert self.format in get_args(TableFormat)
+        target = Target(out, self.format, self.model_id, self.source_set)  # type: ignore[arg-type]
+        with (
+            opened(settings.database_url) as database,
+            reading(database) as session,
+            task(f"Exporting {run.name}", "experts") as callbacks,
+        ):
+            experts = export_run(session, run, target, callbacks)
+        return f"{experts:,} experts of {run.name}"
+
+    def _report(self, out: Path, contents: str) -> int:
+        paths = sorted(path for path in out.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in paths)
+        result = {
+            "runs": list(self.names),
+            "format": self.format,
+            "out": str(out),
+            "files": [str(path.relative_to(out)) for path in paths],
+        }
+        self.report(result, f"{out}: {contents} in {len(paths)} files, {size / 1e6:.1f} MB")
+        return 0
+
+
+class ReportCommand(Command):
+    """Write one HTML file with all evaluations and probes of the database, and the commands that reproduce them."""
+
+    examples: ClassVar = (
+        "mxd report",
+        "mxd report --out results/report.html",
+        "mxd report --data /data/mxd --json",
+    )
+
+    out: Path = Path("report.html")
+    """File to write."""
+
+    def run(self) -> int:
+        """Write the file, and print its size."""
+        from mxd.backend.database.engine import opened, reading
+        from mxd.backend.plots.report.page import report
+        from mxd.trainer.utils.files import atomic_write, disk_errors
+
+        with opened(self.settings().database_url) as database, reading(database) as session:
+            content = report(session)
+        with disk_errors(self.out):
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(self.out, content)
+        size = self.out.stat().st_size
+        self.report({"out": str(self.out), "bytes": size}, f"{self.out}, {size / 1e6:.1f} MB")
+        return 0

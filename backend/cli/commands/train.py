@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand
-from mxd.backend.cli.console import Interrupted, StopRequest, progress_of
-from mxd.backend.cli.options import nest, options
-from mxd.backend.cli.parser import validate
-from mxd.backend.cli.plan_text import format_plan
-from mxd.backend.cli.sweep import SHORT, combinations, run_name, sweep_values
+from mxd.backend.cli.console import Interrupted, StopRequest, columns, progress_of
+from mxd.backend.cli.parser import nest, options, validate
 from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
@@ -27,9 +25,107 @@ from mxd.trainer.utils.display import suggest
 if TYPE_CHECKING:
     from mxd.trainer.data.activation_cache import ActivationCache
     from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.training.plan import TrainSetup
+    from mxd.trainer.training.plan import TrainPlan, TrainSetup
     from mxd.trainer.training.train import TrainResult
     from mxd.trainer.utils.distributed import ProcessGroup
+
+
+SHORT = {
+    "layer": "l",
+    "method": "",
+    "num_experts": "n",
+    "k": "k",
+    "init": "",
+    "learning_rate": "lr",
+    "seed": "s",
+}
+"""Setting that a sweep may vary -> prefix of its value in run names."""
+
+
+def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return one mapping per combination. The last setting varies fastest."""
+    return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
+
+
+def sweep_values(config: TrainConfig) -> dict[str, Any]:
+    """Return the values of one config that a sweep may vary."""
+    flat = {**config.optimizer.model_dump(), **config.model_dump()}
+    return {name: flat[name] for name in SHORT}
+
+
+def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:
+    """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks.
+
+    Raises:
+        UserError: the pattern has an unknown placeholder.
+    """
+    spellings = {setting.replace("_", "-"): setting for setting in SHORT} | {setting: setting for setting in SHORT}
+
+    def fill(placeholder: re.Match[str]) -> str:
+        if placeholder[1] not in spellings:
+            known = ", ".join(f"{{{setting.replace('_', '-')}}}" for setting in SHORT)
+            raise UserError(f"Unknown placeholder in --name: {placeholder[0]}. Known placeholders: {known}.")
+        return _format_setting(values[spellings[placeholder[1]]])
+
+    named = {spellings.get(placeholder) for placeholder in re.findall(r"\{([^{}]*)\}", pattern)}
+    suffixes = [f"-{SHORT[setting]}{_format_setting(values[setting])}" for setting in varied if setting not in named]
+    return re.sub(r"\{([^{}]*)\}", fill, pattern) + "".join(suffixes)
+
+
+def _format_setting(value: object) -> str:
+    return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+
+
+def format_plan(plan: TrainPlan) -> str:
+    """Return a plan as lines of text."""
+    return "\n".join(_plan_lines(plan))
+
+
+def _plan_lines(plan: TrainPlan) -> Iterator[str]:
+    each = f", {plan.processes} processes with one each" if plan.processes > 1 else ""
+    yield f"device          {plan.device}{each}"
+    yield (
+        f"language model  {_short(plan.language_model_parameters)} parameters, "
+        f"{_short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}"
+    )
+    if plan.shard_model is not None:
+        yield f"sharding        --shard-model {plan.shard_model}: each process holds a part of the language model"
+    for layer in plan.layers:
+        yield (
+            f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
+            f"{_short(layer.parameters)} parameters, "
+            f"{_short(layer.step_flops_per_token)}FLOP per token"
+        )
+    yield "memory"
+    for kind, size in plan.memory.items():
+        yield f"  {kind:<34} {size / 1e9:8.2f} GB"
+    yield f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free"
+    yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
+    yield (
+        f"compute         {_short(plan.flops_per_token)}FLOP per token, "
+        f"{_short(plan.flops_per_token * plan.tokens)}FLOP for {plan.tokens:,} tokens"
+    )
+    yield (
+        f"expected        {plan.tokens_per_second:,.0f} tokens/s, {_duration(plan.hours)}, "
+        f"{plan.share_of_products:.0%} of the speed of the matrix products alone"
+    )
+
+
+def _short(number: float) -> str:
+    size, unit = next(((size, unit) for size, unit in UNITS if number >= size), (1, ""))
+    return f"{number / size:.3g} {unit}"
+
+
+def _duration(hours: float) -> str:
+    if hours >= 48:
+        return f"{hours / 24:.1f} days"
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    return f"{hours * 60:.1f} minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} seconds"
+
 
 NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight"})
 """Fields of ``TrainConfig`` that other flags or other commands set."""
@@ -56,6 +152,7 @@ class TrainCommand(ModelCommand):
     )
     groups: ClassVar = {
         "model and data": (
+            "presets",
             "name",
             "layer",
             "dataset",
@@ -112,6 +209,8 @@ class TrainCommand(ModelCommand):
     expert_parallel: bool = False
     """Shard the experts over the processes of torchrun, for layers that do not fit on one GPU. By default every process
     holds all experts."""
+    presets: bool = False
+    """List the presets for open language models, for --config."""
     plan: bool = False
     """Dry run: print parameters, memory, FLOPs and expected throughput on this device."""
     cache: Path | None = None
@@ -131,6 +230,8 @@ class TrainCommand(ModelCommand):
 
     def run(self) -> int:
         """Train, and print the final metrics."""
+        if self.presets:
+            return self._list_presets()
         settings = self.settings()
         configs = self.configs(settings.data)  # before the slow imports, so that mistakes are reported immediately
         if self.plan:
@@ -197,6 +298,24 @@ class TrainCommand(ModelCommand):
             else "the same command with --resume"
         )
         raise Interrupted(f"Stopped. To continue, run {command}.", stop.exit_code)
+
+    def _list_presets(self) -> int:
+        from mxd.trainer.config.presets import presets
+
+        rows = [
+            (
+                preset.name,
+                preset.language_model,
+                str(preset.layer),
+                "matched" if preset.num_experts is None else f"{preset.num_experts:,}",
+                str(preset.k),
+                preset.tokens,
+            )
+            for preset in presets()
+        ]
+        text = columns(("preset", "language model", "layer", "N", "K", "tokens"), rows, 2)
+        self.report([asdict(preset) for preset in presets()], "\n".join(text))
+        return 0
 
     def _filled_cache(
         self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, stop: StopRequest

@@ -96,6 +96,7 @@ class VerifyCommand(Command):
         return commands
 
     def _verdict(self, words: Sequence[str], results: Sequence[Mapping[str, Any]]) -> str:
+        from mxd.backend.cli.commands.index import LabelCommand
         from mxd.backend.cli.parser import command_from
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_sets import weights_digest
@@ -103,7 +104,10 @@ class VerifyCommand(Command):
         if words[:1] != ["mxd"] or words[1:2] == [] or words[1] not in REPEATABLE:
             return "cannot be repeated: not a measuring command"
         try:
-            data = command_from(words[1:]).settings().data
+            command = command_from(words[1:])
+            if isinstance(command, LabelCommand) and command.endpoint is not None:
+                return "cannot be repeated: a language model wrote the labels"
+            data = command.settings().data
             digests: dict[str, str] = {}
             for result in results:
                 digests |= result["provenance"]["runs"]

@@ -71,7 +71,7 @@ def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
         UserError: the file is not a bundle or is damaged, or the folder contains something else.
     """
     if not file.is_file():
-        raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd pack'.")
+        raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
     try:
         with zipfile.ZipFile(file) as archive:
             manifest = _manifest(archive, file)
@@ -87,7 +87,7 @@ def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
 def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
     names = archive.namelist()
     if names.count(MANIFEST) != 1 or archive.getinfo(MANIFEST).file_size > LARGEST_MANIFEST:
-        raise UserError(f"{file} is not a bundle of 'mxd pack': its manifest is missing or too large.")
+        raise UserError(f"{file} is not a bundle of 'mxd export --format mxd': its manifest is missing or too large.")
     try:
         manifest = Manifest.model_validate_json(archive.read(MANIFEST))
     except (ValidationError, RuntimeError) as error:

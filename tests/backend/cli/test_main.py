@@ -42,7 +42,7 @@ from tests.backend.cli.words import Capture, document
         (["train", "--config", "none.toml"], "Cannot read the config file none.toml"),
         (["train", "--config", "text.jsonl"], "Cannot read the config file text.jsonl"),
         (["stear"], "Unknown command 'stear'. Did you mean 'steer'? Run 'mxd --help' for a list."),
-        (["database", "chek"], "Unknown command 'chek'. Did you mean 'check'? Run 'mxd database --help' for a list."),
+        (["lab", "trains"], "Unknown command 'trains'. Did you mean 'train'? Run 'mxd lab --help' for a list."),
         (["--json", "--data"], "No command given. Run 'mxd --help' for a list."),
         (["--config", "a.toml", "train"], "Cannot read the config file a.toml"),
         (["train", "--learnign-rate", "1"], "Unknown option '--learnign-rate'. Did you mean '--learning-rate'?"),
@@ -98,12 +98,12 @@ def test_version_and_help(capsys: Capture) -> None:
     assert [name in printed for name in ("mxd-explorer ", "Python ", "torch ", "transformers ")] == [True] * 4
     assert run([]) == run(["--help"]) == 0
     assert capsys.readouterr().out.count("Share and maintain:") == 2
-    assert run(["database"]) == run(["database", "--help"]) == 0
-    assert "reclaim the disk space" in capsys.readouterr().out
+    assert run(["lab"]) == run(["lab", "--help"]) == 0
+    assert "train with experimental methods" in capsys.readouterr().out
 
 
 def test_reading_commands_create_no_database(workspace: Path, capsys: Capture) -> None:
-    for words in (["runs"], ["experts", "x"], ["expert", "x", "1"], ["database", "check"], ["doctor", "--port", "0"]):
+    for words in (["runs"], ["experts", "x"], ["experts", "x", "1"], ["database", "check"], ["doctor", "--port", "0"]):
         run([*words, "--data", "empty"])
     assert not Path("empty").exists()
 

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from mxd.backend.cli.main import run
-from mxd.backend.cli.options import options
-from mxd.backend.cli.parser import command_class, command_from, full_parser
+from mxd.backend.cli.parser import command_class, command_from, full_parser, options
 from mxd.backend.cli.registry import COMMANDS, GROUPS, SECTIONS, overview
 from mxd.trainer.errors import UserError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from mxd.backend.cli.commands.train import combinations, run_name
 from mxd.backend.cli.main import run
-from mxd.backend.cli.sweep import combinations, run_name
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
 from tests.backend.cli.words import Capture, document

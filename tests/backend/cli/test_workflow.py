@@ -36,12 +36,12 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     strongest = listed_experts["experts"][0]["expert"]
     assert run(["experts", "small", "--search", "fox"]) == 0
     assert "matching experts shown" in capsys.readouterr().out
-    assert run(["expert", "small", str(strongest), "--examples", "2", "--json"]) == 0
+    assert run(["experts", "small", str(strongest), "--examples", "2", "--json"]) == 0
     shown = document(capsys)
     assert (shown["row"]["expert"], len(shown["examples"])) == (strongest, 2)
-    assert run(["expert", "small", str(strongest)]) == 0
+    assert run(["experts", "small", str(strongest)]) == 0
     assert capsys.readouterr().out.startswith(f"expert {strongest}: ")
-    assert run(["expert", "small", "9999"]) == 2
+    assert run(["experts", "small", "9999"]) == 2
     assert "Unknown expert 9999. Run 'small' has experts 0 to 39." in capsys.readouterr().err
 
     assert run(["route", "small", "the fox", "--json"]) == 0

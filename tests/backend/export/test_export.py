@@ -137,7 +137,7 @@ def test_what_people_type_is_in_every_file_and_on_one_line(
         label = rows(folder, name, "experts")[3]["label"]
         assert label == typed if name != "csv" else is_said(typed, label)
     with redirect_stdout(StringIO()) as printed:
-        assert mxd(["expert", "first", "3", "--data", str(folder), "--json"]) == 0
+        assert mxd(["experts", "first", "3", "--data", str(folder), "--json"]) == 0
     (line,) = printed.getvalue().removesuffix("\n").split("\n")
     assert typed in strings_of(json.loads(line))
 

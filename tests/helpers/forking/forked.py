@@ -22,7 +22,7 @@ _COMMANDS = (
     "mxd.backend.cli.commands.serve",
     "mxd.backend.cli.commands.train",
     "mxd.backend.cli.commands.index",
-    "mxd.backend.cli.commands.steer",
+    "mxd.backend.cli.commands.prompt",
 )
 _WANTED_LATER = (
     "mxd.backend.api.app",

@@ -258,7 +258,7 @@ DETECT = (
 
 @dataclass(frozen=True)
 class ExplainResult:
-    """Summary that ``mxd explain`` reports. Experts labelled earlier are not counted."""
+    """Summary that ``mxd label --endpoint`` reports. Experts labelled earlier are not counted."""
 
     run: str
     labeller: str

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.commands.demo import prepare_language_models
+from mxd.backend.cli.commands.serve import prepare_language_models
 from mxd.backend.cli.main import run
 from mxd.backend.database.demo import DATABASE_FILE, unpacked_database
 from mxd.backend.database.engine import open_database, reading
@@ -110,7 +110,7 @@ def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.
     sample = shutil.copytree(TEST_DEMO, tmp_path / "demo")
     write_benchmark(sample, "demo-l3-k16")
     served = []
-    monkeypatch.setattr("mxd.backend.cli.commands.demo.serve", lambda settings, when_ready: served.append(settings))
+    monkeypatch.setattr("mxd.backend.cli.commands.serve.serve", lambda settings, when_ready: served.append(settings))
     assert run(["demo", "--data", str(sample), "--port", "0"]) == 0
     (settings,) = served
     engine = open_database(settings.database_url)

@@ -9,7 +9,7 @@ import pytest
 from mxd.backend.cli.commands.lab import LabTrainCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.main import run
-from mxd.backend.cli.options import options
+from mxd.backend.cli.parser import options
 from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world

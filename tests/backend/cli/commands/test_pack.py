@@ -1,4 +1,4 @@
-"""``mxd pack``, and ``mxd serve FILE``."""
+"""``mxd export --format mxd``, and ``mxd serve FILE``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_packed_run_is_served(
     monkeypatch.setattr(serve, "serve", lambda settings, _when_ready: served.append(settings))
     monkeypatch.chdir(tmp_path)
     data = shutil.copytree(fitted.data, tmp_path / "data")
-    assert run(["pack", "small", "--data", str(data)]) == 0
+    assert run(["export", "small", "--format", "mxd", "--data", str(data)]) == 0
     assert capsys.readouterr().out.startswith("small.mxd, ")
     assert run(["serve", "small.mxd", "--port", "0"]) == 0
     assert run(["serve", "small.mxd", "--port", "0", "--into", "elsewhere"]) == 0

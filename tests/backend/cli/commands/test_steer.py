@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxd.backend.cli.commands.steer import parse_edit
+from mxd.backend.cli.commands.prompt import parse_edit
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import Condition, GateTest
 from mxd.trainer.errors import UserError

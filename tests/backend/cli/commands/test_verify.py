@@ -71,6 +71,8 @@ def test_a_record_is_repeated_or_says_why_not(
     assert "small has other weights now" in verify()[1]
     changed(command="mxd remove small")
     assert "not a measuring command" in verify()[1]
+    changed(command="mxd label small --endpoint http://127.0.0.1:9/v1 --language-model x")
+    assert "a language model wrote the labels" in verify()[1]
     changed(command="mxd contrast nothing --a a.jsonl", runs={"nothing": "0" * 32})
     assert "cannot be repeated" in verify()[1] and "nothing" in verify()[1]
 

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.commands.ablate import AblateCommand
-from mxd.backend.cli.commands.evaluate_steering import EvaluateSteeringCommand
+from mxd.backend.cli.commands.evaluate import AblateCommand, EvaluateSteeringCommand
 from mxd.backend.cli.commands.finetune import FinetuneCommand
-from mxd.backend.cli.commands.import_ import ImportCommand
+from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
 from mxd.backend.plots.report.commands import commands, fit
@@ -75,7 +74,7 @@ def test_fine_tuned_and_imported_runs_have_their_own_commands() -> None:
     origin = Origin(format="sparsify", source="owner/name", part="layers.3", sha256="0" * 64)
     imported = typed(CONFIG.model_copy(update={"origin": origin}))
     assert isinstance(imported, ImportCommand)
-    assert (imported.config.source, imported.config.part, imported.config.layer) == ("owner/name", "layers.3", 3)
+    assert [imported.flags[name] for name in ("source", "part", "layer")] == ["owner/name", "layers.3", "3"]
 
 
 def commands_of(world: World, kind: type[Any]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""``mxd contrast``: which experts tell two texts apart."""
+"""``mxd recurrence`` and ``mxd contrast``: experts that other seeds find again, and that tell two texts apart."""
 
 from __future__ import annotations
 
@@ -7,16 +7,103 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mxd.backend.cli.base import ModelCommand, Positional
 from mxd.backend.cli.console import columns, task
-from mxd.trainer.config import ContrastConfig, TextConfig
+from mxd.trainer.config import ContrastConfig, RecurrenceConfig, TextConfig
 from mxd.trainer.errors import UserError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from mxd.trainer.analysis.contrast import NamedText
-    from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample
+    from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, Recurrence
+    from mxd.trainer.utils.bootstrap import Interval
 
-HEADER = ("expert", "density A", "density B", "ratio", "95 %", "q", "example")
+
+RECURRENCE_HEADER = (
+    "other run",
+    "found again",
+    "95 %",
+    "by chance",
+    "firing cosine",
+    "by chance",
+    "writing cosine",
+    "by chance",
+)
+
+
+class RecurrenceCommand(ModelCommand):
+    """Measure which experts of a run are found again in other runs of the same layer, such as other seeds.
+
+    An expert is found again if its activations and its mean output are similar to those of an expert of the other run,
+    above chance, and if the match is mutual. If the first run is indexed, the result is stored and replaces an earlier
+    one.
+    """
+
+    examples: ClassVar = (
+        "mxd recurrence gpt2-l8 gpt2-l8-seed1 gpt2-l8-seed2 --dataset held-out.jsonl --tokens 100k",
+        "mxd recurrence gpt2-l8 gpt2-l8-seed1 --dataset held-out.jsonl --tokens 100k --json",
+        "mxd recurrence gpt2-l8 gpt2-l8-transcoder --dataset held-out.jsonl --tokens 100k",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of the runs. The experts of the first run are compared with those of each other run."""
+    config: RecurrenceConfig
+
+    def run(self) -> int:
+        """Measure, and print one row per other run."""
+        from mxd.backend.database.engine import opened
+        from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
+        from mxd.trainer.errors import UserError
+        from mxd.trainer.storage.run import Run
+
+        if len(self.names) < 2:
+            raise UserError("Name at least two runs: the one to describe, and another seed of it.")
+        settings = self.settings()
+        run, *others = (Run.load(name, settings.data) for name in self.names)
+        language_model = self.load_language_model(run.language_model_source)
+        with opened(settings.database_url) as database, task(f"Comparing {run.name}", "tokens") as callbacks:
+            result = measure_recurrence(run, others, self.config, language_model, callbacks)
+            is_stored = save_recurrence(database, result, self.config)
+        stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
+        document = {**asdict(result), "is_stored": is_stored}
+        self.report_measured(document, f"{_recurrence_table(result)}\n{stored}", [run, *others], [self.config.text])
+        return 0
+
+
+def _recurrence_table(result: Recurrence) -> str:
+    rows = [
+        (
+            each.run,
+            f"{each.found_again.value:.1%}",
+            _interval(each.found_again),
+            f"{each.chance:.1%}",
+            *(
+                f"{value:.3f}"
+                for value in (
+                    each.firing_cosine,
+                    each.chance_firing_cosine,
+                    each.writing_cosine,
+                    each.chance_writing_cosine,
+                )
+            ),
+        )
+        for each in result.runs
+    ]
+    head = (
+        f"{result.run}: {len(result.experts):,} of {result.num_experts:,} experts measured, those with at least "
+        f"{result.min_tokens} active of {result.tokens:,} tokens"
+    )
+    everywhere = (
+        f"Found again in all of {len(result.runs)} other runs: {result.found_in_all.value:.1%} "
+        f"({_interval(result.found_in_all)})"
+    )
+    return "\n".join([head, *columns(RECURRENCE_HEADER, rows), everywhere])
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.low:.1%} to {interval.high:.1%}"
+
+
+CONTRAST_HEADER = ("expert", "density A", "density B", "ratio", "95 %", "q", "example")
 SHOWN_BEFORE, SHOWN_AFTER = 8, 6
 """Tokens of an example in the table around its peak."""
 
@@ -64,7 +151,7 @@ class ContrastCommand(ModelCommand):
         with task(f"Contrasting {a.name} and {b.name}", "tokens") as callbacks:
             result = contrast(run, a, b, self.config, language_model, callbacks)
         texts = [TextConfig(dataset=dataset, column=self.column) for dataset in (self.a, self.b or self.a)]
-        self.report_measured(asdict(result), _table(result, language_model.tokenizer), [run], texts)
+        self.report_measured(asdict(result), _contrast_table(result, language_model.tokenizer), [run], texts)
         return 0
 
     def _text(self, dataset: str, kind: str | None) -> NamedText:
@@ -76,7 +163,7 @@ class ContrastCommand(ModelCommand):
         return text_of_kind(text, kind, self.kind_column, self.config.seed)
 
 
-def _table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
+def _contrast_table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
     head = (
         f"{result.run}: A = {result.a.name} ({result.a.units:,} {result.unit}s, {result.a.tokens:,} tokens), "
         f"B = {result.b.name} ({result.b.units:,} {result.unit}s, {result.b.tokens:,} tokens)"
@@ -92,7 +179,7 @@ def _table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str:
             examples = [result.examples[each.expert] for each in shown]
             strongest = [next(iter(both.a if is_in_a else both.b), None) for both in examples]
             rows = [_row(each, example, tokenizer) for each, example in zip(shown, strongest, strict=True)]
-            lines += ["", title, *columns(HEADER, rows)]
+            lines += ["", title, *columns(CONTRAST_HEADER, rows)]
     return "\n".join(lines)
 
 

@@ -1,0 +1,328 @@
+"""``mxd route``, ``mxd steer`` and ``mxd find``: experts on a prompt, and texts with edits to them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
+from shlex import quote
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
+
+from pydantic import Field, ValidationError
+
+from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
+from mxd.backend.cli.console import progress, task
+from mxd.backend.cli.parser import nest, validate
+from mxd.trainer.analysis.results import AbilityKind, EditPrice
+from mxd.trainer.config import Edit, Size, SteeringConfig
+from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.config.steering import EDIT_FORMATS
+from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.inference.results import PredictedToken, RoutedToken, SteeredGeneration, SteeringStep, TokenEvent
+from mxd.trainer.utils.display import unknown_expert
+
+if TYPE_CHECKING:
+    from mxd.backend.settings import Settings
+    from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, FoundGroup
+    from mxd.trainer.inference.units import Units
+    from mxd.trainer.storage.run import Run
+
+
+class RouteCommand(ModelCommand):
+    """Show which experts fire on each token of a text, and how much the layer changes the next-token distribution."""
+
+    examples: ClassVar = (
+        "mxd route gpt2-l8-k32 'The quick brown fox'",
+        "mxd route gpt2-l8-k32 'The quick brown fox' --top 10",
+        "mxd route gpt2-l8-k32 'The quick brown fox' --k 8 --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    text: Positional[str]
+    """Text to route."""
+    top: Annotated[int, Field(ge=1)] = 5
+    """Experts shown per token. --json always lists all."""
+    k: Size | None = None
+    """Active experts per token, the strongest first (default: the run's K)."""
+
+    def run(self) -> int:
+        """Route, and print one line per token."""
+        from mxd.trainer.inference.routing import predict, route_together
+        from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_sets import text_ids
+
+        run = Run.load(self.name, self.settings().data)
+        language_model = self.load_language_model(run.language_model_source)
+        ids = text_ids(language_model, [run], self.text)
+        (routing,) = route_together(language_model, [run], ids, self.k)
+        predictions = predict(language_model, run, ids, self.k)
+        pairs = zip(routing.tokens, predictions.tokens, strict=True)
+        lines = (_route_line(token, prediction, self.top) for token, prediction in pairs)
+        result = {"run": run.name, "tokens": routing.tokens, "predictions": predictions.tokens}
+        self.report(result, "\n".join(lines))
+        return 0
+
+
+def _route_line(token: RoutedToken, prediction: PredictedToken, top: int) -> str:
+    shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[:top])
+    more = len(token.experts) - top
+    return f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}{f'  and {more} more' if more > 0 else ''}"
+
+
+class SteerCommand(ModelCommand):
+    """Continue a prompt twice: with the original model (baseline) and with edits to its experts (steered).
+
+    Both texts use the same random numbers, so all differences come from the edits. 'mxd experts RUN' lists expert ids.
+    """
+
+    examples: ClassVar = (
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4",
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit 12:add:4 --edit 40:ablate --temperature 0 --price",
+        "mxd steer gpt2-l8-k32 'Once upon a time' --edit gpt2-l9-k32/7:scale:3 --max-tokens 100 --json",
+    )
+
+    name: Positional[str]
+    """Name or folder of the run."""
+    prompt: Positional[str]
+    """Text to continue."""
+    edit: Annotated[tuple[str, ...], Field(max_length=64)] = ()
+    """EXPERT:scale:FACTOR, EXPERT:add:UNITS, EXPERT:set:UNITS or EXPERT:ablate. One unit: the expert's 99th percentile.
+    Write RUN/EXPERT:… for a run of another layer. Repeat the flag for several edits. Conditions follow the edit:
+    @when:EXPERT>UNITS, @when:EXPERT<=median, @prompt, @generated, @first:N, @ramp:N, @fade:N, @until:TEXT."""
+    positions: str | None = None
+    """Prompt tokens that the edits apply to, whatever the scope: indices such as 1,4,5 (0 is the start token), or
+    none."""
+    price: bool = False
+    """Also measure what the edits cost on unrelated text and in a 200-item test of facts, arithmetic and grammar, next
+    to the same edits of random experts. Takes half a minute on two cores."""
+    flags: Annotated[dict[str, Any], FlagsOf(SteeringConfig, without=frozenset({"prompt", "edits", "positions"}))] = (
+        Field(default_factory=dict)
+    )
+
+    def run(self) -> int:
+        """Generate, and print both continuations with their difference."""
+        from mxd.trainer.analysis.edit_price import check_priced, edit_price
+        from mxd.trainer.inference.steering import steer
+        from mxd.trainer.storage.run import Run
+
+        settings = self.settings()
+        config = self._config()
+        if self.price:
+            check_priced(config.edits)
+        run = Run.load(self.name, settings.data)
+        others = dict.fromkeys(name for edit in config.edits for name in edit.runs)
+        runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
+        for each in runs:
+            _check_experts(each, [expert for name, expert in config.experts(run.name) if name == each.name])
+        config, units = _from_index(settings, config, runs)
+        language_model = self.load_language_model(run.language_model_source)
+        steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
+        result = SteeredGeneration.collect(run.name, self.prompt, steps)
+        if config.edits and not result.changed_tokens:
+            print(
+                "mxd: the edits changed no token. Try a larger strength, another expert or --mode replace.",
+                file=sys.stderr,
+            )
+        if not self.price:
+            self.report(result, _steer_format_result(result))
+            return 0
+        with task("Measuring the price", "texts") as callbacks:
+            price = edit_price(language_model, runs, config.edits, callbacks=callbacks)
+        self.report(
+            {**asdict(result), "price": asdict(price)}, f"{_steer_format_result(result)}\n{_format_price(price)}"
+        )
+        return 0
+
+    def _config(self) -> SteeringConfig:
+        given = {
+            "prompt": self.prompt,
+            "edits": tuple(parse_edit(word) for word in self.edit),
+            "positions": None if self.positions is None else parse_positions(self.positions),
+        }
+        return validate(SteeringConfig, {**nest(SteeringConfig, self.flags), **given}, type(self), "mxd steer")
+
+
+def parse_edit(word: str) -> Edit:
+    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``.
+
+    Raises:
+        UserError: the word is not an edit.
+    """
+    try:
+        return Edit.model_validate(word)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        known = str(problem["ctx"]["error"]) if problem["type"] == "value_error" else ""
+        known = known.removeprefix(f"Invalid edit: '{word}'. ")
+        raise UserError(f"Invalid --edit: '{word}'. {known or f'Write {EDIT_FORMATS}.'}") from error
+
+
+def parse_positions(word: str) -> tuple[int, ...]:
+    """Return positions such as ``1,4,5``, or no position for ``none``.
+
+    Raises:
+        UserError: the word is neither.
+    """
+    try:
+        return () if word == "none" else tuple(int(part) for part in word.split(","))
+    except ValueError as error:
+        raise UserError(f"Invalid --positions: '{word}'. Write whole numbers such as 1,4,5, or none.") from error
+
+
+def _check_experts(run: Run, experts: list[int]) -> None:
+    count = run.layer_config.num_experts
+    for expert in experts:
+        if expert >= count:
+            raise NotFoundError(unknown_expert(expert, run.name, count))
+
+
+def _from_index(settings: Settings, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
+    """Return the request with medians in gate tests as levels in units, and the units of its experts."""
+    from mxd.backend.cli.console import existing_database
+    from mxd.backend.database.engine import reading
+    from mxd.trainer.inference.steering import units_without_index
+    from mxd.trainer.inference.units import edit_units, with_medians
+
+    try:
+        with existing_database(settings) as database, reading(database) as session:
+            named = {run.name: run for run in runs}
+            units = edit_units(config, runs[0].name, lambda name: named[name].units, session)
+            return with_medians(session, config, runs[0].name), units
+    except NotFoundError:
+        return config, units_without_index(runs, config)
+
+
+def _shown(steps: Iterable[SteeringStep], max_tokens: int) -> Iterator[SteeringStep]:
+    """Yield the events, with a progress bar."""
+    with progress("Generating") as show:
+        for step in steps:
+            if isinstance(step, TokenEvent):
+                show(step.position + 1, max_tokens, "")
+            yield step
+
+
+def _steer_format_result(result: SteeredGeneration) -> str:
+    variants = {"baseline": result.baseline, "steered": result.steered}
+    lines = [f"{name}: {result.prompt}{each.text}" for name, texts in variants.items() for each in texts]
+    total = max(sum(len(each.tokens) for each in texts) for texts in variants.values())
+    change = f"{result.changed_tokens} of {total} tokens changed; mean KL divergence on the steered text"
+    return "\n".join([*lines, f"{change} {result.kl:.4f} nats per token"])
+
+
+def _format_price(price: EditPrice) -> str:
+    changes = (("KL divergence", "kl", ".4f"), ("loss", "loss_increase", "+.4f"))
+    on_text = " and ".join(
+        f"{what} {getattr(price.edits, name):{form}} (random experts {getattr(price.random, name):{form}})"
+        for what, name, form in changes
+    )
+    kinds = ", ".join(
+        f"{kind} {getattr(price.original_ability, kind):.0%} → {getattr(price.ability, kind):.0%}"
+        for kind in get_args(AbilityKind)
+    )
+    return (
+        f"price on unrelated text: {on_text} nats per token\n"
+        f"ability: {price.original_ability.all:.1%} → {price.ability.all:.1%} of {price.items} items right "
+        f"(random experts {price.random_ability.all:.1%}); {kinds}"
+    )
+
+
+class FindCommand(ModelCommand):
+    """Find the experts that make wanted text more probable, over all layers at once, and combine them.
+
+    One backward pass predicts what one unit of every expert would do, whether it is active or not. The best experts are
+    measured. The price of an edit is the KL divergence on unrelated text, beside that of random experts at the same
+    strength.
+    """
+
+    examples: ClassVar = (
+        "mxd find smollm2-l22 --prompt 'The doctor told him to take the' --wanted ' medicine'",
+        "mxd find l6 l7 l8 --prompt 'He was' --prompt 'She felt' --wanted ' happy' --wanted ' glad' --unwanted ' sad'",
+        "mxd find l8 --prompt 'Dear Sir,' --wanted ' I am writing to you' --unwanted ' Hey, what is up' --json",
+    )
+
+    names: Positional[list[str]]
+    """Names or folders of runs of different layers of one language model."""
+    prompt: tuple[str, ...]
+    """Text before the wanted one; repeatable. Effects are averaged over the prompts."""
+    wanted: tuple[str, ...] = ()
+    """Continuation that shall become more probable, with its leading space; repeatable."""
+    unwanted: tuple[str, ...] = ()
+    """Continuation that shall become less probable, with its leading space; repeatable."""
+    flags: Annotated[
+        dict[str, Any], FlagsOf(FindConfig, without=frozenset({"prompts", "wanted", "unwanted", "unrelated"}))
+    ] = Field(default_factory=dict)
+
+    def run(self) -> int:
+        """Search, measure, and print one line per expert and the combination."""
+        from mxd.trainer.analysis.effect_search import combine, find, measure
+        from mxd.trainer.storage.run import Run
+        from mxd.trainer.storage.run_sets import check_compatible_runs
+
+        given = {"prompts": self.prompt, "wanted": self.wanted, "unwanted": self.unwanted}
+        config = validate(FindConfig, {**nest(FindConfig, self.flags), **given}, type(self), "mxd find")
+        runs = [Run.load(name, self.settings().data) for name in self.names]
+        check_compatible_runs(runs)
+        language_model = self.load_language_model(runs[0].language_model_source)
+        with task("Searching", "steps") as callbacks:
+            found = find(language_model, runs, config, callbacks=callbacks)
+            edits = [(expert.edit,) for expert in found.experts]
+            effects = measure(language_model, runs, config, edits, callbacks=callbacks)
+            group = combine(language_model, runs, config, callbacks=callbacks)
+        labels = self._labels([*(expert.edit for expert in found.experts), *group.edits])
+        result = {**asdict(found), "effects": [asdict(effect) for effect in effects], "combination": asdict(group)}
+        text = _find_format_result(config, runs[0].name, found, effects, group, labels)
+        self.report_measured(result, text, runs)
+        return 0
+
+    def _labels(self, edits: Sequence[Edit]) -> dict[tuple[str, int], str]:
+        """Return the labels of the edited experts that are in the database, if there is one."""
+        from mxd.backend.cli.console import existing_database
+        from mxd.backend.database.annotations import labels_of
+        from mxd.backend.database.engine import reading
+        from mxd.backend.queries.automatic_labels import shown_labels
+        from mxd.backend.queries.runs import find_run
+
+        labels: dict[tuple[str, int], str] = {}
+        for run in dict.fromkeys(edit.run or "" for edit in edits):
+            experts = {edit.expert for edit in edits if edit.run == run}
+            try:
+                with existing_database(self.settings()) as database, reading(database) as session:
+                    automatic = shown_labels(session, find_run(session, run), experts)
+                    labels |= {(run, expert): label.label for expert, label in automatic.items()}
+                    labels |= {(run, expert): label for expert, label in labels_of(session, run, experts).items()}
+            except NotFoundError:
+                continue
+        return labels
+
+
+def _find_format_result(
+    config: FindConfig,
+    run: str,
+    found: FoundExperts,
+    effects: Sequence[EditEffect],
+    group: FoundGroup,
+    labels: dict[tuple[str, int], str],
+) -> str:
+    what = "of the wanted text" if config.wanted else "that no unwanted text follows"
+    lines = [f"Probability {what}: {found.probability:.2%} without edits."]
+    lines += [_find_line(expert, effect, labels) for expert, effect in zip(found.experts, effects, strict=True)]
+    if not group.edits:
+        return "\n".join([*lines, "No combination is needed." if group.reached else "No expert helps."])
+    effect, share = group.effect, f"{config.probability:.0%}"
+    lines.append(
+        f"Together, {len(group.edits)} experts make it {effect.probability:.2%} "
+        f"({'reached' if group.reached else 'below'} {share}): predicted {group.predicted:+.2f}, measured "
+        f"{effect.change:+.2f} nats; price {effect.price:.3f}, random experts {effect.random_price:.3f} nats per token."
+    )
+    edits = " ".join(f"--edit {quote(str(edit))}" for edit in group.edits)
+    return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} {edits}"])
+
+
+def _find_line(expert: FoundExpert, effect: EditEffect, labels: dict[tuple[str, int], str]) -> str:
+    label = labels.get((expert.edit.run or "", expert.edit.expert), "no label")
+    return (
+        f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "
+        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}, random expert "
+        f"{effect.random_price:.3f}  {label}"
+    )
