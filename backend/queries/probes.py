@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from scipy.special import stdtrit
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
@@ -95,6 +94,8 @@ def _differences(classes: Sequence[ProbedClass]) -> Iterator[ProbeDifference]:
             continue
         mean, margin = statistics.fmean(values), None
         if len(values) >= MIN_CLASSES:
+            from scipy.special import stdtrit
+
             margin = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
         yield ProbeDifference(
             baseline=baseline,

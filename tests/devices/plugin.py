@@ -32,8 +32,10 @@ def pytest_configure() -> None:
     """Split a language model that is dispatched over both devices."""
     dispatched = LanguageModel.dispatched.__func__  # type: ignore[attr-defined]
 
-    def split(cls: type[LanguageModel], source: str, _map: object, dtype: torch.dtype) -> LanguageModel:
-        result: LanguageModel = dispatched(cls, source, SPLIT, dtype)
+    def split(
+        cls: type[LanguageModel], source: str, _map: object, dtype: torch.dtype, last_layer: int | None = None
+    ) -> LanguageModel:
+        result: LanguageModel = dispatched(cls, source, SPLIT, dtype, last_layer)
         return result
 
     LanguageModel.dispatched = classmethod(split)  # type: ignore[assignment, method-assign]

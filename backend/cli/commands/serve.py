@@ -15,8 +15,6 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
-from mxd.backend.cli.commands.share import absolute_path
-from mxd.backend.database.demo import unpacked_database, writable_demo
 from mxd.backend.settings import Settings, listen
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
@@ -72,6 +70,7 @@ class ServeCommand(Command):
 
     def _unpacked(self, file: Path, settings: Settings) -> Settings:
         """Unpack a .mxd file and return settings that serve its contents."""
+        from mxd.backend.cli.commands.share import absolute_path
         from mxd.backend.export.bundles.unpack import unpack
 
         listen(settings.host, settings.port).close()  # before the slow part: the port is the likeliest error
@@ -187,6 +186,8 @@ class DemoCommand(Command):
 
     def run(self) -> int:
         """Prepare what is missing, then serve."""
+        from mxd.backend.database.demo import unpacked_database, writable_demo
+
         keep_freed_memory_in_threads()
         folder = self.data or writable_demo()
         settings = self.settings(**self.flags)

@@ -3,6 +3,8 @@
 import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
+import { ApiError } from "./http/errors";
+import { retry } from "./http/retry";
 import type { paths } from "./schema";
 import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
 
@@ -31,6 +33,9 @@ export const columnsQuery = queryOptions({
   queryKey: ["columns"],
   queryFn: async ({ signal }) => (await unwrap(client.GET("/api/columns", { signal }))).columns,
   staleTime: Infinity,
+  // Pages wait for it, and continue once the server is back.
+  retry: (failures, error) => (error instanceof ApiError && error.status === 0) || retry(failures, error),
+  retryDelay: 2000,
 });
 
 export function runQuery(run: string) {

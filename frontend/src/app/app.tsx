@@ -7,7 +7,7 @@ import { BrowserRouter, Route, Routes } from "react-router";
 import { accessQuery } from "@/api/access";
 import { ApiError } from "@/api/http/errors";
 import { retry, retryDelay } from "@/api/http/retry";
-import { healthQuery, runsQuery } from "@/api/queries";
+import { columnsQuery, healthQuery, runsQuery } from "@/api/queries";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PageBoundary } from "@/components/layout/page-boundary";
@@ -47,6 +47,7 @@ export function newQueryClient(): QueryClient {
   const ignoreError = () => undefined;
   queries.query(accessQuery).catch(ignoreError);
   queries.query(runsQuery).catch(ignoreError);
+  queries.query(columnsQuery).catch(ignoreError);
   return queries;
 }
 

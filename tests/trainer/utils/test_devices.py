@@ -27,7 +27,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
         ("", "Unknown device: ''"),
         ("cuda:x", "Unknown device: 'cuda:x'"),
         ("cuda:2", "Device not available: 'cuda:2'. This machine has cuda:0, cuda:1."),
-        ("mps", "Device not available: 'mps'. PyTorch finds 'cuda' here. Use --device auto or cpu."),
+        ("mps", "Device not available: 'mps'. PyTorch finds 'cuda' here. Use --device=auto or cpu."),
         ("meta", "Device not available: 'meta'"),
     ],
 )

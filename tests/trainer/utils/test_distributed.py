@@ -331,7 +331,7 @@ def test_more_processes_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(module, "rendezvous", lambda _url: iter([(store, 0, 8)]))
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
-    message = "Too many processes: 8, but 4 GPUs. Use torchrun --nproc-per-node 4."
+    message = "Too many processes: 8, but 4 GPUs. Use 'torchrun --nproc-per-node 4'."
     for error in (UserError, SilentError):  # only one process reports it
         with pytest.raises(error, match=re.escape(message)) as raised, init_process_group():
             raise AssertionError

@@ -309,7 +309,7 @@ def build_index(
 
         def write() -> int:
             callbacks.on_progress(builder.tokens, builder.tokens, "computing steerability")
-            price_N = _prices(run, language_model, group)
+            price_N = _prices(run, language_model)
             callbacks.on_progress(builder.tokens, builder.tokens, "writing to the database")
             count = write_index(database, run.name, config, builder, run.tokenizer, price_N)
             run.write_units(_units(builder.statistics))
@@ -326,10 +326,10 @@ def build_index(
         )
 
 
-def _prices(run: Run, language_model: LanguageModel, group: ProcessGroup) -> Tensor | None:
+def _prices(run: Run, language_model: LanguageModel) -> Tensor | None:
     """Prices of the experts; None where they cannot be computed."""
-    if not group.is_single:
-        return None  # the language model may be sharded, and this process is alone here
+    if language_model.sharding is not None:
+        return None  # its forward passes need all processes, and this one is alone here
     trainable = [parameter for parameter in run.layer.parameters() if parameter.requires_grad]
     try:
         return activation_prices(language_model, [run])[run.config.layer]

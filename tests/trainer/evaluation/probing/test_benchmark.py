@@ -130,7 +130,7 @@ def test_a_stopped_benchmark_continues_and_runs_can_be_added(
 
 def test_results_of_other_settings_or_weights_are_not_mixed(world: World, runs: list[Run], tmp_path: Path) -> None:
     run(world, runs[:1], tmp_path / "out", datasets=("first",))
-    with pytest.raises(UserError, match=r"other settings: tokens, seeds\. Give another folder as --out"):
+    with pytest.raises(UserError, match=r"other settings: tokens, seeds\. Give another folder\."):
         run(world, runs[:1], tmp_path / "out", tokens=4, seeds=(1,))
     weights = runs[0].folder / "layer.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
@@ -152,7 +152,7 @@ def test_the_output_for_saebench_has_the_means(world: World, runs: list[Run], tm
 
 
 def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match=r"^The package sae-probes is not installed\. Run: pip install --no-deps"):
+    with pytest.raises(UserError, match=r"^The package sae-probes is not installed\. Run 'pip install --no-deps"):
         SaeProbes()
     monkeypatch.setattr(benchmark, "version", lambda name: "0.3.0")
     with pytest.raises(UserError, match=r"sae-probes 0.3.0 is installed, but version 0.4.2 is required"):
