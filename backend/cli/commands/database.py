@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, Positional
-from mxd.backend.cli.console import existing_database
+from mxd.backend.cli.console import existing_database, existing_url
 from mxd.backend.settings import Role
 from mxd.trainer.errors import KEEP_LABELS, NotFoundError, UserError
 
@@ -63,12 +63,14 @@ class DatabaseCommand(Command):
         return 0
 
     def _check(self) -> int:
-        from mxd.backend.database.engine import reading
+        from mxd.backend.database.engine import open_maybe_damaged, reading
         from mxd.backend.database.maintenance.check import check_database
 
-        with existing_database(self.settings()) as database, reading(database) as session:
+        database = open_maybe_damaged(existing_url(self.settings()))
+        with reading(database) as session:
             findings = list(check_database(session, self.sample))
-            url = database.url.render_as_string()
+        database.dispose()
+        url = database.url.render_as_string()
         advice = f"Index the runs named here again. If SQLite reports damage: {KEEP_LABELS}"
         text = [*findings, advice] if findings else [f"{url} is intact."]
         self.report({"database": url, "findings": findings}, "\n".join(text))
