@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import find_expert
 from mxd.backend.schemas.experts import Ablation, ExpertAblation
-from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
+from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, RunRecord, SequenceRecord
 
@@ -70,13 +70,15 @@ def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
     return random.Random(expert).choice(neighbours) if neighbours else None
 
 
-def exceeds(writes: ExpertWrites, other: ExpertWrites | None) -> bool:
-    """Return whether an expert's largest rise of a log-probability says more than a random expert's."""
+def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:
+    """Return whether an expert's largest rise of a log-probability says more than a random expert's.
 
-    def largest(of: ExpertWrites | None) -> float:
-        return 0.0 if of is None or not of.promoted else max(0.0, of.promoted[0].change)
-
-    return largest(writes) > 0 and largest(writes) >= EXCEEDS_FACTOR * largest(other)
+    Args:
+        promoted: tokens that the expert promotes, largest change first.
+        others: those of a random expert; empty without one.
+    """
+    largest, of_random = (max([0.0, *(token.change for token in tokens[:1])]) for tokens in (promoted, others))
+    return largest > 0 and largest >= EXCEEDS_FACTOR * of_random
 
 
 def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vocabulary: Vocabulary) -> dict[int, str]:
@@ -88,6 +90,7 @@ def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vo
 
 def _described(session: Session, record: AblationRecord, vocabulary: Vocabulary) -> Ablation:
     other = session.get(AblationRecord, (record.run_id, record.random_expert))
+    promoted = _tokens(record.promoted, vocabulary)
     return Ablation(
         examples=record.examples,
         loss_increase=record.loss_increase,
@@ -100,8 +103,9 @@ def _described(session: Session, record: AblationRecord, vocabulary: Vocabulary)
         output_share=record.output_share,
         random_output_share=None if other is None else other.output_share,
         input_dependence=record.input_dependence,
-        promoted=_tokens(record.promoted, vocabulary),
+        promoted=promoted,
         suppressed=_tokens(record.suppressed, vocabulary),
+        exceeds_random=exceeds(promoted, () if other is None else _tokens(other.promoted, vocabulary)),
     )
 
 

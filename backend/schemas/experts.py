@@ -368,6 +368,8 @@ class Ablation(Schema):
     """Tokens that the mean output promotes through final norm and unembedding, largest change first."""
     suppressed: tuple[TokenEffect, ...]
     """Tokens that it suppresses, most negative change first."""
+    exceeds_random: bool
+    """Whether the largest rise is at least twice that of the random expert's own."""
 
 
 class ExpertAblation(Schema):

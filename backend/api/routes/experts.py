@@ -135,7 +135,7 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
     examples = await run_in_threadpool(_strongest_examples, services, run, expert)
     result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_writes, examples))
     own, other = result.value[0], result.value[1] if len(result.value) > 1 else None
-    exceeds = ablation_queries.exceeds(own, other)
+    exceeds = ablation_queries.exceeds(own.promoted, () if other is None else other.promoted)
     return WritesResponse(writes=own, random=other, exceeds_random=exceeds, took_ms=result.took_ms)
 
 

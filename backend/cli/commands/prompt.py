@@ -125,13 +125,11 @@ class SteerCommand(ModelCommand):
                 file=sys.stderr,
             )
         if not self.price:
-            self.report(result, _steer_format_result(result))
+            self.report(result, _format_steered(result))
             return 0
         with task("Measuring the price", "texts") as callbacks:
             price = edit_price(language_model, runs, config.edits, callbacks=callbacks)
-        self.report(
-            {**asdict(result), "price": asdict(price)}, f"{_steer_format_result(result)}\n{_format_price(price)}"
-        )
+        self.report({**asdict(result), "price": asdict(price)}, f"{_format_steered(result)}\n{_format_price(price)}")
         return 0
 
     def _config(self) -> SteeringConfig:
@@ -202,7 +200,7 @@ def _shown(steps: Iterable[SteeringStep], max_tokens: int) -> Iterator[SteeringS
             yield step
 
 
-def _steer_format_result(result: SteeredGeneration) -> str:
+def _format_steered(result: SteeredGeneration) -> str:
     variants = {"baseline": result.baseline, "steered": result.steered}
     lines = [f"{name}: {result.prompt}{each.text}" for name, texts in variants.items() for each in texts]
     total = max(sum(len(each.tokens) for each in texts) for texts in variants.values())
@@ -271,7 +269,7 @@ class FindCommand(ModelCommand):
             group = combine(language_model, runs, config, callbacks=callbacks)
         labels = self._labels([*(expert.edit for expert in found.experts), *group.edits])
         result = {**asdict(found), "effects": [asdict(effect) for effect in effects], "combination": asdict(group)}
-        text = _find_format_result(config, runs[0].name, found, effects, group, labels)
+        text = _format_found(config, runs[0].name, found, effects, group, labels)
         self.report_measured(result, text, runs)
         return 0
 
@@ -296,7 +294,7 @@ class FindCommand(ModelCommand):
         return labels
 
 
-def _find_format_result(
+def _format_found(
     config: FindConfig,
     run: str,
     found: FoundExperts,
@@ -306,7 +304,7 @@ def _find_format_result(
 ) -> str:
     what = "of the wanted text" if config.wanted else "that no unwanted text follows"
     lines = [f"Probability {what}: {found.probability:.2%} without edits."]
-    lines += [_find_line(expert, effect, labels) for expert, effect in zip(found.experts, effects, strict=True)]
+    lines += [_found_line(expert, effect, labels) for expert, effect in zip(found.experts, effects, strict=True)]
     if not group.edits:
         return "\n".join([*lines, "No combination is needed." if group.reached else "No expert helps."])
     effect, share = group.effect, f"{config.probability:.0%}"
@@ -319,7 +317,7 @@ def _find_format_result(
     return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} {edits}"])
 
 
-def _find_line(expert: FoundExpert, effect: EditEffect, labels: dict[tuple[str, int], str]) -> str:
+def _found_line(expert: FoundExpert, effect: EditEffect, labels: dict[tuple[str, int], str]) -> str:
     label = labels.get((expert.edit.run or "", expert.edit.expert), "no label")
     return (
         f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "

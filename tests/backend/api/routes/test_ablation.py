@@ -6,9 +6,10 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.ablation import STRONGEST_EXAMPLES, random_expert, strongest_examples
+from mxd.backend.queries.ablation import STRONGEST_EXAMPLES, exceeds, random_expert, strongest_examples
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.effects import expert_writes
+from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.helpers.databases import ACTIVE
@@ -22,7 +23,19 @@ def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
     assert ablation["random_loss_increase"] == other["loss_increase"] == -0.01
     assert ablation["random_output_share"] == other["output_share"] > 0
     assert [token["change"] for token in ablation["promoted"]] == [0.5, 0.25]
+    assert ablation["exceeds_random"] == (2 * other["promoted"][0]["change"] <= 0.5)
     assert all(token["text"] for token in ablation["promoted"] + ablation["suppressed"])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [([0.4, 0.1], [0.2], True), ([0.39], [0.2], False), ([0.1], [], True), ([], [], False), ([-0.1], [-0.2], False)],
+)
+def test_an_effect_says_more_if_it_is_twice_a_random_experts(
+    own: list[float], other: list[float], expected: bool
+) -> None:
+    tokens = [tuple(TokenEffect(id=0, text="x", change=change) for change in changes) for changes in (own, other)]
+    assert exceeds(*tokens) is expected
 
 
 def test_unmeasured_effects_are_null_with_the_command_that_measures_them(client: TestClient) -> None:

@@ -7,7 +7,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { useMeasureAblation } from "@/api/mutations";
-import { writesQuery } from "@/api/queries";
+import { ablationQuery, writesQuery } from "@/api/queries";
 import type { Ablation, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -17,10 +17,11 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
-import { exceedsBaseline, largestEffect } from "./logit-effect";
-import { useAblation } from "./use-ablation";
-
 const MAX_TOKENS = 6;
+
+function largestEffect({ promoted }: Pick<Ablation, "promoted">): number {
+  return Math.max(0, ...promoted.map((token) => token.change));
+}
 
 interface TokensProps {
   readonly title: string;
@@ -95,15 +96,15 @@ function Writes({ writes: { promoted, suppressed }, random, randomExpert, exampl
 }
 
 /** The stored mean over all activations. */
-function StoredWrites({ ablation, random }: { readonly ablation: Ablation; readonly random: Ablation | null }) {
-  const exceeds = exceedsBaseline(ablation, random);
+function StoredWrites({ run, ablation }: { readonly run: string; readonly ablation: Ablation }) {
+  const random = useQuery(ablationQuery(run, ablation.random_expert)).data?.ablation ?? null;
   return (
     <Writes
       writes={ablation}
       random={random}
       randomExpert={ablation.random_expert}
       examples={`mean over ${formatCount(ablation.examples)} examples`}
-      badge={exceeds ? "measured" : NO_MORE_THAN_RANDOM}
+      badge={ablation.exceeds_random ? "measured" : NO_MORE_THAN_RANDOM}
     >
       <p className="ablation-note">
         <Term id="input_dependence">Input dependence</Term> {formatPercent(ablation.input_dependence, 0)}&nbsp;%
@@ -235,19 +236,20 @@ interface AblationEffectsProps {
 }
 
 export function AblationEffects({ run, expert }: AblationEffectsProps) {
-  const { ablation, randomAblation, isPending, error } = useAblation(run, expert);
+  const { data, error } = useQuery(ablationQuery(run, expert));
   if (error !== null) return <ErrorState error={error} />;
-  if (isPending) {
+  if (data === undefined) {
     return (
       <section>
         <LoadingState label="Loading ablation effects" rows={4} />
       </section>
     );
   }
+  const { ablation } = data;
   if (ablation === null) return <WritesNow run={run} expert={expert} />;
   return (
     <>
-      <StoredWrites ablation={ablation} random={randomAblation} />
+      <StoredWrites run={run} ablation={ablation} />
       <CausalImportance ablation={ablation} />
     </>
   );

@@ -1,10 +1,12 @@
 /** One line under the label: the tokens that activate the expert, and the tokens that it promotes. */
 
+import { useQuery } from "@tanstack/react-query";
+
+import { ablationQuery } from "@/api/queries";
 import type { ExpertDetail, ExpertRow } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { formatFixed, formatFoundAgain, formatPercent, formatPlural, formatShare } from "@/lib/text/format";
-import { useAblation } from "@/pages/explore/expert/effects/use-ablation";
 
 const MAX_TOKENS = 4;
 
@@ -79,7 +81,7 @@ interface FiresAndPromotesProps {
 export function FiresAndPromotes({ run, detail }: FiresAndPromotesProps) {
   const { row } = detail;
   const cosines = cosineRange(detail.recurrence);
-  const { ablation, hasLogitEffect } = useAblation(run, row.expert);
+  const ablation = useQuery(ablationQuery(run, row.expert)).data?.ablation ?? null;
   if (row.active_tokens === 0) return null;
   return (
     <p className="fires-and-promotes">
@@ -88,10 +90,10 @@ export function FiresAndPromotes({ run, detail }: FiresAndPromotesProps) {
       </span>
       <TooFew row={row} />
       <ShortStatistics row={row} />
-      {ablation !== null && hasLogitEffect !== null && (
+      {ablation !== null && (
         <span>
           <Term id="direct_logit_effect">Promotes</Term> <Chips tokens={ablation.promoted} />
-          {!hasLogitEffect && <span className="dim"> not twice a random expert’s effect</span>}
+          {!ablation.exceeds_random && <span className="dim"> no more than a random expert</span>}
         </span>
       )}
       {row.compared_runs !== null && (
