@@ -1,8 +1,7 @@
 """Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use.
 
-Contrasts and prices of edits on the server: steps on the language model's worker thread, between other requests.
-
-Formatting of chats by templates, which come with language models and may be slow or never end.
+Contrasts and prices of edits take steps on the language model's worker thread, between other requests. Chats are
+formatted by templates, which come with language models and may be slow or never end.
 """
 
 from __future__ import annotations

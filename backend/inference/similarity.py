@@ -1,11 +1,7 @@
-"""Most similar experts of a run, and its experts in the plane of their first two principal components.
+"""Similar experts of a run, its experts in the plane of two principal components, and matches between two runs.
 
-Shapes: N experts, E chosen experts, D width of a direction.
-
-Matching the experts of two runs by cosine similarity of their gates or of their token distributions.
-
-Shapes: E experts, D width of a direction (input width or number of distinct tokens), Q query directions, P pairs of an
-expert and a token, S sampled experts.
+Shapes: N experts, E chosen experts, D width of a direction (input width or number of distinct tokens), Q query
+directions, P pairs of an expert and a token, S sampled experts.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""How long a client that was turned away should wait: measured speed times the work ahead.
-
-The worker thread of one language model, with the batch of everything that it generates.
+"""The worker thread of one language model, with the batch of everything that it generates.
 
 All generations share one batch and take one token per step. A new one joins between two steps. One that ends, fails or
 is cancelled leaves right away. Short jobs, such as routing a text, also run between steps, in order of arrival.
 
 The thread imports PyTorch and transformers itself, so that the server answers before these imports have finished.
+
+A client that is turned away receives a time to wait: the measured speed times the work ahead.
 """
 
 from __future__ import annotations

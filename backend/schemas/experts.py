@@ -369,7 +369,7 @@ class Ablation(Schema):
     suppressed: tuple[TokenEffect, ...]
     """Tokens that it suppresses, most negative change first."""
     exceeds_random: bool
-    """Whether the largest rise is at least twice that of the random expert's own."""
+    """True if the largest rise is at least twice that of the random expert's own."""
 
 
 class ExpertAblation(Schema):

@@ -1,28 +1,20 @@
-"""Sample of an expert's stored examples, weighted to represent all its active tokens.
+"""Ablation and steering effects of every active expert of an indexed run, measured on its stored examples.
 
-The index stores random examples from each activation bin. A mean weighted by the number of active tokens in each bin
-estimates the mean over all tokens on which the expert is active, not only over its top examples.
+**Examples.** The index stores random examples from each activation bin. A mean weighted by the number of active tokens
+in each bin estimates the mean over all tokens on which the expert is active, not only over its top examples.
 
-Shapes: P examples, N experts.
-
-Four interventions on an expert at one token of a sequence, batched as rows of one forward pass.
-
-Each row keeps the original MLP's output and adds one vector at one token:
+**Interventions.** Four, at one token of a sequence, batched as rows of one forward pass. Each row keeps the original
+MLP's output and adds one vector at one token:
 
 - ablation, −a_n (c_n * zD): remove the expert's contribution.
 - amplification, +u_n (c_n * zD): raise its coefficient by u_n, its 99th percentile.
 - random expert, +u_m (c_m * zD): raise a random expert m of similar density by its own 99th percentile.
 - random direction, +r: add a random direction with the norm of the amplification.
 
-Shapes: T tokens, M examples, R rows, I input width, O output width, W residual width, V vocabulary.
+**Averages.** Each example is weighted by the active tokens that it represents.
 
-Averages of an expert's measured effects, with each example weighted by the active tokens that it represents.
-
-Shapes: M examples of one expert, O output width, V vocabulary.
-
-Measure ablation and steering effects of every active expert of an indexed run, and store them.
-
-Shapes: P examples, M examples of one sequence or one expert, N experts.
+Shapes: P examples, M examples of one sequence or one expert, N experts, T tokens, R rows, I input width, O output
+width, W residual width, V vocabulary.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Counts of experts' activations over the documents of two texts.
+"""Contrast of two texts: which experts are more active in one of them, per document.
 
-The two texts of a contrast: documents from files, cut into sequences of token ids.
-
-Count the active tokens of each expert in each document of a text, and keep its strongest examples.
-
-Shapes: S sequences of a batch, L tokens of the longest, T = S * L, P (document, expert) pairs, N experts.
-
-Rate ratios of rare events counted in documents of two texts.
+Both texts are cut into sequences and routed. The active tokens of each expert are counted in each document, and its
+strongest examples are kept.
 
 Tokens of one document are not independent: an expert on code fires in every line of a program. The unit is therefore
 the document. With m tokens and y active ones in a document, and the density p of both texts together:
@@ -20,11 +15,8 @@ the document. With m tokens and y active ones in a document, and the density p o
   (quasi-Poisson), which matters if a text has hardly any. Half an active token is added to each text, so the ratio is
   finite.
 
-Shapes: D documents, P (document, expert) pairs with active tokens, N experts.
-
-Contrast of two texts: route both, count the active tokens of each expert in each document, compare.
-
-Shapes: D documents, N experts, E tested experts.
+Shapes: S sequences of a batch, L tokens of the longest, T = S * L, D documents, P (document, expert) pairs with active
+tokens, N experts, E tested experts.
 """
 
 from __future__ import annotations

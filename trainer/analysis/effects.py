@@ -1,26 +1,21 @@
-"""Direct effect on the next-token distribution: of all experts that are active on a token, or of one on its examples.
+"""Effects of experts on the next token: direct ones, and those through the whole model by its gradient.
 
-What the block adds to the residual stream because of the contribution a_n (c_n * zD) is subtracted after the last
-block. The final norm and the unembedding are recomputed exactly. Effects through later blocks are not included.
+**Direct effect.** What the block adds to the residual stream because of the contribution a_n (c_n * zD) is subtracted
+after the last block. The final norm and the unembedding are recomputed exactly. Effects through later blocks are not
+included.
 
-Shapes: T tokens, K active, O output width, W width of the residual stream, V vocabulary.
-
-Forward passes with sparse layers beside or instead of MLPs, and gradients of a target at the MLPs' outputs.
-
-The gradient is live: attention, norms, MLPs and gates are all differentiated. To first order, adding a vector d to an
-MLP's output at token t changes the target by the dot product of d and the gradient there. So one backward pass predicts
-the effect of every expert of every layer at once (attribution patching; Syed et al., Attribution Patching Outperforms
-Automated Circuit Discovery, 2023):
+**Live gradient.** Sparse layers stand beside or instead of MLPs. Attention, norms, MLPs and gates are all
+differentiated. To first order, adding a vector d to an MLP's output at token t changes the target by the dot product of
+d and the gradient there. So one backward pass predicts the effect of every expert of every layer at once (attribution
+patching; Syed et al., Attribution Patching Outperforms Automated Circuit Discovery, 2023):
 
     ablating an active expert n:            -(a_n c_n * zD) . gradient
     adding one unit of any expert n:          (u_n c_n * zD) . gradient
 
-Shapes: B rows, T tokens, I input width, O output width, M width of the dense output, W residual width, K active,
-S positions whose next token is read, V vocabulary, P = B * T tokens of all rows.
+**Weights.** An expert is the linear map W_n = D diag(c_n), which is analysed without a text.
 
-Analysis of an expert's weights as a linear map, W_n = D diag(c_n). It needs no text.
-
-Shapes: N experts, H hidden width, O output width, V vocabulary; W_n is [H, O].
+Shapes: B rows, T tokens, P = B * T tokens of all rows, S positions whose next token is read, K active, N experts.
+Widths: I input, H hidden, O output, M dense output, W residual; V vocabulary. W_n is [H, O].
 """
 
 from __future__ import annotations

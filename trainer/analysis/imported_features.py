@@ -1,11 +1,9 @@
-"""Rows of a Neuronpedia export, or of SAEDashboard's batches, checked.
+"""Features of a Neuronpedia export, or of SAEDashboard's batches, as a run without weights.
 
 batch-N.json                    SAEDashboard: features with their activations
 features/N.jsonl.gz             Neuronpedia: one feature per line
 activations/N.jsonl.gz          their examples
 explanations/N.jsonl.gz         their labels; both formats may have them
-
-A set of features as a run without weights: a run directory with settings and tokenizer, and an index.
 
 Texts are stored as token ids, so the distinct tokens of all examples become the vocabulary of a tokenizer of their own.
 """

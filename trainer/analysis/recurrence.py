@@ -1,9 +1,4 @@
-"""When the experts of a layer fire on a text, and what they write.
-
-Shapes: T tokens, L tokens per sequence, S sequences, K active experts, N experts, J experts of the other layer,
-E measured experts, I input width, O output width.
-
-Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
+"""Recurrence of experts across seeds: which experts of a layer does training find again from another random start?
 
 Two experts are compared by when they fire and by what they write: the cosine of their gate activations over the tokens
 of a text, and the cosine of their mean outputs. An expert is found again if both cosines are above chance, and if the
@@ -11,10 +6,8 @@ match is mutual: neither expert has a better one. Without the last condition, on
 many. Chance is measured on shuffled experts: the same gate activations, with those of the other layer shifted along the
 text.
 
-Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other,
-E measured experts.
-
-Store which experts of a run were found again, and read it back.
+Shapes: S sequences, L tokens per sequence, T tokens, K active experts, N experts of the run, J experts of the other, E
+measured experts, I input width, O output width.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Evaluation of runs on held-out text: loss increase in the language model, routing share, and health of the experts.
 
-Shapes: S sequences, L tokens of a sequence.
+Layers of several runs can also be replaced one after another. Results are stored in the database.
 
-Loss increase as the layers of several runs are replaced one after another, from the first layer to the last.
-
-Shapes: T tokens of a sequence, I input width, O output width.
-
-Evaluations in the database.
+Shapes: S sequences, L or T tokens of a sequence, I input width, O output width.
 """
 
 from __future__ import annotations

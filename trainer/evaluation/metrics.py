@@ -1,17 +1,14 @@
-"""The best output of a layer without routing: every token gets the same mixing, chosen to fit the MLP.
+"""Reconstruction errors and expert statistics from one pass over a text, and agreement of greedy continuations.
 
-A median mixing is a weak control for a layer with centred mixing, whose median is nearly zero: frozen there, even a
-layer that could do without routing outputs a constant. The best constant mixing has no such blind spot.
+**Best constant mixing:** the best output of a layer without routing, where every token gets the same mixing. A median
+mixing is a weak control for a layer with centred mixing, whose median is nearly zero: frozen there, even a layer that
+could do without routing outputs a constant. The best constant mixing has no such blind spot.
 
-Some layers mix outputs, so that each entry is fitted by itself. Others mix a hidden vector z, so that each output of
-y = (c * z) U depends on all entries of c; they are fitted together.
+Some layers mix outputs, so that each entry is fitted by itself. Others mix a hidden vector z, so that each output of y
+= (c * z) U depends on all entries of c; they are fitted together.
 
-Shapes: T tokens, O output width, M entries of the mixing vector.
-
-Reconstruction errors and expert statistics from one pass over a text, and agreement of greedy continuations.
-
-Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, O output width, N experts,
-K active, M entries of the mixing vector, P prompts.
+Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, O output width, N experts, K
+active, M entries of the mixing vector, P prompts.
 """
 
 from __future__ import annotations

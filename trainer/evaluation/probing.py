@@ -1,8 +1,4 @@
-"""Features of labelled texts: activations of a layer's experts, of the MLP's neurons, and of a random gate.
-
-Shapes: E examples, T tokens of a text, F features (experts or neurons), I input width, N experts, K active.
-
-Probes of single experts on labelled texts: features, scores, and storage.
+"""Probes of single experts on labelled texts, beside the MLP's neurons and a random gate.
 
 Sparse probing (section 4.2 of the MxD paper, after Gurnee et al., arXiv 2305.01610), with a validation split.
 
@@ -11,9 +7,8 @@ training split. A logistic regression is trained on each candidate alone. The ca
 validation split is scored once on the test split. The paper's code selects on the test split, which is optimistic. A
 second probe is trained on the five best candidates together.
 
-Probe a run and store the result.
-
-Shapes: E examples, F features, B resamples.
+Shapes: E examples, T tokens of a text, F features (experts or neurons), I input width, N experts, K active, B
+resamples.
 """
 
 from __future__ import annotations

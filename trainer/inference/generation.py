@@ -1,11 +1,4 @@
-"""Coupled sampling: two variants of a text differ only by their probabilities, never by sampling noise.
-
-Every token is the argmax of log p + Gumbel noise, and the noise depends only on seed and step. Variants with equal
-probabilities therefore sample the same token, and variants with similar ones usually do.
-
-Shapes: B rows of the batch, R texts, S some of them, V vocabulary size, P used tokens of all texts.
-
-Batched generation: rows join, grow by one token per step, and leave, each with its own edits.
+"""Batched generation: rows join, grow by one token per step, and leave, each with its own edits.
 
 All rows share one key-value cache, left-padded to the longest. The prompt of a joining row is computed separately and
 then appended, so a long prompt adds no padding to the computation of short ones. Rows that hold the same list of ids
@@ -15,7 +8,12 @@ Not every architecture has one pair of keys and values per block: some share pai
 states. For these, every step computes all tokens again, padded on the right, which changes no earlier token of a causal
 language model.
 
-Shapes: B rows, T tokens, I input width, V vocabulary size.
+Sampling is coupled: two variants of a text differ only by their probabilities, never by sampling noise. Every token is
+the argmax of log p + Gumbel noise, and the noise depends only on seed and step. Variants with equal probabilities
+therefore sample the same token, and variants with similar ones usually do.
+
+Shapes: B rows of the batch, R texts, S some of them, T tokens, I input width, V vocabulary size, P used tokens of all
+texts.
 """
 
 from __future__ import annotations

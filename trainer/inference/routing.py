@@ -1,10 +1,7 @@
-"""Routing of a text: the active experts of each token.
+"""Routing of a text and next-token predictions, with the original MLPs and with sparse layers in their place.
 
-Shapes: T tokens, I input width, M width of the dense output, K active experts.
-
-Next-token predictions after each token of a text, with the original MLPs and with sparse layers in their place.
-
-Shapes: R rows, T tokens, I input width, V vocabulary size, P most probable tokens, N vocabulary blocks, B block size.
+Shapes: R rows, T tokens, I input width, M width of the dense output, K active experts, V vocabulary size, P most
+probable tokens, N vocabulary blocks, B block size.
 """
 
 from __future__ import annotations

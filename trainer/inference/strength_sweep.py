@@ -1,8 +1,4 @@
-"""Concept measures of generated texts: how much of a text an expert fires on, and how much of it the expert promotes.
-
-Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output width, V vocabulary size.
-
-Strength sweep (dose curve): one edit at several strengths in one batch, with the effect and the cost of each.
+"""Strength sweep: one edit at several strengths in one batch, with the effect and the cost of each.
 
 All measures are taken on the steered texts:
 
@@ -17,6 +13,8 @@ control if the difference is at least ``MIN_ACTIVATION`` or ``MIN_PROMOTED``, an
 
 The suggested strength is the smallest one above the neutral one at which a concept score clearly exceeds its control
 and the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATIO``.
+
+Shapes: B texts, T tokens, P = B * T, K active experts, I input width, O output width, V vocabulary size.
 """
 
 from __future__ import annotations

@@ -3,14 +3,11 @@
 Each change of rows is prepared for all layers before it is applied. Running out of memory halfway therefore leaves the
 cache unchanged.
 
-Shapes: B rows, T tokens, D head width, as in keys [B, heads, T, D].
+Blocks before the first edit are computed once for rows with the same tokens. Rows that have the same tokens and differ
+only in their edits are one text up to the first edited block. From that block on, each row has its own hidden states,
+keys and values.
 
-Computing the blocks before the first edit only once for batch rows with the same tokens.
-
-Rows that have the same tokens and differ only in their edits are one text up to the first edited block. From that block
-on, each row has its own hidden states, keys and values.
-
-Shapes: R texts, B rows, T tokens.
+Shapes: R texts, B rows, T tokens, D head width, as in keys [B, heads, T, D].
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
-"""Float32 weights for the time of a computation whose differences bfloat16 would round away.
-
-Loading a causal language model from a folder, a GGUF file or the Hub, with an error message for every failure.
+"""Loading of causal language models from a folder, a GGUF file or the Hub, with an error message for every failure.
 
 Loads the model on one device, sharded over the processes of torchrun, dispatched over several devices, main memory and
 disk, or as an outline without weights.
+
+``float32_weights`` widens half-precision weights for the time of a computation whose differences bfloat16 would round
+away.
 """
 
 from __future__ import annotations

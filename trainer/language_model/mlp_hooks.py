@@ -3,17 +3,13 @@
 Only the ``forward`` of the MLP's modules is replaced, on the instance. The module tree, the hooks and the parameters of
 the model stay as they are, so hooks of the caller and of other libraries keep working.
 
-Shapes: B rows, T tokens, I input width, O output width.
+On x86 CPUs, oneDNN's kernel for packed weights computes the products with constant weights. A generation step
+multiplies few rows by large weights, and reading the weights takes most of its time. With weights in oneDNN's layout,
+its kernel reads them once for up to 16 rows, in about half the time of PyTorch's, and it is faster for the hundreds of
+rows of a routed text too. The kernels round differently. So the choice depends on the processor's architecture and on
+the language model only, never on a clock or on earlier requests, and two starts of a server give the same texts.
 
-Matrix products with constant weights on an x86 CPU, by oneDNN's kernel for packed weights.
-
-A generation step multiplies few rows by large weights, and reading the weights takes most of its time. With weights in
-oneDNN's layout, its kernel reads them once for up to 16 rows, in about half the time of PyTorch's, and it is faster for
-the hundreds of rows of a routed text too. The kernels round differently. So the choice depends on the processor's
-architecture and on the language model only, never on a clock or on earlier requests, and two starts of a server give
-the same texts.
-
-Shapes: R rows, I input width, O output width.
+Shapes: B or R rows, T tokens, I input width, O output width.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Residual streams of a text that are computed once and continued from several times.
-
-Shapes: B rows, T tokens, W width of the residual stream, V vocabulary.
-
-Additions of a block to the residual stream because of a vector in its MLP's output, and what later blocks pass on.
+"""Residual streams: computed once and continued several times, and what a block adds because of its MLP's output.
 
 Most blocks add the MLP's output itself. Others normalise it first (Gemma 2, OLMo 2), multiply it (Granite), scale the
 whole stream (Gemma 4) or normalise the sum (OPT-350m). So both are measured: the first as the difference of the block's
 outputs with and without the vector, the second with later blocks whose attention and MLP write nothing.
 
-Shapes: T tokens, O output width of an MLP, W width of the residual stream, R vectors.
+Shapes: B rows, T tokens, O output width of an MLP, W width of the residual stream, V vocabulary, R vectors.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Tokenizers: loading, the start token, and the text that each token adds.
+"""Tokenizers: loading, the start token, the token ids of a prompt, and the text that each token adds.
 
 A token by itself has no fixed text. A character can span several tokens, and a leading space can depend on the previous
 token. The text of a token is therefore what it adds when a sequence is decoded token by token.
-
-Token ids of a prompt, and the texts of single tokens.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@
 a job of one process, whose collectives return their input.
 
 Only the main process (rank 0) writes: checkpoints, the run folder and the database.
-
-Compute items of an iterator in a background thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Atomic writes, which survive a power cut, and lock files.
-
-Hugging Face Hub repositories: download and upload.
-"""
+"""Files: atomic writes, which survive a power cut, locks, and repositories of the Hugging Face Hub."""
 
 from __future__ import annotations
 

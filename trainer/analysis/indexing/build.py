@@ -1,6 +1,6 @@
-"""Write an index to the database in one transaction, replacing the run's previous one.
+"""Building of an index: one pass over a text, in one or several processes, written in one transaction.
 
-Build an index in one pass over a text, in one or several processes, and write it in one transaction.
+Until the transaction commits, readers see the run's previous index.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""Merge the data that several processes collected on their shares of the text into the main process's builder.
-
-The result equals that of a single process: counts are summed, histogram ranges are widened, and each expert's examples
-are selected again among those of all processes.
-
-Collect an index's statistics and examples in one pass over a text, in bounded memory.
+"""Collection of an index's statistics and examples in one pass over a text, in bounded memory.
 
 On a GPU, the language model and the gate run in a separate thread, ahead of the counting. On a CPU they alternate,
 because the matrix products already use all cores.
+
+Several processes read shares of the text, and the main process merges their data. The result equals that of a single
+process: counts are summed, histogram ranges are widened, and each expert's examples are selected again among those of
+all processes.
 
 Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, I input width, K active.
 """

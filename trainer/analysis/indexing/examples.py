@@ -1,20 +1,17 @@
-"""Selection of each expert's examples: its largest activations, and random ones from each activation bin.
+"""Selection of each expert's examples, and a random sample of whole sequences with their complete routing.
 
-Candidates are (expert, sequence) groups with all active pairs of the expert in that sequence. A batch adds groups that
-may still be selected: their coefficient exceeds the smallest selected one, or their random priority is below the
-largest selected one. Pruning drops the other groups and tightens the thresholds. Selection depends on an example's own
-values only, not on the order of the text, so the parts of several processes can be merged. Memory does not grow with
-the text.
+**Examples** are the largest activations, and random ones from each activation bin. Candidates are (expert, sequence)
+groups with all active pairs of the expert in that sequence. A batch adds groups that may still be selected: their
+coefficient exceeds the smallest selected one, or their random priority is below the largest selected one. Pruning drops
+the other groups and tightens the thresholds. Selection depends on an example's own values only, not on the order of the
+text, so the parts of several processes can be merged. Memory does not grow with the text.
 
-Shapes: N experts, M bins of all experts, P pairs, G (expert, sequence) groups, C examples.
+**Sample.** Top examples do not show where an expert is inactive, nor which other experts are active on the same token.
+The sample does: labels are tested on it, and co-activations are counted in it. The choice depends only on the seed and
+on the sequence's index in the text, so two runs indexed on the same text sample the same sequences.
 
-Random sample of whole sequences with the complete routing of every token.
-
-Top examples do not show where an expert is inactive, nor which other experts are active on the same token. The sample
-does: labels are tested on it, and co-activations are counted in it. The choice depends only on the seed and on the
-sequence's index in the text, so two runs indexed on the same text sample the same sequences.
-
-Shapes: P active pairs, L tokens of a sequence.
+Shapes: N experts, M bins of all experts, P active pairs, G (expert, sequence) groups, C examples, L tokens of a
+sequence.
 """
 
 from __future__ import annotations

@@ -1,28 +1,23 @@
-"""Active (token, expert) pairs, sorted by expert, then sequence, then position.
+"""Exact running statistics of every expert, in memory that does not grow with the text.
 
-In this order, the pairs of an expert are contiguous, and so are its pairs within a sequence. Each such group of
-neighbours is reduced in one numpy call. The sort key is one integer per pair: the expert in the high bits, the slot in
-the batch in the low bits. Numpy sorts plain integers many times faster than rows with several columns.
+**Pairs** of token and expert are sorted by expert, then sequence, then position. In this order, the pairs of an expert
+are contiguous, and so are its pairs within a sequence. Each such group of neighbours is reduced in one numpy call. The
+sort key is one integer per pair: the expert in the high bits, the slot in the batch in the low bits. Numpy sorts plain
+integers many times faster than rows with several columns.
 
-Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, K active, P active pairs.
-
-Exact running statistics of every expert, in memory that does not grow with the text.
-
-An expert's histogram covers [0, 2^e). e is the smallest exponent whose range holds the expert's largest coefficient.
-When a larger coefficient arrives, the range doubles and neighbouring bins are summed. The counts are therefore those of
-a single pass with the final range, and the counts of two parts of a text can be added.
+**Histograms.** An expert's histogram covers [0, 2^e). e is the smallest exponent whose range holds the expert's largest
+coefficient. When a larger coefficient arrives, the range doubles and neighbouring bins are summed. The counts are
+therefore those of a single pass with the final range, and the counts of two parts of a text can be added.
 
 The largest coefficients of each expert are kept too, because one unit of steering is their 99th percentile.
 
-Shapes: N experts, B histogram bins, P active (token, expert) pairs of a batch, R experts active in the batch.
+**Token counts** are exact counts of the vocabulary tokens on which each expert is active. This is an external merge
+sort. A run is a sorted array of 64-bit words: the (expert, token) key in the high bits, the count in the low bits.
+Sorting, merging and summing are therefore sorts of plain integers. Full buffers are written to an unnamed temporary
+file, which the operating system deletes with the process. Chunks of experts are then merged.
 
-Exact counts of the vocabulary tokens on which each expert is active, in memory that does not grow with the text.
-
-This is an external merge sort. A run is a sorted array of 64-bit words: the (expert, token) key in the high bits, the
-count in the low bits. Sorting, merging and summing are therefore sorts of plain integers. Full buffers are written to
-an unnamed temporary file, which the operating system deletes with the process. Chunks of experts are then merged.
-
-Shapes: N experts, P active (token, expert) pairs of a batch.
+Shapes: S sequences of a batch, L tokens of a sequence, T = S * L tokens, K active, P active (token, expert) pairs, N
+experts, B histogram bins, R experts active in the batch.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Data for labelling, read from the database: token features, every expert's examples, and the routed sample.
 
-Shapes: F features, T tokens of all stored sequences, P (expert, token) pairs.
+Features of a token are categorical, and computed from the token, its word and the preceding text. Each feature has a
+vocabulary of values. Value 0 means that the feature does not apply. Text after the token's word is not used (except to
+detect the language), because an expert cannot see it.
 
-Categorical features of tokens, computed from the token, its word and the preceding text.
-
-Each feature has a vocabulary of values. Value 0 means that the feature does not apply. Text after the token's word is
-not used (except to detect the language), because an expert cannot see it.
-
-Shapes: F features, L tokens of a sequence, S languages.
+Shapes: F features, T tokens of all stored sequences, P (expert, token) pairs, L tokens of a sequence, S languages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Search for a short rule that separates an expert's active tokens from all negatives.
+"""Labels by rules on tokens: search for a rule, its text in English, and its score on held-out sequences.
 
 A rule is a conjunction of a few conditions. A condition requires one feature of the token to have one of a few values.
 The search is a greedy beam search. For each feature, it adds values by descending ratio of their frequencies among the
@@ -8,17 +8,11 @@ The objective is the F1 score less a small penalty per condition and value. Reca
 Precision follows by Bayes' theorem from recall, the false positive rate and the expert's density. The first example
 with a value does not count towards its recall, because one occurrence is no evidence.
 
-Shapes: F features, T tokens, P tokens of the expert, B background tokens.
-
-Labels by rules on tokens: their text, and scores on held-out examples.
-
-Rules in English, as labels of experts.
-
-Rule-based labels for all experts of an indexed run, each scored on held-out sequences.
-
 Blocks of sequences alternate between finding a rule and testing it. A label's balanced accuracy is the mean of two
 shares on held-out data: the expert's examples that the rule matches, and the sample's inactive tokens that it does not
 match. Precision and recall are measured on all held-out tokens of the sample.
+
+Shapes: F features, T tokens, P tokens of the expert, B background tokens.
 """
 
 from __future__ import annotations
