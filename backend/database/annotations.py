@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import ColumnElement, DateTime, Index, String, Text, delete, func, select
+from sqlalchemy import DateTime, Index, String, Text, delete, func, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from mxd.trainer.storage.database.tables import utc_now
@@ -129,21 +129,11 @@ def remove_tag(session: Session, run: str, expert: int, tag: str) -> None:
 
 def tags_of(session: Session, run: str, experts: Collection[int]) -> dict[int, tuple[str, ...]]:
     """Return the tags of those of ``experts`` that have any, in alphabetical order."""
-    return _by_expert(session, TagRecord.run == run, TagRecord.expert.in_(list(experts)))
-
-
-def all_tags(session: Session, run: str) -> dict[int, tuple[str, ...]]:
-    """Return all tags of a run by expert, in alphabetical order."""
-    return _by_expert(session, TagRecord.run == run)
-
-
-def _by_expert(session: Session, *conditions: ColumnElement[bool]) -> dict[int, tuple[str, ...]]:
-    tags: dict[int, list[str]] = defaultdict(list)
-    for expert, tag in session.execute(
-        select(TagRecord.expert, TagRecord.tag).where(*conditions).order_by(TagRecord.tag)
-    ):
-        tags[expert].append(tag)
-    return {expert: tuple(names) for expert, names in tags.items()}
+    found: dict[int, list[str]] = defaultdict(list)
+    mine = (TagRecord.run == run, TagRecord.expert.in_(list(experts)))
+    for expert, tag in session.execute(select(TagRecord.expert, TagRecord.tag).where(*mine).order_by(TagRecord.tag)):
+        found[expert].append(tag)
+    return {expert: tuple(names) for expert, names in found.items()}
 
 
 def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:

@@ -254,19 +254,6 @@ class RunLoader:
         memory = None if device is None else device_memory(device)
         return size > MEMORY_SHARE * (psutil.virtual_memory().total if memory is None else memory.total)
 
-    def get_cached(self, name: str) -> LoadedRun | None:
-        """The run of this name if it is in memory and unchanged; None if getting it would block."""
-        if not self._lock.acquire(blocking=False):
-            return None
-        try:
-            cached = self._loaded.get(name)
-            if cached is None or cached[0] != self.fingerprint(name):
-                return None
-            self._loaded.move_to_end(name)
-            return cached[1]
-        finally:
-            self._lock.release()
-
     def is_training(self, name: str) -> bool | None:
         """True if a process on this machine is training the run; None if the data folder has no folder of this run."""
         folder = runs_folder(self.data) / name

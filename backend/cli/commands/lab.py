@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
 
 
-CONCEPT_HEADER = ("", "AUROC", "95 %", "gain of score", "95 %", "loss increase", "over random expert", "95 %")
 METHODS = methods("core", "experimental")
 
 

@@ -29,8 +29,6 @@ Place = Literal["table", "expert", "terminal"]
 End = Literal["min", "max"]
 NUMERIC: frozenset[Kind] = frozenset(("count", "number", "share", "difference"))
 REAL: frozenset[Kind] = frozenset(("number", "share", "difference", "bound"))
-SPECIAL = ("label", "recurrence")
-"""Orders whose values are in other tables."""
 
 
 @dataclass(frozen=True)
