@@ -160,7 +160,7 @@ def _sentence(session: Session, rows: Sequence[VerdictRun]) -> str:
     if not known:
         return "The runs of this layer have no evaluation on the same sequences, so their losses are not comparable."
     parts = [_difference(own, row, difference) for row, difference in known]
-    return f"On {known[0][1].tokens:,} held-out tokens {own.name} ({own.method_title}) " + "; it ".join(parts) + "."
+    return f"On {known[0][1].tokens:,} held-out tokens, {own.name} ({own.method_title}) {' and '.join(parts)}."
 
 
 def _difference(own: VerdictRun, other: VerdictRun, difference: LossDifference) -> str:

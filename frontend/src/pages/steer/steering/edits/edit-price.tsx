@@ -14,7 +14,7 @@ import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 
 const ITEMS_PER_STEP = 4;
 const KINDS = ["facts", "arithmetic", "grammar"] as const;
-const percent = (share: number) => formatPercent(share, 2);
+const percent = (share: number) => `${formatPercent(share, 1)} %`;
 
 function Price({ price }: { readonly price: EditPrice }) {
   const { edits, random, original_ability: original, ability, random_ability: randomAbility, items } = price;
