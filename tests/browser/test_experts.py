@@ -141,10 +141,10 @@ def test_backspace_removes_a_chip(page: Page) -> None:
 
 
 def test_scrolling_loads_the_next_page_and_renders_few_rows(experts: Page) -> None:
-    experts.get_by_role("columnheader", name="Id").get_by_role("button").click()
     # The next page is fetched ahead, so it may come before the wheel is turned.
     with experts.expect_response(lambda response: "order=asc" in response.url and "cursor=" in response.url):
-        experts.get_by_role("columnheader", name="Id").get_by_role("button").click()
+        # The second of two fast clicks comes before the first is drawn.
+        experts.get_by_role("columnheader", name="Id").get_by_role("button").evaluate("it => (it.click(), it.click())")
         expect(body(experts).first.get_by_role("cell").nth(1)).to_have_text("0")
         experts.mouse.move(700, 700)
         experts.mouse.wheel(0, 31 * FIRST_PAGE)

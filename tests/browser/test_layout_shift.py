@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
 from tests.browser.sample import ANSWERING, RUN
@@ -49,12 +49,17 @@ def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, wi
 
 @pytest.mark.parametrize("viewport", [(390, 844), (1280, 720)], ids=["narrow", "low"])
 def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple[int, int]) -> None:
-    address = f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96"
-    page = _open(open_page, address, *viewport)
+    page = _open(open_page, "/runs", *viewport)
+    held: list[Route] = []
+    page.route("**/api/runs/*/steering", lambda route: held.append(route))
+    page.goto(f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96")
     below = page.get_by_role("region", name="Strength sweep")
     expect(below).to_be_visible()
-    page.evaluate("document.fonts.ready")  # in the fallback font the prompt takes two lines
+    expect(page.get_by_text("answering a question")).to_be_visible()
+    page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
     top = "pane => pane.getBoundingClientRect().top + scrollY"
     before = below.evaluate(top)
+    for route in held:
+        route.continue_()
     expect(page.get_by_text("done, 96 tokens").first).to_be_visible()
     assert below.evaluate(top) == before

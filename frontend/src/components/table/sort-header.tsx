@@ -13,10 +13,13 @@ export interface Sorting<K extends string> {
   readonly order: "asc" | "desc";
 }
 
+/** A function of the order in the address, because the second of two fast clicks comes before the first is drawn. */
+export type ChangeSorting<K extends string> = (change: (now: Sorting<K>) => Sorting<K>) => void;
+
 interface SortHeaderProps<K extends string> {
   readonly column: K;
   readonly sorting: Sorting<K>;
-  readonly onSort: (sorting: Sorting<K>) => void;
+  readonly onSort: ChangeSorting<K>;
   readonly className?: string | undefined;
   /** Its definition is shown on hover and focus. */
   readonly term?: TermId | undefined;
@@ -32,12 +35,13 @@ export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
   const tips = useTips();
   const queries = useQueryClient();
   const isSorted = sorting.key === column;
-  const next = isSorted && sorting.order === "desc" ? "asc" : "desc";
   return (
     <th className={className} aria-sort={isSorted ? WORDS[sorting.order] : "none"} scope="col">
       <button
         type="button"
-        onClick={() => onSort({ key: column, order: next })}
+        onClick={() =>
+          onSort((now) => ({ key: column, order: now.key === column && now.order === "desc" ? "asc" : "desc" }))
+        }
         {...(term !== undefined && definitionHandlers(term, tips, queries))}
         {...(definition !== undefined && describe(definition, tips))}
       >

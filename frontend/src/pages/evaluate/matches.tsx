@@ -101,7 +101,12 @@ function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }
       column={column}
       className={className}
       sorting={{ key: sort, order }}
-      onSort={({ key, order: next }) => setParams({ sort: key, order: next }, "push")}
+      onSort={(change) =>
+        setParams((now) => {
+          const next = change({ key: now.sort, order: now.order });
+          return { sort: next.key, order: next.order };
+        }, "push")
+      }
     >
       {name}
     </SortHeader>

@@ -66,7 +66,12 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
         runs={runs}
         withModel={withModel}
         sorting={{ key: sort, order }}
-        onSort={({ key, order: next }) => setParams({ sort: key, order: next })}
+        onSort={(change) =>
+          setParams((now) => {
+            const next = change({ key: now.sort, order: now.order });
+            return { sort: next.key, order: next.order };
+          })
+        }
       />
       <NextSteps runs={runs} />
     </>

@@ -6,7 +6,7 @@ import { Link } from "react-router";
 import type { RunSummary } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
-import { SortHeader, type Sorting } from "@/components/table/sort-header";
+import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -191,7 +191,7 @@ interface RunsTableProps {
   readonly runs: readonly RunSummary[];
   readonly withModel: boolean;
   readonly sorting: Sorting<Sort>;
-  readonly onSort: (sorting: Sorting<Sort>) => void;
+  readonly onSort: ChangeSorting<Sort>;
 }
 
 function Body({ runs, withModel, sorting }: Omit<RunsTableProps, "onSort">) {

@@ -90,8 +90,12 @@ function Head({ view, columns }: HeadProps) {
               className={cellClass(column)}
               definition={{ name: title, text: description }}
               sorting={{ key: sortOf(view), order: orderOf(view) }}
-              onSort={({ key: sort, order }) =>
-                setParams({ sort, order: sort === sortOf(view) ? order : "default" }, "push")
+              onSort={(change) =>
+                setParams((params) => {
+                  const now = { columns: view.columns, params };
+                  const { key: sort, order } = change({ key: sortOf(now), order: orderOf(now) });
+                  return { sort, order: sort === sortOf(now) ? order : "default" };
+                }, "push")
               }
             >
               <span>
