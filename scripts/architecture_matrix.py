@@ -1,7 +1,7 @@
 """Run the checks of ``tests/helpers/architectures.py`` on every causal language model of transformers.
 
 Resumable: results are added to results/raw/architecture-matrix.json, and those of the present versions are kept. With
-``--page``, only writes docs/architectures.md from that file.
+``--page``, only writes docs/reference/architectures.md from that file.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.helpers.architectures import CELLS, TOLERANCE, check, tiny_module
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results" / "raw" / "architecture-matrix.json"
-PAGE = ROOT / "docs" / "architectures.md"
+PAGE = ROOT / "docs" / "reference" / "architectures.md"
 TIMEOUT_SECONDS = 300
 
 
