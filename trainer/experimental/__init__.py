@@ -46,6 +46,12 @@ class ExperimentalConfig(Config):
     diversity_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the diversity penalty, the mean squared cosine similarity between the outputs of different experts.
     Default: 0 (off)."""
+    freeze: Literal["none", "gate", "table", "both"] = "none"
+    """Parameters that keep their first values, as a control of what training them adds: those of the gate, the table
+    with one row per expert, or both. Default: none."""
+    inputs: Literal["text", "gaussian"] = "text"
+    """Inputs of the MLP to train on. gaussian: normally distributed, with the mean and covariance of those of the text,
+    and the original MLP's outputs on them. Default: text."""
 
 
 class ExperimentalTrainConfig(TrainConfig):

@@ -28,7 +28,7 @@ METHODS = methods("core", "experimental")
 
 
 class LabTrainCommand(TrainCommand):
-    """Train with experimental methods and penalties. Accepts all options of 'mxd train'.
+    """Train with experimental methods, penalties and controls. Accepts all options of 'mxd train'.
 
     None of them improved on the core methods so far. The documentation, page "Beyond the paper", has the findings.
     """
@@ -37,6 +37,7 @@ class LabTrainCommand(TrainCommand):
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method hidden-mxd",
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method low-rank-mxd",
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --diversity-weight 0.01",
+        "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --freeze gate",
     )
     methods: ClassVar[tuple[str, ...]] = METHODS
     config_class: ClassVar[type[TrainConfig]] = ExperimentalTrainConfig
@@ -57,7 +58,7 @@ class LabTrainCommand(TrainCommand):
     @property
     def _trainer(self) -> Any:
         """The function that trains."""
-        from mxd.trainer.experimental.diversity import train_experimental
+        from mxd.trainer.experimental.training import train_experimental
 
         return train_experimental
 

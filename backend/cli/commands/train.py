@@ -179,6 +179,8 @@ class TrainCommand(ModelCommand):
             "k-spread",
             "load-balance-weight",
             "diversity-weight",
+            "freeze",
+            "inputs",
         ),
         "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),

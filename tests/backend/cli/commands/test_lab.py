@@ -30,7 +30,7 @@ def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_experimental_flags_exist_only_in_the_lab() -> None:
     core, lab = options(TrainCommand), options(LabTrainCommand)
-    assert lab.keys() - core.keys() == {"diversity_weight"}
+    assert lab.keys() - core.keys() == {"diversity_weight", "freeze", "inputs"}
     assert "hidden-mxd" in lab["method"].value
     assert "hidden-mxd" not in core["method"].value
 

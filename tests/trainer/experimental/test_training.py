@@ -1,4 +1,4 @@
-"""Diversity penalty."""
+"""Diversity penalty, frozen parts and Gaussian inputs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
 from mxd.trainer.config.layer import MethodTraits, methods
 from mxd.trainer.config.training import FinetuneConfig
+from mxd.trainer.data.activations import LiveActivations, StreamSpec
 from mxd.trainer.errors import UserError
-from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig, diversity
-from mxd.trainer.experimental.diversity import (
+from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig, training
+from mxd.trainer.experimental.training import (
     ExperimentalLayerTrainer,
+    GaussianInputs,
     check_experimental,
+    original_mlp,
     output_similarity,
     train_experimental,
 )
@@ -30,6 +33,7 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.training.finetune import new_run_configs
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
+from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World
 
 
@@ -47,7 +51,7 @@ def test_the_penalty_is_the_mean_squared_cosine_of_different_experts() -> None:
 
 @pytest.mark.parametrize("tokens", [1, 5, 200])
 def test_the_penalty_compares_evenly_spaced_experts_of_the_batch(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diversity, "MAX_COMPARED", 8)
+    monkeypatch.setattr(training, "MAX_COMPARED", 8)
     generator = torch.Generator().manual_seed(tokens)
     table_NO, indices_TK = torch.randn(60, 7, generator=generator), torch.randint(60, (tokens, 3), generator=generator)
     used = indices_TK.unique()
@@ -118,9 +122,60 @@ def test_the_diversity_penalty_reaches_the_table(world: World) -> None:
     assert trainer.layer.table.grad is not None and trainer.layer.table.grad.any()
 
 
+def trained_state(world: World, config: ExperimentalTrainConfig) -> dict[str, torch.Tensor]:
+    train(world, config)
+    return Run.load(config.name, world.data).layer.state_dict()
+
+
+FROZEN = {"gate": {"gate.weight", "gate.bias"}, "table": {"scaling_NO"}}
+
+
+@pytest.mark.parametrize("freeze", ["gate", "table", "both"])
+@pytest.mark.parametrize("init", ["examples", "random"])
+def test_frozen_parameters_keep_every_bit_and_the_others_are_trained(world: World, freeze: str, init: str) -> None:
+    config = experimental_config(world, freeze=freeze, init=init)
+    sample = next(LiveActivations(world.language_model).buffers(StreamSpec.from_configs([config]))).captured[1]
+    first = ExperimentalLayerTrainer.create(config, world.language_model, 24, sample=sample).layer.state_dict()
+    last = trained_state(world, config)
+    frozen = FROZEN["gate"] | FROZEN["table"] if freeze == "both" else FROZEN[freeze]
+    assert {name for name, value in first.items() if torch.equal(value, last[name])} == frozen
+
+
+@pytest.mark.parametrize(
+    "changes", [{"freeze": "gate"}, {"inputs": "gaussian"}, {"freeze": "both", "method": "transcoder"}]
+)
+def test_a_resumed_control_is_bit_identical(world: World, changes: dict[str, Any]) -> None:
+    expected = trained_state(world, experimental_config(world, **changes))
+    cancelled = iter([False] * 9 + [True])
+    train(world, experimental_config(world, "again", **changes), Callbacks(is_cancelled=lambda: next(cancelled)))
+    resumed = trained_state(world, experimental_config(world, "again", **changes))
+    assert all(torch.equal(value, expected[name]) for name, value in resumed.items())
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_gaussian_inputs_have_the_moments_of_the_text_and_the_outputs_of_the_mlp(family: str) -> None:
+    language_model = tiny_language_model(family)
+    ids_BT = torch.randint(50, (64, 16), generator=torch.Generator().manual_seed(0))
+    text = language_model.capture(1, ids_BT)
+    torch.testing.assert_close(original_mlp(language_model, 1)(text.input_TI), text.output_TO, atol=1e-5, rtol=1e-4)
+    inputs = GaussianInputs.like(text.input_TI, language_model, 1)
+    drawn = inputs.sample(200_000, seed=0, step=0)
+    assert (drawn.input_TI.mean(dim=0) - text.input_TI.mean(dim=0)).norm() < 0.02 * text.input_TI.norm(dim=1).mean()
+    expected_II, actual_II = torch.cov(text.input_TI.T), torch.cov(drawn.input_TI.T)
+    assert (actual_II - expected_II).norm() < 0.02 * expected_II.norm()
+    torch.testing.assert_close(inputs.mlp(drawn.input_TI[:8]), drawn.output_TO[:8], atol=1e-5, rtol=1e-4)
+    assert torch.equal(inputs.sample(4, seed=0, step=3).input_TI, inputs.sample(4, seed=0, step=3).input_TI)
+    assert not torch.equal(inputs.sample(4, seed=0, step=3).input_TI, inputs.sample(4, seed=0, step=4).input_TI)
+
+
 def test_unsupported_combinations(world: World) -> None:
     with pytest.raises(UserError, match="A molt has no expert rows"):
         check_experimental(experimental_config(world, method="molt", diversity_weight=0.1), is_single_process=True)
+    with pytest.raises(UserError, match="Use --init=examples"):
+        check_experimental(experimental_config(world, inputs="gaussian", init="random"), is_single_process=True)
+    molt = experimental_config(world, method="molt", freeze="table")
+    with pytest.raises(UserError, match="Use --freeze=gate"):
+        ExperimentalLayerTrainer.create(molt, world.language_model, total_steps=4)
     with pytest.raises(UserError, match="Run without torchrun"):
         check_experimental(experimental_config(world, diversity_weight=0.1), is_single_process=False)
 
