@@ -61,7 +61,8 @@ class VerifyCommand(Command):
     record: Positional[Path]
     """A .json file of results, or a .md page that names files in results/raw."""
     minutes: float = 10
-    """Longest recorded running time of a command that is run again, in minutes."""
+    """Longest recorded running time of the commands that are run again, all together, in minutes. Short ones are run
+    first."""
 
     def run(self) -> int:
         """Verify each recorded command. The exit code is 1 if a number differs."""
@@ -70,10 +71,11 @@ class VerifyCommand(Command):
             raise UserError(
                 f"{self.record} has no result with the command that measured it. Record results with --json."
             )
-        verdicts = [
-            {"command": command, "verdict": self._verdict(shlex.split(command), results)}
-            for command, results in recorded.items()
-        ]
+        left, verdicts = 60 * self.minutes, []
+        for command, results in sorted(recorded.items(), key=lambda item: seconds_of(item[1])):
+            verdict = self._verdict(shlex.split(command), results, left)
+            left -= seconds_of(results) if is_run(verdict) else 0
+            verdicts.append({"command": command, "verdict": verdict})
         table = columns(("command", "verdict"), [(each["command"], each["verdict"]) for each in verdicts], 2)
         self.report(verdicts, "\n".join(table))
         return int(any(each["verdict"].startswith("differs") for each in verdicts))
@@ -95,7 +97,7 @@ class VerifyCommand(Command):
                 commands.setdefault(result["provenance"]["command"], []).append(result)
         return commands
 
-    def _verdict(self, words: Sequence[str], results: Sequence[Mapping[str, Any]]) -> str:
+    def _verdict(self, words: Sequence[str], results: Sequence[Mapping[str, Any]], seconds_left: float) -> str:
         from mxd.backend.cli.commands.index import LabelCommand
         from mxd.backend.cli.parser import command_from
         from mxd.trainer.storage.run import Run
@@ -116,9 +118,9 @@ class VerifyCommand(Command):
                     return f"cannot be repeated: {name} has other weights now"
         except UserError as error:
             return f"cannot be repeated: {error}"
-        seconds = max(result["provenance"]["seconds"] for result in results)
-        if seconds > 60 * self.minutes:
-            return f"needs {seconds / 60:.0f} minutes: allow them with --minutes"
+        seconds = seconds_of(results)
+        if seconds > seconds_left:
+            return f"needs {math.ceil(seconds / 60)} minutes: allow them with --minutes"
         print(f"Running for about {duration(seconds)}: {shlex.join(words)}", file=sys.stderr)
         with tempfile.TemporaryDirectory(prefix="mxd-verify-") as folder:
             database = Path(folder) / "mxd.sqlite"
@@ -131,6 +133,16 @@ class VerifyCommand(Command):
         if done.returncode:
             return f"cannot be repeated: {' '.join(done.stderr.splitlines()[-1:])}"
         return compare(results, results_in(json.loads(done.stdout)))
+
+
+def seconds_of(results: Sequence[Mapping[str, Any]]) -> float:
+    """Recorded running time of the command of some results."""
+    return float(max(result["provenance"]["seconds"] for result in results))
+
+
+def is_run(verdict: str) -> bool:
+    """True if a verdict is the outcome of a new execution."""
+    return verdict.startswith(("repeats", "differs"))
 
 
 def compare(recorded: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:
