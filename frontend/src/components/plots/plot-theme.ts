@@ -62,7 +62,7 @@ function themedTrace(raw: Readonly<Record<string, unknown>>, palette: Palette): 
       selected: { marker: { color: palette.accent, opacity: 1 } },
       unselected: { marker: { opacity: 0.4 } },
     }),
-    textfont: { color: palette.ink, size: 11, family: FONT_STACK, shadow: halo(palette.surface) },
+    textfont: { color: palette.ink, size: 13, family: FONT_STACK, shadow: halo(palette.surface) },
   };
 }
 
@@ -75,7 +75,7 @@ function themedAxis(raw: unknown, palette: Palette): Partial<LayoutAxis> {
     gridcolor: palette.line,
     linecolor: palette.lineStrong,
     tickcolor: palette.lineStrong,
-    tickfont: { color: palette.ink3, size: 11 },
+    tickfont: { color: palette.ink3, size: 13 },
   };
 }
 
@@ -83,7 +83,7 @@ function withTitleColour(axis: Partial<LayoutAxis>, palette: Palette): Partial<L
   const title = typeof axis.title === "string" ? { text: axis.title } : axis.title;
   return title === undefined
     ? axis
-    : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 11 } } };
+    : { ...axis, title: { standoff: 6, ...title, font: { color: palette.ink2, size: 13 } } };
 }
 
 function themedAnnotations(raw: unknown, palette: Palette): object[] {
@@ -96,7 +96,7 @@ function themedAnnotations(raw: unknown, palette: Palette): object[] {
     ...(annotation.name === "name" && {
       bgcolor: palette.surface,
       arrowcolor: palette.ink3,
-      font: { color: palette.ink, size: 11 },
+      font: { color: palette.ink, size: 13 },
     }),
   }));
 }
@@ -124,8 +124,8 @@ export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette
       title: { text: "" },
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
-      font: { family: FONT_STACK, size: 11, color: palette.ink2 },
-      hoverlabel: { bgcolor: palette.raised, bordercolor: palette.lineStrong, font: { color: palette.ink, size: 12 } },
+      font: { family: FONT_STACK, size: 13, color: palette.ink2 },
+      hoverlabel: { bgcolor: palette.raised, bordercolor: palette.lineStrong, font: { color: palette.ink, size: 13 } },
       newselection: { line: { color: palette.accent, width: 1.25, dash: "dash" } },
       activeselection: { fillcolor: palette.accentSoft, opacity: 0.4 },
       modebar: { remove: [] },

@@ -4,13 +4,13 @@ import type { CircuitGraph } from "@/api/types";
 
 import { tokenText } from "./names";
 
-export const NODE_WIDTH = 126;
-export const NODE_HEIGHT = 34;
+export const NODE_WIDTH = 140;
+export const NODE_HEIGHT = 38;
 const GAP = 6;
 const ROW_GAP = 26;
 const TARGET_WIDTH = 190;
 const TOKEN_HEIGHT = 26;
-const CHARACTER = 7.6;
+const CHARACTER = 7.9;
 const MIN_TOKEN = 26;
 /** A cell with more experts than this has two columns. */
 const MAX_STACK = 5;

@@ -8,8 +8,8 @@ describe("a column header", () => {
   });
 
   it("is as wide as its token, within limits", () => {
-    expect(columnWidth(" report")).toBe(56);
-    expect(columnWidth(".")).toBe(29);
+    expect(columnWidth(" report")).toBe(58);
+    expect(columnWidth(".")).toBe(36);
     expect(columnWidth("x".repeat(200))).toBe(132);
     expect(columnWidth("日本")).toBeGreaterThan(columnWidth("ab"));
   });

@@ -2,9 +2,9 @@
 
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
-const CHARACTER_WIDTH = 7.4;
+const CHARACTER_WIDTH = 7.7;
 const PADDING = 12;
-const MIN_WIDTH = 29;
+const MIN_WIDTH = 36;
 const MAX_WIDTH = 132;
 /** Scripts whose characters are twice as wide in a monospaced font. */
 const WIDE_CHARACTERS =
