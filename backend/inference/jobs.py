@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from mxd.backend.inference.worker import Generation
-    from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken
+    from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
     from mxd.trainer.analysis.results import (
         EditEffect,
         ExpertEffect,
@@ -160,11 +160,16 @@ def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) 
     return check(context.language_model, context.runs, config, circuit, context.callbacks)
 
 
-def ablate(context: JobContext, config: CircuitConfig, groups: Sequence[Sequence[ExpertAtToken]]) -> tuple[float, ...]:
-    """Measured effects of ablating groups of experts on the target of a circuit."""
+def ablate(
+    context: JobContext,
+    config: CircuitConfig,
+    groups: Sequence[Sequence[ExpertAtToken]],
+    read: Sequence[ExpertAtToken],
+) -> tuple[GroupEffect, ...]:
+    """Measured effects of ablating groups of experts on the target of a circuit and on the experts that are read."""
     from mxd.trainer.analysis.circuits.checking import ablate
 
-    return ablate(context.language_model, context.runs, config, groups, context.callbacks)
+    return ablate(context.language_model, context.runs, config, groups, read, context.callbacks)
 
 
 def find(context: JobContext, config: FindConfig) -> FoundExperts:

@@ -194,7 +194,7 @@ class CircuitFileRequest(Schema):
 
 
 class AblatedExpert(Schema):
-    """An expert to ablate on one token."""
+    """An expert to ablate or to read on one token."""
 
     run: str
     """Name of its run."""
@@ -212,6 +212,8 @@ class CircuitEffectsRequest(CircuitRequest):
         Field(min_length=1, max_length=64),
     ]
     """The experts of a group are ablated jointly, each group in its own forward pass."""
+    read: Annotated[tuple[AblatedExpert, ...], Field(max_length=1024)] = ()
+    """Experts whose gate activations are read in each pass."""
 
 
 class CircuitEffectsResponse(Schema):
@@ -219,5 +221,7 @@ class CircuitEffectsResponse(Schema):
 
     measured: tuple[float, ...]
     """Change of the target for each group, in the requested order."""
+    activations: tuple[tuple[float, ...], ...]
+    """Changes of the gate activations of the experts that were read, for each group."""
     took_ms: float
     """Computation time in milliseconds."""

@@ -187,11 +187,19 @@ async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, htt
 
 @router.post("/circuits/effects", response_model=CircuitEffectsResponse)
 async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
-    """Measured change of the target when groups of experts are ablated."""
+    """Measured changes of the target, and of the experts that are read, when groups of experts are ablated."""
     config = await _circuit_config(services, request)
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
-    ablated = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.ablate, config, groups))
-    return model_response(CircuitEffectsResponse(measured=ablated.value, took_ms=ablated.took_ms))
+    read = [ExpertAtToken(node.run, node.position, node.expert) for node in request.read]
+    job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
+    ablated = await cancel_on_disconnect(http, job)
+    return model_response(
+        CircuitEffectsResponse(
+            measured=tuple(effect.target for effect in ablated.value),
+            activations=tuple(effect.activations for effect in ablated.value),
+            took_ms=ablated.took_ms,
+        )
+    )
 
 
 @router.post("/circuits/graph", response_model=dict[str, Any])

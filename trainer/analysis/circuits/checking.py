@@ -22,6 +22,7 @@ from mxd.trainer.analysis.circuits.graph import (
     Circuit,
     CircuitCheck,
     ExpertAtToken,
+    GroupEffect,
     Sufficiency,
 )
 from mxd.trainer.analysis.circuits.scores import graph_scores
@@ -147,9 +148,12 @@ def ablate(
     runs: Run | Sequence[Run],
     config: CircuitConfig,
     groups: Sequence[Sequence[ExpertAtToken]],
+    read: Sequence[ExpertAtToken] = (),
     callbacks: Callbacks = NO_CALLBACKS,
-) -> tuple[float, ...]:
-    """Measure the change of the target when each group of experts is ablated jointly.
+) -> tuple[GroupEffect, ...]:
+    """Measure the change of the target, and of the activations of the experts in ``read``, when each group is ablated.
+
+    The experts of a group are ablated jointly.
 
     Raises:
         TooLongError: as ``trace``.
@@ -159,7 +163,7 @@ def ablate(
     chosen = [runs] if isinstance(runs, Run) else list(runs)
     reading = read_circuit(language_model, chosen, config)
     layers = {run.name: run.config.layer for run in chosen}
-    for expert in (expert for group in groups for expert in group):
+    for expert in (*read, *(expert for group in groups for expert in group)):
         if expert.run not in layers:
             raise UserError(f"Unknown run {expert.run!r}. The circuit has: {', '.join(layers)}.")
         if not 0 <= expert.position < len(reading.fed_ids):
@@ -167,12 +171,14 @@ def ablate(
                 f"Unknown token position {expert.position}. The circuit has tokens 0 to {len(reading.fed_ids) - 1}."
             )
     with float32_weights(language_model):
-        measuring = Measuring(language_model, layers_of(language_model, chosen), reading, config.errors)
+        places = [(layers[it.run], it.position, it.expert) for it in read]
+        measuring = Measuring(language_model, layers_of(language_model, chosen), reading, config.errors, places)
         rows = [Without(frozenset((layers[it.run], it.position, it.expert) for it in group)) for group in groups]
         for row in rows:
             _check_active(measuring, row.experts)
-        values = measuring.run([Without(), *rows], callbacks)[:, 0]
-    return tuple((values[1:] - values[0]).tolist())
+        values = measuring.run([Without(), *rows], callbacks)
+    changes = (values[1:] - values[0]).tolist()
+    return tuple(GroupEffect(target, tuple(rest[len(places) :])) for target, *rest in changes)
 
 
 def _check_active(measuring: Measuring, experts: frozenset[Place]) -> None:

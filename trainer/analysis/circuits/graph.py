@@ -139,6 +139,17 @@ class Circuit(ShortRepr):
 
 @documented
 @dataclass(frozen=True, slots=True)
+class GroupEffect:
+    """What changes when a group of experts is ablated jointly."""
+
+    target: float
+    """Change of the target."""
+    activations: tuple[float, ...]
+    """Change of the gate activation of each expert that is read."""
+
+
+@documented
+@dataclass(frozen=True, slots=True)
 class AblationEffect:
     """Effect of ablating a group of experts on the target."""
 

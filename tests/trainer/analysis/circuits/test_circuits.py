@@ -222,9 +222,18 @@ def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
     circuit = trace(world.language_model, runs, CONFIG)
     config = CONFIG.model_copy(update={"target": circuit.target})
     single, joint = circuit.experts[:1], circuit.experts
-    measured = ablate(world.language_model, runs, config, [single, joint])
+    measured = ablate(world.language_model, runs, config, [single, joint], read=circuit.experts)
     checked = check(world.language_model, runs, CONFIG, circuit)
-    assert measured == pytest.approx((checked.measured[1], checked.joint.measured), abs=2e-5)
+    assert [it.target for it in measured] == pytest.approx((checked.measured[1], checked.joint.measured), abs=2e-5)
+    # The activations that are read change as the edges of the check, and not before the ablated expert.
+    first = circuit.nodes[1]
+    for index, (node, change) in enumerate(zip(circuit.nodes[1:], measured[0].activations, strict=True), start=1):
+        if node.layer <= first.layer or node.position < first.position:
+            assert change == pytest.approx(0, abs=1e-5)
+        for edge, of_edge, left in zip(circuit.edges, checked.edges, checked.left_top_k, strict=True):
+            if (edge.source, edge.target) == (1, index):
+                assert change == pytest.approx(-(node.activation or 0) if left else of_edge, abs=2e-5)
+    assert any(abs(change) > 1e-4 for change in measured[0].activations)
 
 
 def test_half_precision_models_compute_in_float32(world: World, runs: list[Run]) -> None:
