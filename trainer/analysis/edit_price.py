@@ -56,7 +56,7 @@ class AbilityItem(NamedTuple):
 def ability_items() -> tuple[AbilityItem, ...]:
     """The 200 items of the ability test."""
     text = files("mxd.trainer").joinpath("data", "ability.jsonl").read_text("utf-8")
-    return tuple(AbilityItem(**json.loads(line)) for line in text.splitlines())
+    return tuple(AbilityItem(**json.loads(line)) for line in text.split("\n") if line)
 
 
 @dataclass(frozen=True, eq=False)

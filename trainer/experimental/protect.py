@@ -126,7 +126,7 @@ def read_passages(path: Path) -> list[Passage]:
     if path.suffix == ".txt":
         passages = [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
     else:
-        lines = ((number, line) for number, line in enumerate(text.splitlines(), start=1) if line.strip())
+        lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
         passages = [_passage(line, f"Line {number} of {path}") for number, line in lines]
     unique = list(dict.fromkeys(passages))
     if not unique:

@@ -41,7 +41,8 @@ class Api:
             ToolError: the stream ends with an error.
         """
         text = (await self._request("POST", path, json=dict(body))).text
-        lines = (line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: "))
+        # Not splitlines(), which also splits at U+2028 and others that JSON does not escape.
+        lines = (line.removeprefix("data: ") for line in text.split("\n") if line.startswith("data: "))
         events: list[dict[str, Any]] = [json.loads(line) for line in lines]
         if events and events[-1].get("event") == "error":
             raise ToolError(events[-1]["error"]["message"])

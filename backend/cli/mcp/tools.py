@@ -31,12 +31,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from mxd.backend.cli.mcp.api import Api
 from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
 from mxd.backend.schemas.search import RankBy
+from mxd.trainer import config
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.utils.bootstrap import auroc_interval, aurocs
 
-RunName = Annotated[str, Field(description="Name of the run; list_runs names all.")]
+# Names stand in addresses, so what is not a name must not be sent.
+RunName = Annotated[config.RunName, Field(description="Name of the run; list_runs names all.")]
 ExpertId = Annotated[int, Field(ge=0, description="Id of the expert.")]
 Limit = Annotated[int, Field(ge=1, le=50, description="Maximum number of results.")]
 MEASURES = ("loss_increase", "kl_ablated", "kl_amplified", "output_share")

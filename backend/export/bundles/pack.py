@@ -101,6 +101,8 @@ def is_known(name: str) -> bool:
 
 BLOCK = 1 << 20
 MEASUREMENTS = MeasurementRecord.__tablename__
+PATH_FIELDS = frozenset({"dataset", "labels", "language_model", "text"})
+"""Fields of settings and results that may hold a local path. Others, such as prompts, may look like one."""
 PATHS = {IndexRecord.__tablename__: "text", EvaluationRecord.__tablename__: "text", ProbeRecord.__tablename__: "labels"}
 """Columns that may contain a local path; only its last component is packed."""
 
@@ -163,12 +165,15 @@ def portable_row(table: str, row: dict[str, object]) -> dict[str, object]:
 
 
 def _without_paths(value: object) -> object:
-    """Shorten absolute paths to their last component, at any depth."""
-    if isinstance(value, dict):
-        return {name: _without_paths(item) for name, item in value.items()}
+    """Shorten absolute paths to their last component, in path fields at any depth."""
     if isinstance(value, list):
         return [_without_paths(item) for item in value]
-    return _last_part(value) if isinstance(value, str) else value
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: _last_part(item) if name in PATH_FIELDS and isinstance(item, str) else _without_paths(item)
+        for name, item in value.items()
+    }
 
 
 def _last_part(text: str) -> str:

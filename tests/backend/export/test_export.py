@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from pyarrow.parquet import read_table
 
 from mxd.backend.cli.main import run as mxd
@@ -118,36 +114,6 @@ def test_labels_cannot_inject_formulas_or_escape_sequences(data: Path, capsys: p
     printed = capsys.readouterr().out
     assert "\\u001b[2J" in printed
     assert "\x1b" not in printed
-
-
-@settings(max_examples=6, deadline=None)
-@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=30).filter(str.strip))
-@example("a\u2028b\x85c\r\nd\x1ce")
-@example('"; --, {}[]: null')
-def test_what_people_type_is_in_every_file_and_on_one_line(
-    tmp_path_factory: pytest.TempPathFactory, typed: str
-) -> None:
-    folder = tmp_path_factory.mktemp("typed")
-    database = made_up_database(folder, sqlite_url(folder))
-    with writing(database) as session:
-        notes.set_label(session, "first", 3, typed)
-    database.dispose()
-    for name in ("json", "csv", "parquet"):
-        assert mxd(["export", "first", "--format", name, "--out", str(folder / name), "--data", str(folder)]) == 0
-        label = rows(folder, name, "experts")[3]["label"]
-        assert label == typed if name != "csv" else is_said(typed, label)
-    with redirect_stdout(StringIO()) as printed:
-        assert mxd(["experts", "first", "3", "--data", str(folder), "--json"]) == 0
-    (line,) = printed.getvalue().removesuffix("\n").split("\n")
-    assert typed in strings_of(json.loads(line))
-
-
-def strings_of(value: Any) -> list[str]:
-    """All strings inside a JSON value."""
-    if isinstance(value, str):
-        return [value]
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [text for each in inner for text in strings_of(each)]
 
 
 def test_neuronpedia_batches(data: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -47,7 +48,10 @@ def with_client(work: Callable[[Client], Awaitable[None]], *words: str) -> None:
     """Run ``work`` with a client of ``mxd mcp``."""
 
     async def connected() -> None:
-        parameters = StdioServerParameters(command=str(MXD), args=["mcp", "--device", "cpu", *words])
+        # By default, clients pass on hardly any variables, so another checkout may be run.
+        parameters = StdioServerParameters(
+            command=str(MXD), args=["mcp", "--device", "cpu", *words], env=dict(os.environ)
+        )
         async with Client(stdio_client(parameters)) as client:
             await work(client)
 
