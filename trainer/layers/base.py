@@ -8,15 +8,13 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts, M 
 from __future__ import annotations
 
 import copy
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
@@ -25,6 +23,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.layers.ops import gate, mix
 from mxd.trainer.layers.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
+from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 
 ExpertSelection = Tensor | slice
 """Ids of some experts on the CPU, or a range of ids."""
@@ -54,8 +53,6 @@ class Gate(nn.Linear):
         self.weight.copy_(directions_NI)
         self.bias.copy_(-(self.weight @ mean_I.to(self.weight)))
 
-
-_SYSTEM_ERROR = re.compile(r"os error (\d+)")
 
 LayerInput = Literal["mlp-input", "mlp-output"]
 """Input of a layer: the MLP's input, or the MLP's output (autoencoders)."""
@@ -157,7 +154,7 @@ class SparseLayer(nn.Module, ABC):
             raise UserError(f"{self.config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
         for name in self.expert_tables:
             parameter = self.get_parameter(name)
-            parameter.data = shards.local_rows(parameter.data)
+            parameter.data = parameter.data[shards.rows(shards.rank)].clone()
         self.shards = shards
 
     @abstractmethod
@@ -205,31 +202,21 @@ class SparseLayer(nn.Module, ABC):
         dense_TM, mixing_TM = self.dense_output(x_TI), self.mixing(routing)
         return LayerOutput(self.decode_mixed(dense_TM, mixing_TM), routing, dense_TM, mixing_TM)
 
-    def unsharded(self) -> SparseLayer:
-        """The layer with all experts: itself, or gathered from all processes, which must all call this.
-
-        Gathered experts are in main memory, and only in the first process; in the others they have no contents.
-        """
-        if self.shards is None:
-            return self
-        state = self.state_dict()
-        state |= {name: self.shards.all_rows(state[name]) for name in self.expert_tables}
-        with torch.device("meta"):
-            layer = type(self)(self.config)
-        layer.load_state_dict(state, assign=True)
-        return layer
-
     @property
     def num_parameters(self) -> int:
         """Number of weights and biases."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     def save(self, folder: Path) -> None:
-        """Write ``layer.json`` and ``layer.safetensors`` into ``folder``."""
+        """Write ``layer.json`` and ``layer.safetensors``, or this process's part of it, into ``folder``."""
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
+        if self.shards is None or self.shards.rank == 0:
+            (folder / CONFIG_FILE).write_text(self.config.model_dump_json(indent=1) + "\n")
         tensors = {name: value.detach().contiguous() for name, value in self.state_dict().items()}
-        save_tensors(tensors, folder / WEIGHTS_FILE)
+        if self.shards is None:
+            save_tensors(tensors, folder / WEIGHTS_FILE)
+        else:
+            save_part(tensors, self.expert_tables, self.shards, folder / WEIGHTS_FILE)
 
 
 SMALLEST_NORM = 1e-12
@@ -255,33 +242,28 @@ def l0(routing: Routing) -> Tensor:
     return (routing.activations_TK > 0).sum(dim=1).float().mean()
 
 
-def save_tensors(tensors: Mapping[str, Tensor], target: Path) -> None:
-    """Write a safetensors file.
+def read_weights(
+    path: Path, expected: nn.Module, tables: Collection[str] = (), rows: slice = slice(None)
+) -> dict[str, Tensor]:
+    """Read a safetensors file or its parts, and check the tensors against the module that will load them.
+
+    Args:
+        path: the file.
+        expected: the module, which needs no contents.
+        tables: names of tensors of which the module holds only some rows.
+        rows: these rows.
+
+    Returns:
+        Tensors of the module's dtypes.
 
     Raises:
-        OSError: the file cannot be written.
+        UserError: a file is damaged, or the tensors do not match the module.
     """
-    try:
-        save_file(dict(tensors), target)
-    except SafetensorError as error:
-        # The library reports a full disk only in the text of its general error.
-        number = _SYSTEM_ERROR.search(str(error))
-        if number is None:
-            raise
-        raise OSError(int(number[1]), str(error)) from error
-
-
-def read_weights(path: Path, expected: nn.Module) -> dict[str, Tensor]:
-    """Read a safetensors file and check it against the module that will load it. Returns tensors of its dtypes.
-
-    Raises:
-        UserError: the file is damaged, or its tensors do not match the module.
-    """
-    try:
-        tensors = dequantized(load_file(path))
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"Cannot read {path}: {error}. Restore it from a copy or train the run again.") from error
     state = expected.state_dict()
+    try:
+        tensors = dequantized(read_rows(path, tables, rows))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"Cannot read {path}: {error}. Restore it from a copy or train the run again.") from error
     expected_shapes = {name: tuple(value.shape) for name, value in state.items()}
     shapes = {name: tuple(value.shape) for name, value in tensors.items()}
     if shapes != expected_shapes:

@@ -36,29 +36,9 @@ class Shards:
     group: dist.ProcessGroup | None = None
     """Process group; by default all processes."""
 
-    def bounds(self, rank: int) -> tuple[int, int]:
-        """First expert of a process, and one past its last."""
-        return rank * self.num_experts // self.world_size, (rank + 1) * self.num_experts // self.world_size
-
-    def local_rows(self, table: Tensor) -> Tensor:
-        """This process's rows of a table with one row per expert."""
-        first, end = self.bounds(self.rank)
-        return table[first:end].clone()
-
-    def all_rows(self, part: Tensor) -> Tensor:
-        """Table of all experts in main memory, in the first process; without contents in the others. Collective.
-
-        No device ever holds the whole table, which may not fit on it.
-        """
-        sizes = [end - first for first, end in map(self.bounds, range(self.world_size))]
-        padded = torch.zeros(max(sizes), *part.shape[1:], dtype=part.dtype)
-        padded[: len(part)] = part.detach()
-        if self.rank != 0:
-            dist.gather(padded, group=self.group, group_dst=0)
-            return torch.empty(self.num_experts, *part.shape[1:], dtype=part.dtype, device="meta")
-        parts = [torch.empty_like(padded) for _ in sizes]
-        dist.gather(padded, parts, group=self.group, group_dst=0)
-        return torch.cat([rows[:size] for rows, size in zip(parts, sizes, strict=True)])
+    def rows(self, rank: int) -> slice:
+        """Experts of a process."""
+        return slice(rank * self.num_experts // self.world_size, (rank + 1) * self.num_experts // self.world_size)
 
     def all_gather(self, rows: Tensor) -> Tensor:
         """Concatenate the rows [t, …] of all processes, [T, …]."""
@@ -83,9 +63,9 @@ class Shards:
 
     def local_ids(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Mask of the experts that this process holds, and their local ids (0 for the others)."""
-        first, end = self.bounds(self.rank)
-        is_local = (indices >= first) & (indices < end)
-        return is_local, torch.where(is_local, indices - first, 0)
+        own = self.rows(self.rank)
+        is_local = (indices >= own.start) & (indices < own.stop)
+        return is_local, torch.where(is_local, indices - own.start, 0)
 
 
 class _AllGather(torch.autograd.Function):
@@ -128,7 +108,7 @@ def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards
     values_TC, local_TC = gate(x_TI, weight_nI, bias_n, offered)
     # A slice with fewer than K experts pads with candidates that are never selected.
     values_TK = F.pad(values_TC, (0, k - offered), value=-1.0)
-    indices_TK = F.pad(local_TC + shards.bounds(shards.rank)[0], (0, k - offered))
+    indices_TK = F.pad(local_TC + shards.rows(shards.rank).start, (0, k - offered))
     exchanged: Tensor = _AllToAll.apply(values_TK, shards)  # type: ignore[no-untyped-call]
     values_tWK = exchanged.unflatten(0, (shards.world_size, -1)).transpose(0, 1)
     indices_tWK = shards.all_to_all(indices_TK).unflatten(0, (shards.world_size, -1)).transpose(0, 1)

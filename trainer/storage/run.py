@@ -180,7 +180,10 @@ class Run:
     def copy_to(self, folder: Path, config: TrainConfig) -> None:
         """Copy weights, units, metrics and tokenizer to a folder, and write ``config``."""
         weights = self.weights_folder
-        copy_files([weights / CONFIG_FILE, weights / WEIGHTS_FILE], folder)
+        if (weights / WEIGHTS_FILE).is_file():
+            copy_files([weights / CONFIG_FILE, weights / WEIGHTS_FILE], folder)
+        else:  # a checkpoint in parts
+            self.layer.save(folder)
         copy_files([self.folder / name for name in (UNITS_FILE, PRICES_FILE, METRICS_FILE)], folder)
         copy_tokenizer(self.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)
         atomic_write(folder / RUN_FILE, config.model_dump_json(indent=1) + "\n")

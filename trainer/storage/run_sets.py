@@ -15,6 +15,7 @@ from mxd.trainer.config.training import PLACE
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
+from mxd.trainer.layers.tensor_files import parts_of
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def weights_digest(runs: Iterable[Run]) -> str:
     """Return a digest of the runs' weights, to detect changes."""
     digest = blake2b(digest_size=16)
     for run in runs:
-        with (run.weights_folder / WEIGHTS_FILE).open("rb") as file:
-            while part := file.read(_BYTES):
-                digest.update(part)
+        for path in parts_of(run.weights_folder / WEIGHTS_FILE):
+            with path.open("rb") as file:
+                while part := file.read(_BYTES):
+                    digest.update(part)
     return digest.hexdigest()
 
 

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor
 
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import SparseLayer, read_weights, save_tensors
-from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.base import SparseLayer, read_weights
+from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 from mxd.trainer.storage.run import CHECKPOINT_PREFIX, checkpoints, step_of
-from mxd.trainer.utils.files import atomic_directory, read_json
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.files import atomic_directory, disk_errors, partial_folder, read_json
 
 OPTIMIZER_FILE = "optimizer.safetensors"
 POSITION_FILE = "position.json"
@@ -39,16 +38,34 @@ class Position:
 
 
 def save_checkpoint(
-    folder: Path, layer: SparseLayer, moments: Mapping[str, Tensor], last_active_N: Tensor, position: Position
+    folder: Path,
+    layer: SparseLayer,
+    optimizer: torch.optim.Optimizer,
+    last_active_N: Tensor,
+    position: Position,
+    group: ProcessGroup = SINGLE_PROCESS,
 ) -> None:
-    """Write a checkpoint into the run folder, and delete all but it and the previous one.
+    """Write a checkpoint into the run folder, and delete all but it and the previous one. Collective.
 
-    Layer and moments are unsharded, so any number of processes can resume the run.
+    The main process writes everything but the rows of sharded experts and their moments, which each process writes
+    itself. Any number of processes can resume the run.
     """
+    if layer.shards is None and not group.is_main:
+        return
     target = folder / f"{CHECKPOINT_PREFIX}{position.step}"
-    with atomic_directory(target) as partial:
-        layer.save(partial)
-        save_tensors({LAST_ACTIVE: last_active_N, **moments}, partial / OPTIMIZER_FILE)
+    partial = partial_folder(target)
+    tensors = {LAST_ACTIVE: last_active_N, **_moments(layer, optimizer)}
+    with atomic_directory(target) if group.is_main else disk_errors(target):
+        if layer.shards is None:
+            layer.save(partial)
+            save_tensors(tensors, partial / OPTIMIZER_FILE)
+        else:
+            group.barrier()  # the folder exists
+            layer.save(partial)
+            save_part(tensors, _table_moments(layer), layer.shards, partial / OPTIMIZER_FILE)
+            group.barrier()  # all parts exist
+        if not group.is_main:
+            return
         (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
     # A checkpoint of a later step is damaged: training was resumed from an earlier one.
     previous = [path for path in checkpoints(folder) if step_of(path) < position.step][:1]
@@ -58,53 +75,48 @@ def save_checkpoint(
 
 
 def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Optimizer) -> tuple[Position, Tensor]:
-    """Load a checkpoint into a layer and an optimizer.
+    """Load a checkpoint into a layer and an optimizer. A process that holds some experts reads only their rows.
 
     Returns:
         The position, and the token count at each expert's last activation, [N].
 
     Raises:
-        UserError: a file is damaged.
+        UserError: a file is damaged or missing.
     """
-    with torch.device("meta"):
-        unsharded = type(layer)(layer.config)
-    weights = read_weights(folder / WEIGHTS_FILE, unsharded)
-    layer.load_state_dict({name: _local(layer, name, value) for name, value in weights.items()})
+    rows = slice(None) if layer.shards is None else layer.shards.rows(layer.shards.rank)
+    weights = read_weights(folder / WEIGHTS_FILE, layer, layer.expert_tables, rows)
     try:
-        tensors = load_file(folder / OPTIMIZER_FILE)
+        tensors = read_rows(folder / OPTIMIZER_FILE, _table_moments(layer), rows)
         position = Position(**read_json(folder / POSITION_FILE))
         last_active_N = tensors.pop(LAST_ACTIVE)
+        layer.load_state_dict(weights)
         optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
         raise UserError(f"Damaged checkpoint: {folder} ({error}). Delete it and train the run again.") from error
     return position, last_active_N
 
 
-def optimizer_moments(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Unsharded optimizer state by parameter name. Sharded experts: collective, as ``SparseLayer.unsharded``."""
-    moments = {}
-    for name, parameter in layer.named_parameters():
-        for key, value in optimizer.state.get(parameter, {}).items():
-            shards = _shards_of(layer, name, value)
-            moments[f"{name}/{key}"] = shards.all_rows(value) if shards else value.contiguous()
-    return moments
+def _table_moments(layer: SparseLayer) -> list[str]:
+    """Names of the moments that have one row per expert."""
+    return [f"{name}/{moment}" for name in layer.expert_tables for moment in ("exp_avg", "exp_avg_sq")]
 
 
-def _local(layer: SparseLayer, name: str, value: Tensor) -> Tensor:
-    """This process's shard of an unsharded parameter or moment."""
-    shards = _shards_of(layer, name, value)
-    return shards.local_rows(value) if shards else value
-
-
-def _shards_of(layer: SparseLayer, name: str, value: Tensor) -> Shards | None:
-    """Shards of a parameter or moment; None if it is not sharded."""
-    return layer.shards if name in layer.expert_tables and value.dim() > 0 else None
+def _moments(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Optimizer state by the names of parameter and entry."""
+    return {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in layer.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
 
 
 def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, object]:
-    indices = {name: index for index, (name, _) in enumerate(layer.named_parameters())}
+    parameters = {name: (index, value.shape) for index, (name, value) in enumerate(layer.named_parameters())}
     state: dict[int, dict[str, Tensor]] = {}
     for full_name, value in tensors.items():
         name, key = full_name.rsplit("/", 1)
-        state.setdefault(indices[name], {})[key] = _local(layer, name, value)
+        index, shape = parameters[name]
+        if value.dim() and value.shape != shape:
+            raise ValueError(f"{full_name} has another shape")
+        state.setdefault(index, {})[key] = value
     return {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}

@@ -28,7 +28,7 @@ from mxd.trainer.layers.mxd import MxD, centre_weight
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.training.captured_step import CapturedStep, CudaRecorder, Launch, Step
-from mxd.trainer.training.checkpoint import Position, load_checkpoint, optimizer_moments, save_checkpoint
+from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
 from mxd.trainer.training.initialization import check_init, initialize, resolve_init
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
@@ -311,11 +311,10 @@ class LayerTrainer:
         return measure_ranks(self.layer, range(0, count, -(-count // MAX_RANKED_EXPERTS)))
 
     def save(self, folder: Path, seconds: float) -> None:
-        """Write a checkpoint. Collective; only the main process writes."""
+        """Write a checkpoint. Collective."""
         self.group.max_(self.last_active_N)
-        layer, moments = self.layer.unsharded(), optimizer_moments(self.layer, self.optimizer)
-        if self.group.is_main:
-            save_checkpoint(folder, layer, moments, self.last_active_N, Position(self.step, seconds))
+        position = Position(self.step, seconds)
+        save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, position, self.group)
 
     def _average_gradients(self) -> None:
         """Average the gradients of a sharded layer. Those of expert tables are already summed over all tokens."""

@@ -27,6 +27,7 @@ from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivation
 from mxd.trainer.data.sequences import check_text_length
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
@@ -275,9 +276,10 @@ class TrainingRun:
 
     def _publish(self) -> None:
         """Move the finished layer into the run folder. The weights come last, because they mark the run as finished."""
-        layer = self.trainer.layer.unsharded()
         if not self.trainer.group.is_main:
             return
+        # Of sharded experts the checkpoint that was just written has all rows.
+        layer = load_layer(self.run.weights_folder) if self.trainer.layer.shards else self.trainer.layer
         partial = self.run.folder / "finished"
         with atomic_directory(partial) as folder:
             layer.save(folder)

@@ -32,10 +32,15 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+def partial_folder(target: Path) -> Path:
+    """Folder that ``atomic_directory`` yields. Other processes may write into it while it is open."""
+    return target.with_name(f".{target.name}.partial")
+
+
 @contextmanager
 def atomic_directory(target: Path) -> Iterator[Path]:
     """Yield an empty folder that replaces ``target`` atomically on exit. After an error nothing is left of it."""
-    partial = target.with_name(f".{target.name}.partial")
+    partial = partial_folder(target)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     try:

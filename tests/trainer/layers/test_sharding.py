@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.layers.tensor_files import OFFSETS, read_rows, save_part
 from tests.helpers.forking import sharded_process
 from tests.helpers.forking.torchrun import run_processes
 from tests.helpers.layers import random_layer
@@ -20,11 +26,55 @@ def test_a_sharded_layer_matches_the_unsharded_one(processes: int) -> None:
 
 @pytest.mark.parametrize(("num_experts", "world"), [(10, 3), (2, 2), (21_490, 8), (5, 1)])
 def test_every_expert_is_in_exactly_one_shard(num_experts: int, world: int) -> None:
-    bounds = [Shards(rank, world, num_experts).bounds(rank) for rank in range(world)]
-    assert [expert for first, end in bounds for expert in range(first, end)] == list(range(num_experts))
+    rows = [Shards(rank, world, num_experts).rows(rank) for rank in range(world)]
+    assert [expert for part in rows for expert in range(num_experts)[part]] == list(range(num_experts))
 
 
 def test_a_method_without_top_k_cannot_be_sharded() -> None:
     config = random_layer().config.model_copy(update={"method": "relu-mxd", "k": 33})
     with pytest.raises(UserError, match="relu-mxd cannot be sharded"):
         build_layer(config).shard(Shards(0, 2, 33))
+
+
+def save_parts(folder: Path, rows: int, processes: int) -> torch.Tensor:
+    """Write a table in parts and return it."""
+    table = torch.arange(3.0 * rows).view(rows, 3)
+    for rank in range(processes):
+        shards = Shards(rank, processes, rows)
+        own = {"table": table[shards.rows(rank)], "step": torch.tensor(5.0)}
+        save_part(own, ["table"], shards, folder / "layer.safetensors")
+    return table
+
+
+@pytest.mark.parametrize(("rows", "processes"), [(10, 3), (2, 2), (7, 1)])
+def test_any_rows_are_read_from_the_parts(rows: int, processes: int, tmp_path: Path) -> None:
+    table = save_parts(tmp_path, rows, processes)
+    for own in [slice(None), *(slice(first, end) for first in range(rows) for end in range(first + 1, rows + 1))]:
+        found = read_rows(tmp_path / "layer.safetensors", ["table"], own)
+        assert torch.equal(found["table"], table[own])
+        assert found["step"] == 5
+
+
+def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
+    save_parts(tmp_path, 10, 3)
+    (tmp_path / "layer-00002-of-00003.safetensors").unlink()
+    with pytest.raises(ValueError, match="2 of 3 files"):
+        read_rows(tmp_path / "layer.safetensors")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[" * 100_000,
+        "[]",
+        '{"table": 3}',
+        '{"table": {"saved_offsets": [1e999]}}',
+        '{"table": {"saved_offsets": ["x"]}}',
+        *(json.dumps({"table": {"saved_offsets": [first, 0]}}) for first in (-1, 0, 3, 6, 10**30, None)),
+    ],
+)
+def test_a_hostile_header_is_an_error(header: str, tmp_path: Path) -> None:
+    save_parts(tmp_path, 10, 2)
+    save_file({"table": torch.zeros(5, 3)}, tmp_path / "layer-00002-of-00002.safetensors", {OFFSETS: header})
+    with pytest.raises(ValueError, match=r"DCP_SHARDING_INFO|not there|Expecting|invalid literal"):
+        read_rows(tmp_path / "layer.safetensors")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import sys
 import time
+import warnings
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +31,7 @@ from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import PeerLostError, SilentError, UserError
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.layers.tensor_files import read_rows
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
@@ -38,6 +41,7 @@ from mxd.trainer.storage.database.tables import (
     SequenceRecord,
 )
 from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group
@@ -107,10 +111,57 @@ def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "spread", "whole")
-    # Optimizer moments in the checkpoint are unsharded, so that one process can resume.
-    checkpoints = [load_file(optimizer_file(world, name)) for name in ("spread", "whole")]
-    for name, value in checkpoints[0].items():
-        torch.testing.assert_close(value, checkpoints[1][name], rtol=1e-3, atol=1e-5, msg=name)
+    # Each process wrote its own rows.
+    spread, whole = (checkpoint_of(world, name) for name in ("spread", "whole"))
+    assert len(list(spread.glob("layer-*-of-00002.safetensors"))) == 2
+    moments = read_rows(spread / "optimizer.safetensors")
+    for name, value in load_file(whole / "optimizer.safetensors").items():
+        torch.testing.assert_close(moments[name], value, rtol=1e-3, atol=1e-5, msg=name)
+    loaded = load_by_pytorch(spread, moments)
+    assert all(torch.equal(moments[name], value) for name, value in loaded.items())
+
+
+def load_by_pytorch(folder: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """What torch.distributed.checkpoint reads from a folder of safetensors files."""
+    checkpoint = import_module("torch.distributed.checkpoint")
+    loaded = {name: torch.full_like(value, -1) for name, value in expected.items()}
+    with warnings.catch_warnings(action="ignore"):  # that there is one process
+        checkpoint.load(loaded, storage_reader=checkpoint.HuggingFaceStorageReader(str(folder)))
+    return loaded
+
+
+def stopping_early() -> None:
+    """``mxd`` that is interrupted after seven steps."""
+    log = TrainingRun.log_if_due
+
+    def log_or_stop(run: TrainingRun) -> None:
+        log(run)
+        if run.trainer.step == 7:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    TrainingRun.log_if_due = log_or_stop  # type: ignore[method-assign]
+    main()
+
+
+def test_sharded_experts_resume_with_more_processes_and_with_one(world: World, flags_of_run: list[str]) -> None:
+    # A step of 12 sequences is divisible by 2 and 3.
+    flags = [*flags_of_run, "--batch-tokens", "192", "--tokens", str(16 * 192), "--on-short-text", "repeat"]
+    name = ["--name", "spread", "--expert-parallel"]
+    stopped = run_processes(stopping_early, "train", *flags, *name)
+    folder = runs_folder(world.data) / "spread"
+    assert checkpoint_of(world, "spread").name == "checkpoint-7", [one.stderr for one in stopped]
+    assert len(Run.load("spread", world.data).layer.gate.weight) == 40
+    shutil.copytree(folder, world.data / "kept")
+    again = run_processes(main, "train", *flags, *name, "--resume", processes=3)
+    assert [one.returncode for one in again] == [0, 0, 0], [one.stderr for one in again]
+    three = Run.load("spread", world.data).layer.state_dict()
+    shutil.rmtree(folder)
+    shutil.move(world.data / "kept", folder)
+    assert mxd(["train", *flags, "--name", "spread", "--resume"]) == 0
+    for key, value in Run.load("spread", world.data).layer.state_dict().items():
+        torch.testing.assert_close(three[key], value, rtol=1e-4, atol=1e-5, msg=key)
+    assert mxd(["train", *flags, "--name", "whole"]) == 0
+    check_same_weights(world, "spread", "whole")
 
 
 @pytest.mark.parametrize("sharding", ["fsdp", "tp"])
@@ -160,10 +211,10 @@ def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: 
     assert not list(folder.glob("*.partial"))
 
 
-def optimizer_file(world: World, name: str) -> Path:
+def checkpoint_of(world: World, name: str) -> Path:
     checkpoint = Run.load(name, world.data).last_checkpoint()
     assert checkpoint is not None
-    return checkpoint / "optimizer.safetensors"
+    return checkpoint
 
 
 def wait_for_checkpoint(process: Popen[str] | Forked, folder: Path) -> None:

@@ -18,7 +18,7 @@ import torch
 import yaml
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import save_tensors
+from mxd.trainer.layers.tensor_files import save_tensors
 from mxd.trainer.storage.formats.base import (
     ImportedLayer,
     SourceSettings,

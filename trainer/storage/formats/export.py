@@ -15,7 +15,7 @@ from pathlib import Path
 from torch import Tensor
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import save_tensors
+from mxd.trainer.layers.tensor_files import save_tensors
 from mxd.trainer.storage.formats import LayerFormat, VectorFormat
 from mxd.trainer.storage.formats.circuit_tracer import write_circuit_tracer
 from mxd.trainer.storage.formats.saelens import write_saelens

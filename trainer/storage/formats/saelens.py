@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import save_tensors
+from mxd.trainer.layers.tensor_files import save_tensors
 from mxd.trainer.layers.transcoders import Autoencoder
 from mxd.trainer.layers.variants import FixedThresholds
 from mxd.trainer.storage.formats.base import (

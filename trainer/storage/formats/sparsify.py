@@ -26,7 +26,7 @@ from mxd.trainer.config import Method
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import load_outline
-from mxd.trainer.layers.base import save_tensors
+from mxd.trainer.layers.tensor_files import save_tensors
 from mxd.trainer.storage.formats.base import (
     ImportedLayer,
     SourceSettings,

@@ -1,0 +1,113 @@
+"""Safetensors files of a layer and its optimizer: one of all rows, or one per process with that process's rows.
+
+The files of several processes have the headers of ``torch.distributed.checkpoint``, whose HuggingFaceStorageReader
+reads them. Here any number of processes read the rows that they need, and nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from mxd.trainer.layers.sharding import Shards
+
+OFFSETS = "DCP_SHARDING_INFO"
+"""Header entry of torch.distributed.checkpoint: name -> first row and column of the part in this file."""
+
+_SYSTEM_ERROR = re.compile(r"os error (\d+)")
+_SHARD_NAME = re.compile(r"\w+-\d+-of-(\d+)\.safetensors")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """The file itself, or NAME-00001-of-00002.safetensors and so on if each process wrote one."""
+    return sorted(path.parent.glob(f"{path.stem}-*-of-*.safetensors")) or [path]
+
+
+def save_tensors(tensors: Mapping[str, Tensor], target: Path, header: Mapping[str, str] | None = None) -> None:
+    """Write a safetensors file.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        save_file(dict(tensors), target, None if header is None else dict(header))
+    except SafetensorError as error:
+        # The library reports a full disk only in the text of its general error.
+        number = _SYSTEM_ERROR.search(str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), str(error)) from error
+
+
+def save_part(tensors: Mapping[str, Tensor], tables: Collection[str], shards: Shards, path: Path) -> None:
+    """Write this process's part of a file: its rows of the ``tables``; in the first process also all other tensors.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    own = {name: value for name, value in tensors.items() if name in tables or shards.rank == 0}
+    first = shards.rows(shards.rank).start
+    begins = {
+        name: ([first if name in tables else 0] + [0] * value.dim())[: value.dim()] for name, value in own.items()
+    }
+    header = {OFFSETS: json.dumps({name: {"saved_offsets": begin} for name, begin in begins.items()}), "format": "pt"}
+    target = path.with_stem(f"{path.stem}-{shards.rank + 1:05}-of-{shards.world_size:05}")
+    save_tensors({name: value.detach().contiguous() for name, value in own.items()}, target, header)
+
+
+def read_rows(path: Path, tables: Collection[str] = (), rows: slice = slice(None)) -> dict[str, Tensor]:
+    """Read the tensors of a file or its parts, of the ``tables`` only these rows.
+
+    Raises:
+        SafetensorError, OSError, ValueError: a file is damaged or missing.
+    """
+    paths = parts_of(path)
+    with ExitStack() as opened:
+        parts: dict[str, list[tuple[int, Any]]] = defaultdict(list)
+        for part in paths:
+            named = _SHARD_NAME.fullmatch(part.name)
+            if named is not None and int(named[1]) != len(paths):
+                raise ValueError(f"{len(paths)} of {int(named[1])} files are there")
+            file = opened.enter_context(safe_open(part, framework="pt"))
+            begins = _begins(file.metadata() or {})
+            for name in file.keys():  # noqa: SIM118 - it is no mapping
+                parts[name].append((begins.get(name, 0), file))
+        return {name: _joined(name, parts[name], rows if name in tables else slice(None)) for name in parts}
+
+
+def _begins(header: Mapping[str, str]) -> dict[str, int]:
+    """First row of each part in a file; empty for a file of whole tensors."""
+    try:
+        info = json.loads(header.get(OFFSETS, "{}"))
+        return {name: int(part["saved_offsets"][0]) for name, part in info.items() if part["saved_offsets"]}
+    except (AttributeError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"invalid {OFFSETS}") from error
+
+
+def _joined(name: str, parts: list[tuple[int, Any]], rows: slice) -> Tensor:
+    """Some rows of a tensor, from the parts that hold them. The parts must follow one another without a gap."""
+    if len(parts) == 1 and parts[0][0] == 0 and rows == slice(None):
+        tensor: Tensor = parts[0][1].get_tensor(name)
+        return tensor
+    found, end = [], 0
+    for first, file in sorted(parts, key=lambda part: part[0]):
+        part = file.get_slice(name)
+        if first != end or not part.get_shape():
+            raise ValueError(f"rows of {name} from {end:,} on are not there")
+        end += part.get_shape()[0]
+        start, stop, _ = rows.indices(end)
+        if max(start, first) < stop:
+            found.append(part[max(start, first) - first : stop - first])
+    if not found:
+        raise ValueError(f"rows of {name} are not there")
+    return torch.cat(found) if len(found) > 1 else found[0].clone()
