@@ -209,8 +209,8 @@ FIGURES = {
     "initialisation": initialisation,
     "steering": steering,
     "probing": probing,
-    "whole-model": whole_model,
-    "any-k": any_k,
+    "archive/whole-model": whole_model,
+    "archive/any-k": any_k,
 }
 MULTIPLE = (
     ("learning-curve", learning_curve, (2, 2), (8.0, 5.6)),

@@ -61,7 +61,7 @@ OUTPUTS = {
         ("after",),
     ),
 }
-ROUNDING = 1e-4
+ROUNDING = 1e-3
 """Largest absolute difference that is due to another order of sums, in logits, nats or milliseconds."""
 TESTS = {
     "imports.md": "python -m pytest -q -n 0 -p no:cacheprovider tests/trainer/storage/formats",
@@ -75,7 +75,6 @@ LONGER = {
     "planning.md": "needs an idle machine; times do not repeat exactly",
     "privacy.md": "needs more than 10 minutes",
     "recurrence.md": "needs 60 minutes: the other seeds are trained",
-    "sanity-controls.md": "needs 90 minutes: 16 runs are trained",
     "sessions.md": "needs more than 10 minutes",
     "steerability.md": "needs more than 10 minutes",
 }
@@ -141,7 +140,7 @@ def summary(verdicts: Sequence[str]) -> str:
     return "repeats" if repeated == of else f"repeats: {repeated} of {of} commands; the others need longer"
 
 
-def read(file: Path, keys: Sequence[str]) -> Any:
+def read(file: Path, keys: Sequence[str] = ()) -> Any:
     """Part of a JSON file, or the list of all lines of a file of JSON lines."""
     text = gzip.decompress(file.read_bytes()).decode() if file.suffix == ".gz" else file.read_text("utf-8")
     if ".jsonl" in file.name:

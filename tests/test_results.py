@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.commands.verify import RAW, results_in
+from mxd.backend.cli.parser import parse
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 
@@ -24,6 +27,8 @@ LONGEST_PAGE = 80
 TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]+)")
+PROGRAM = re.compile(r"^ {4}python (?:-m (?P<module>[\w.]+)|(?P<path>[\w/-]+\.py))(?P<words>.*)$", re.MULTILINE)
+"""Line of a code block that runs a module or a script of the checkout."""
 STATUS = re.compile(r"^\*\*Status: (holds|mixed|does not hold|estimate)\.\*\*", re.MULTILINE)
 
 
@@ -128,6 +133,21 @@ def test_numbers_of_a_shipped_run_belong_to_its_weights(page: Path) -> None:
     measured = [(run, digest) for run, digest in measured_runs(page, text) if run in shipped() and run not in earlier]
     assert [run for run, digest in measured if digest != shipped()[run]] == []
     assert runs_named(text) - earlier - {run for run, _ in measured} == set(), "Say 'Earlier run' or give the digest."
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_programs_exist_and_benchmarks_accept_their_flags(page: Path) -> None:
+    for match in PROGRAM.finditer(page.read_text("utf-8")):
+        path = ROOT / (match["path"] or match["module"].replace(".", "/"))
+        assert path.exists() or path.with_suffix(".py").exists() or match["module"] == "pytest", match[0]
+        if match["module"] == "benchmarks":
+            name, *options = shlex.split(match["words"])
+            parse(BENCHMARKS[name], options, name)
+
+
+def test_every_claim_has_a_verdict_of_its_repetition() -> None:
+    rows = json.loads((ROOT / "results" / "verification" / "pages.json").read_text("utf-8"))["rows"]
+    assert sorted(row[0] for row in rows) == sorted(page.name for page in CLAIMS)
 
 
 def test_the_findings_have_four_figures() -> None:
