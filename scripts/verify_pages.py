@@ -1,4 +1,4 @@
-"""Which pages of results repeat: run what their numbers came from again, and write the table of docs/trust.md.
+"""Repeat the measurements of pages of results, and write the table of docs/trust.md.
 
     python -m scripts.verify_pages [PAGE…] [--minutes 10]
 
@@ -106,6 +106,8 @@ def main() -> int:
         rows[page] = [page, verdict, minutes, code_version()[:12]]
         print(f"{page}: {verdict}, {minutes} minutes", file=sys.stderr)
     rows |= {page: [page, verdict, None, None] for page, verdict in STATED.items()}
+    for page in (*RECORDED, *OUTPUTS, *TESTS):
+        rows.setdefault(page, [page, "not run yet", None, None])
     write([rows[page] for page in sorted(rows)])
     return int(any(rows[page][1].startswith("differs") for page in words.pages))
 
