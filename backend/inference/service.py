@@ -187,7 +187,7 @@ class InferenceService:
         """Unload language models that no request needs, least recently used first, until another one fits."""
         from mxd.trainer.language_model.loading import choose_device
         from mxd.trainer.language_model.model import needed_bytes
-        from mxd.trainer.training.plan import free_bytes
+        from mxd.trainer.training.rates import free_bytes
 
         settings = self._settings
         idle = [worker for worker in self._workers.copy().values() if worker is not loading and worker.is_idle]

@@ -68,6 +68,8 @@ class OptimizerConfig(Config):
 SHORT_RUN = 4_000_000
 """Tokens up to which a run has small steps and the full learning rate."""
 SHORT_RUN_BATCH = 512
+GPU_SCORES = 1 << 29
+"""Number of gate scores that a GPU holds at once: 1 GB in bfloat16."""
 GPU_BATCH = 4096
 """Default tokens per step of longer runs on GPUs, as in the paper. Smaller steps take longer to launch than to
 compute."""

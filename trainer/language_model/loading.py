@@ -182,6 +182,13 @@ def load_outline(source: str) -> PreTrainedModel:
     return _read(source, _outline)
 
 
+def outline_of(shape: Mapping[str, Any]) -> PreTrainedModel:
+    """As ``load_outline``, from the fields of a config."""
+    from transformers import AutoConfig
+
+    return _build_outline(AutoConfig.for_model(**shape))
+
+
 def load_width(source: str) -> int:
     """Width of a language model's residual stream, from its config; 0 if the config has no ``hidden_size``.
 

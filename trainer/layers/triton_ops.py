@@ -20,11 +20,11 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional as F
 
+from mxd.trainer.config.training import GPU_SCORES
+
 if TYPE_CHECKING:
     from mxd.trainer.layers.ops import PairsByExpert
 
-SCORES_AT_A_TIME = 1 << 29
-"""Number of scores in memory: 1 GB in bfloat16. Each block of tokens reads the weights of all experts."""
 MIN_BLOCKED_EXPERTS = 4096
 """Number of experts from which the largest scores are found block by block."""
 PAIRS = 8
@@ -94,7 +94,7 @@ def tile(width: int) -> tuple[int, int]:
 
 def tokens_at_a_time(num_experts: int) -> int:
     """Number of tokens whose scores are in memory at once."""
-    return max(1, SCORES_AT_A_TIME // num_experts)
+    return max(1, GPU_SCORES // num_experts)  # each block of tokens reads the weights of all experts
 
 
 def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> tuple[Tensor, Tensor]:

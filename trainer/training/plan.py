@@ -8,28 +8,30 @@ Shapes: I input width, H hidden width, O output width, N experts, K active, R ra
 
 from __future__ import annotations
 
-import statistics
-import time
+import copy
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import psutil
 import torch
 from torch import nn
 
 from mxd.trainer.config import LayerConfig, Method, TrainConfig
 from mxd.trainer.config.layer import max_active, method_traits
+from mxd.trainer.config.presets import known_shape
+from mxd.trainer.config.training import GPU_SCORES
 from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline
+from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline, outline_of
 from mxd.trainer.layers.ops import ops_on
+from mxd.trainer.training.cluster import DATASHEETS, Datasheet, Grid, Links, links_of
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
-from mxd.trainer.utils.devices import device_memory, device_name, synchronize
+from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
+from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
 
 
@@ -69,6 +71,10 @@ class TrainPlan:
     tokens: int
     flops_per_token: int
     """FLOPs per token of the model and all runs."""
+    communication: dict[str, float]
+    """Seconds per step by kind; empty for a single process."""
+    links: Links
+    """Assumed bytes per second between processes."""
     tokens_per_second: float
     """Expected throughput of all processes, each with a device like this one."""
     hours: float
@@ -78,6 +84,7 @@ class TrainPlan:
     """Error message with a configuration that would fit; None if this one does."""
 
 
+GATHERED = "gathering the model"
 FLOAT32, BFLOAT16 = 4, 2
 """Bytes per number."""
 ADAMW_BYTES = 16
@@ -211,90 +218,6 @@ class LayerSizes:
         return rows + hidden + SCORE_BYTES * self.num_experts + OPTIMIZER_BYTES * self.parameters // batch
 
 
-SECONDS_EACH = 0.2
-MAX_COLUMNS = 4096
-"""Number of columns that suffices to measure the rate of a wider product."""
-STREAM_SIZE = 1 << 24
-"""Float32 elements per array in the bandwidth test. 64 MB exceed the caches."""
-_CGROUP_FILES = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current"))
-
-
-@dataclass(frozen=True)
-class Product:
-    """Shape and dtype of a matrix product."""
-
-    rows: int
-    inner: int
-    columns: int
-    dtype: torch.dtype
-
-    @property
-    def flops(self) -> int:
-        """FLOPs, counting a multiply-add as two."""
-        return 2 * self.rows * self.inner * self.columns
-
-
-@dataclass(frozen=True)
-class DeviceRates:
-    """Measured speed of a device."""
-
-    products: dict[Product, float]
-    """FLOP/s by product."""
-    bytes_per_second: float
-    """Memory bandwidth, reads plus writes, for arrays larger than the caches."""
-
-
-def measure(products: Iterable[Product], device: torch.device, clock: Callable[[], float] | None = None) -> DeviceRates:
-    """Measure the rate of each product (with at most ``MAX_COLUMNS`` columns) and the memory bandwidth.
-
-    Args:
-        products: the products to measure.
-        device: the device to measure.
-        clock: clock in seconds; ``time.perf_counter`` by default.
-    """
-    clock = clock or time.perf_counter
-    rates = {}
-    with torch.inference_mode():
-        for product in products:
-            columns = min(product.columns, MAX_COLUMNS)
-            x_RI = torch.randn(product.rows, product.inner, device=device).to(product.dtype)
-            weight_CI = torch.randn(columns, product.inner, device=device).to(product.dtype)
-            output_RC = torch.empty(product.rows, columns, device=device, dtype=product.dtype)
-            seconds = _median_seconds(partial(torch.mm, x_RI, weight_CI.T, out=output_RC), device, clock)
-            rates[product] = replace(product, columns=columns).flops / seconds
-        left, right, total = (torch.ones(STREAM_SIZE, device=device) for _ in range(3))
-        seconds = _median_seconds(partial(torch.add, left, right, out=total), device, clock)
-    return DeviceRates(rates, 3 * 4 * STREAM_SIZE / seconds)
-
-
-def _median_seconds(work: Callable[[], object], device: torch.device, clock: Callable[[], float]) -> float:
-    """Median seconds per call over about ``SECONDS_EACH``, without the first call, which warms up."""
-    seconds: list[float] = []
-    began = clock()
-    while len(seconds) < 3 or clock() - began < SECONDS_EACH:
-        started = clock()
-        work()
-        synchronize(device)
-        seconds.append(clock() - started)
-    return statistics.median(seconds[1:])
-
-
-def free_bytes(device: torch.device) -> int:
-    """Free memory of an accelerator, or free main memory."""
-    if (memory := device_memory(device)) is not None:
-        return memory.free
-    free = int(psutil.virtual_memory().available)
-    if not all(path.is_file() for path in _CGROUP_FILES):
-        return free
-    limit, used = (path.read_text().strip() for path in _CGROUP_FILES)  # of a container
-    return min(free, int(limit) - int(used)) if limit.isdigit() else free
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process."""
-    return int(psutil.Process().memory_info().rss)
-
-
 UTILIZATION = 0.85
 """Share of the measured rates that forward passes and steps reach. Calibrated on CPUs, not on GPUs."""
 BUSY_SHARE = 0.95
@@ -315,12 +238,14 @@ class TrainSetup(NamedTuple):
     """How processes share the weights of the model; None if each holds all that it uses."""
     nodes: int = 1
     """Number of machines."""
+    datasheet: Datasheet | None = None
+    """Rates and memory of a device that is not here."""
 
     @classmethod
     def from_device_name(
         cls, device: str, processes: int = 1, experts: Experts = "replicated", nodes: int = 1
     ) -> TrainSetup:
-        """Setup on the device of this name.
+        """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for.
 
         Raises:
             UserError: there is no such device, or the processes cannot be divided evenly over the machines.
@@ -329,7 +254,31 @@ class TrainSetup(NamedTuple):
             raise UserError(
                 f"{processes} processes cannot be divided evenly over {nodes} machines. Change --processes."
             )
-        return cls(choose_device(device), device == AUTO_MAP, processes, experts, None, nodes)
+        datasheet = DATASHEETS.get(device)
+        chosen = choose_device(device) if datasheet is None else torch.device("cuda")
+        return cls(chosen, device == AUTO_MAP, processes, experts, None, nodes, datasheet)
+
+    @property
+    def grid(self) -> Grid:
+        """Processes and machines."""
+        return Grid(self.processes, self.nodes)
+
+    @property
+    def free_bytes(self) -> int:
+        """Free memory of a process's device."""
+        return free_bytes(self.device) if self.datasheet is None else self.datasheet.memory
+
+    def rates(self, products: Iterable[Product]) -> DeviceRates:
+        """Measured rates of the device, or assumed ones of a device that is not here."""
+        distinct = dict.fromkeys(products)
+        return measure(distinct, self.device) if self.datasheet is None else self.datasheet.rates(distinct)
+
+    def scores_at_a_time(self, num_experts: int) -> int:
+        """Number of tokens whose gate scores are in memory at once."""
+        if self.datasheet is not None:
+            return max(1, GPU_SCORES // num_experts)
+        tokens: int = ops_on(self.device).tokens_at_a_time(num_experts)
+        return tokens
 
     @property
     def sharing(self) -> int:
@@ -344,14 +293,30 @@ class PlannedTraining:
     def __init__(self, configs: Sequence[TrainConfig], setup: TrainSetup) -> None:
         self.configs, self.setup = list(configs), setup
         self.stream = StreamSpec.from_configs(configs)
-        self.stream.plan.shard(ProcessGroup(0, setup.processes))
-        for config in configs:
-            check_processes(config, setup.processes)
+        self._check_processes()
         source = configs[0].language_model
-        self.outline = load_outline(source)
+        shape = None if Path(source).exists() else known_shape(source)
+        self.outline = load_outline(source) if shape is None else outline_of(shape)
         self.architecture = Architecture(self.outline, source)
         dtype, width = configs[0].language_model_dtype, getattr(self.outline.config.get_text_config(), "hidden_size", 0)
         self.dtype = dtype_of(dtype) if dtype else fastest_dtype(setup.device, width)
+
+    def on(self, setup: TrainSetup) -> PlannedTraining:
+        """The same runs with another setup.
+
+        Raises:
+            UserError: the setup cannot train them.
+        """
+        other = copy.copy(self)
+        other.setup = setup
+        other.__dict__.pop("language_model_bytes", None)
+        other._check_processes()
+        return other
+
+    def _check_processes(self) -> None:
+        self.stream.plan.shard(ProcessGroup(0, self.setup.processes))
+        for config in self.configs:
+            check_processes(config, self.setup.processes)
 
     @cached_property
     def sizes(self) -> list[LayerSizes]:
@@ -402,6 +367,30 @@ class PlannedTraining:
             used += sum(blocks[-2:]) + _num_parameters(embedding)
         return self.dtype.itemsize * used
 
+    def communication(self) -> dict[str, float]:
+        """Seconds of a step's transfers between processes, by kind."""
+        setup, plan, grid = self.setup, self.stream.plan, self.setup.grid
+        if setup.processes == 1:
+            return {}
+        links, batch = links_of(setup.device, setup.datasheet), plan.batch_tokens // setup.processes
+        is_sharded = setup.experts == "sharded"
+        averaged = sum(layer.dense_parameters if is_sharded else layer.parameters for layer in self.sizes)
+        seconds = {"averaging gradients": grid.all_reduce(FLOAT32 * averaged, links)}
+        if is_sharded:
+            # Rows and their outputs, whose gradient also travels; scores and ids of K candidates, there and back.
+            widths = sum(layer.input_width + 2 * layer.table_width + 8 * layer.k for layer in self.sizes)
+            seconds["tokens to experts and back"] = grid.all_to_all(FLOAT32 * batch * widths, links)
+        sharing = Grid(setup.sharing, 1 if grid.inside > 1 else setup.sharing)
+        if setup.sharding == "fsdp":
+            forwards = -(-plan.sequences_per_buffer // setup.processes // SEQUENCES_PER_FORWARD)
+            weights = self.dtype.itemsize * self.forward.matrix_parameters
+            # A gather is half of an all-reduce.
+            seconds[GATHERED] = sharing.all_reduce(weights, links) / 2 * forwards / plan.steps_per_buffer
+        if setup.sharding == "tp":  # two sums per block; each process computes the tokens of all that share the model
+            size = 2 * self.forward.blocks * self.dtype.itemsize * self.forward.width * batch * setup.sharing
+            seconds["sums of tensor parallelism"] = sharing.all_reduce(size, links)
+        return seconds
+
     def forward_bytes(self, buffer_tokens: int) -> int:
         """Activation memory of a forward pass, for buffers of this size."""
         context = self.stream.plan.context_length
@@ -420,11 +409,20 @@ class PlannedTraining:
 
     def step_bytes(self, sizes: LayerSizes, batch: int) -> int:
         """Memory of a step: tensors kept for the backward pass, and the gate scores that are in memory at once."""
-        tokens: int = min(batch, ops_on(self.setup.device).tokens_at_a_time(sizes.num_experts))
+        tokens = min(batch, self.setup.scores_at_a_time(sizes.num_experts))
         scores = 2 * tokens * sizes.num_experts  # the scores, and what selects the largest
         columns = max_active(sizes.method, sizes.k)
         rows = 2 * sizes.input_width + 6 * sizes.output_width + 3 * sizes.readers * sizes.hidden_width + 6 * columns
         return FLOAT32 * (scores + batch * (rows + 6 * (sizes.rank or 0)))
+
+
+def seconds_per_token(planned: PlannedTraining, rates: DeviceRates) -> float:
+    """Expected seconds per token of one process. FSDP gathers blocks during the forward pass, which hides them."""
+    expected = expected_seconds(planned, rates)
+    batch = planned.stream.plan.batch_tokens // planned.setup.processes
+    transfers = {kind: seconds / batch for kind, seconds in planned.communication().items()}
+    gathered = max(0.0, transfers.pop(GATHERED, 0.0) - expected.forward)
+    return (sum(expected) + gathered + sum(transfers.values())) / BUSY_SHARE
 
 
 def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPlan:
@@ -435,15 +433,14 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
     """
     planned = PlannedTraining(configs, setup)
     products = products_of(planned)
-    rates = measure(dict.fromkeys(products.values()), setup.device)
-    expected = expected_seconds(planned, rates)
-    seconds, flops = sum(expected) / BUSY_SHARE, _flops(planned)
-    memory, resident = planned.memory(), resident_bytes()
+    rates = setup.rates(products.values())
+    seconds, flops = seconds_per_token(planned, rates), _flops(planned)
+    memory, resident = planned.memory(), resident_bytes() if setup.datasheet is None else 0
     tokens = planned.stream.plan.tokens
     rate = setup.processes / seconds
     ideal_seconds = sum(flops[name] / rates.products[product] for name, product in products.items())
     return TrainPlan(
-        device=device_name(setup.device),
+        device=device_name(setup.device) if setup.datasheet is None else setup.datasheet.name,
         processes=setup.processes,
         shard_model=setup.sharding,
         language_model_dtype=dtype_name(planned.dtype),
@@ -463,10 +460,12 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
         ],
         memory={"this process": resident} | memory,
         memory_total=resident + sum(memory.values()),
-        memory_free=free_bytes(setup.device),
+        memory_free=setup.free_bytes,
         disk=2 * CHECKPOINT_BYTES * sum(layer.parameters for layer in planned.sizes),
         tokens=tokens,
         flops_per_token=planned.forward.flops + sum(layer.step_flops_per_token for layer in planned.sizes),
+        communication=planned.communication(),
+        links=links_of(setup.device, setup.datasheet),
         tokens_per_second=rate,
         hours=tokens / rate / 3600,
         share_of_products=ideal_seconds / seconds,
@@ -497,7 +496,7 @@ def _num_parameters(module: nn.Module) -> int:
 
 def _memory_error(planned: PlannedTraining) -> str | None:
     """Error message with a configuration that would fit; None if this one does."""
-    needed, free = sum(planned.memory().values()), free_bytes(planned.setup.device)
+    needed, free = sum(planned.memory().values()), planned.setup.free_bytes
     if needed <= free:
         return None
     return f"Training needs {_bytes(needed)} of memory, but only {_bytes(free)} are free. {_suggest(planned, free)}"

@@ -118,6 +118,14 @@ def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.dev
     ]
 
 
+def in_bfloat16(config: TrainConfig) -> TrainConfig:
+    """Settings on a device with bfloat16 units, where they were not chosen."""
+    chosen = config.optimizer.matmul_precision
+    optimizer = config.optimizer.model_copy(update={"matmul_precision": "medium" if chosen == "auto" else chosen})
+    dtype = config.language_model_dtype or "bfloat16"
+    return config.model_copy(update={"optimizer": optimizer, "language_model_dtype": dtype})
+
+
 def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:
     """Warning if the dtype is slow on the device; None otherwise."""
     if dtype != "bfloat16" or device.type != "cpu" or has_bfloat16_units(device):

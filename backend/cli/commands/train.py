@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
@@ -103,6 +104,11 @@ def _plan_lines(plan: TrainPlan) -> Iterator[str]:
     for kind, size in plan.memory.items():
         yield f"  {kind:<34} {size / 1e9:8.2f} GB"
     yield f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free"
+    if plan.communication:
+        kinds = ", ".join(f"{kind} {1000 * seconds:,.1f} ms" for kind, seconds in plan.communication.items())
+        inside, between = plan.links
+        assumed = f"at {inside / 1e9:,.3g} GB/s inside a machine and {between / 1e9:,.3g} GB/s between machines"
+        yield f"communication   {kinds} per step, {assumed}"
     yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
     yield (
         f"compute         {_short(plan.flops_per_token)}FLOP per token, "
@@ -214,7 +220,8 @@ class TrainCommand(ModelCommand):
     presets: bool = False
     """List the presets for open language models, for --config."""
     plan: bool = False
-    """Dry run: print parameters, memory, FLOPs and expected throughput on this device."""
+    """Dry run: print parameters, memory, FLOPs, communication, expected throughput and a recommended command. --device
+    may then be one that is not here: a100, h100, h200, b200, l40s or mi300x."""
     cache: Path | None = None
     """Folder for the MLP activations of all layers of this command. They are written on first use; later commands with
     the same text train without forward passes of the language model."""
@@ -223,7 +230,7 @@ class TrainCommand(ModelCommand):
     them more than once."""
     processes: Annotated[int, Field(gt=0)] | None = None
     """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
-    1)."""
+    1). The plan recommends fewer where communication makes more slower."""
     nodes: Annotated[int, Field(gt=0)] = 1
     """Number of machines over which --plan divides the processes (default: 1)."""
     dtype: DtypeChoice = "auto"
@@ -377,7 +384,8 @@ class TrainCommand(ModelCommand):
             UserError: the device has too little memory. The plan has been printed.
         """
         from mxd.trainer.training.plan import TrainSetup, plan_training
-        from mxd.trainer.training.precision import resolve_dtypes
+        from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
+        from mxd.trainer.training.recommendation import recommend
         from mxd.trainer.training.train import resolve_batch
         from mxd.trainer.utils.distributed import SINGLE_PROCESS
         from mxd.trainer.utils.memory import keep_freed_memory
@@ -386,12 +394,43 @@ class TrainCommand(ModelCommand):
         processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
         setting = TrainSetup.from_device_name(self.device, processes, self._experts, self.nodes)
         configs = [resolve_batch(config, data, setting.device) for config in configs]
+        if setting.datasheet is not None:
+            configs = list(map(in_bfloat16, configs))
         configs = resolve_dtypes(configs, data, setting.device)
         plan = plan_training(configs, self._with_sharding(configs, setting, SINGLE_PROCESS))
-        self.report(asdict(plan), format_plan(plan))
+        best = recommend(configs, setting)
+        command = None if best is None else self._command(best.setup)
+        text = format_plan(plan)
+        if best is not None:
+            text += f"\nrecommended     ({best.tokens_per_second:,.0f} tokens/s)  {command}"
+        self.report({**asdict(plan), "links": plan.links._asdict(), "recommended": command}, text)
         if plan.refusal is not None:
             raise UserError(plan.refusal)
         return 0
+
+    def _command(self, setup: TrainSetup) -> str:
+        """Command line of this training with a setup."""
+        left_out = dict.fromkeys(["--plan", "--json", "--expert-parallel"], 0)
+        left_out |= dict.fromkeys(["--shard-model", "--processes", "--nodes"], 1)  # followed by a value
+        if setup.datasheet is not None:
+            left_out["--device"] = 1
+        words = iter(self._words)
+        kept = []
+        for word in words:
+            flag, is_given, _ = word.partition("=")
+            if flag not in left_out:
+                kept.append(word)
+            elif left_out[flag] and not is_given:
+                next(words, None)
+        if setup.sharding is not None:
+            kept += ["--shard-model", setup.sharding]
+        if setup.experts == "sharded":
+            kept.append("--expert-parallel")
+        if setup.processes == 1:
+            return shlex.join(["mxd", *kept])
+        several = ["--nnodes", str(setup.nodes), "--rdzv-backend", "c10d", "--rdzv-endpoint", "HOST:29500"]
+        started = ["torchrun", *(several if setup.nodes > 1 else ()), "--nproc-per-node", str(setup.grid.inside)]
+        return shlex.join([*started, "-m", "mxd", *kept])
 
     def configs(self, data: Path) -> list[TrainConfig]:
         """Return one config per run of the sweep, or the settings of the run to resume with the flags given now.

@@ -22,16 +22,14 @@ from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
     ADAMW_BYTES,
     BUSY_SHARE,
-    DeviceRates,
     ExpectedSeconds,
     PlannedTraining,
     TrainSetup,
     expected_seconds,
-    free_bytes,
-    measure,
     products_of,
 )
 from mxd.trainer.training.precision import dtype_name, fastest_dtype
+from mxd.trainer.training.rates import DeviceRates, free_bytes, measure
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Part = Literal["forward", "step", "whole"]

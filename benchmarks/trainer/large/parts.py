@@ -28,8 +28,8 @@ from mxd.trainer.layers.base import normalized_mse
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.plan import resident_bytes
 from mxd.trainer.training.precision import dtype_of
+from mxd.trainer.training.rates import resident_bytes
 from mxd.trainer.utils.memory import keep_freed_memory, trim_freed_memory
 
 Weights = Literal["memory", "disk"]

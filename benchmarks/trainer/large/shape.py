@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from mxd.trainer.config.presets import Preset, preset_file
+from mxd.trainer.config.presets import Preset, preset_file, shape_of
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import load_outline
 from mxd.trainer.language_model.model import LanguageModel
@@ -67,16 +66,6 @@ class Shape:
             config.layer_types = kinds[:blocks]
         config.num_hidden_layers = blocks
         return config
-
-
-def shape_of(name: str) -> dict[str, Any]:
-    """Architecture and sizes of a preset's language model, as in its config.
-
-    Raises:
-        KeyError: there is no preset of this name.
-    """
-    shape: dict[str, Any] = json.loads(Path(__file__).with_name("shapes.json").read_text("utf-8"))[name]
-    return shape
 
 
 def _preset_config(name: str) -> PreTrainedConfig:

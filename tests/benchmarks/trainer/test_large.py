@@ -13,11 +13,13 @@ from benchmarks.trainer.large import measure as large
 from benchmarks.trainer.large.line import Line
 from benchmarks.trainer.large.measure import LargeSizes, bench_large
 from benchmarks.trainer.large.parts import Place, step_part
-from benchmarks.trainer.large.shape import Shape, in_memory, on_disk, shape_of
+from benchmarks.trainer.large.shape import Shape, in_memory, on_disk
 from benchmarks.trainer.memory import in_a_process
 from mxd.trainer.config import LayerConfig
+from mxd.trainer.config.presets import shape_of
 from mxd.trainer.errors import UserError
-from mxd.trainer.training.plan import ADAMW_BYTES, DeviceRates, LayerSizes
+from mxd.trainer.training.plan import ADAMW_BYTES, LayerSizes
+from mxd.trainer.training.rates import DeviceRates
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import CONFIGS, byte_tokenizer
 

@@ -21,9 +21,8 @@ from transformers import (
     Qwen3Config,
 )
 
-from benchmarks.trainer.large.shape import shape_of
 from mxd.trainer.config import LayerConfig, OptimizerConfig, TrainConfig
-from mxd.trainer.config.presets import FOLDER, preset_file, presets
+from mxd.trainer.config.presets import FOLDER, preset_file, presets, shape_of
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.registry import build_layer, matched_num_experts

@@ -11,25 +11,26 @@ import torch
 
 from mxd.trainer.config import Encoder, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits, methods
+from mxd.trainer.config.presets import FOLDER, Preset
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training import plan as planning
+from mxd.trainer.training import rates
+from mxd.trainer.training.cluster import Grid, Links
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
-    DeviceRates,
     LayerSizes,
     PlannedTraining,
-    Product,
     TrainSetup,
     check_fits_memory,
     choose_sharding,
-    free_bytes,
-    measure,
     plan_training,
-    resident_bytes,
 )
+from mxd.trainer.training.precision import in_bfloat16
+from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
+from mxd.trainer.training.recommendation import recommend
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
 from tests.helpers.layers import random_layer
 
@@ -77,8 +78,8 @@ DEVICE = torch.device("cpu")
 
 
 def test_products_and_bandwidth_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planning, "SECONDS_EACH", 0.0)
-    monkeypatch.setattr(planning, "STREAM_SIZE", 1 << 10)
+    monkeypatch.setattr(rates, "SECONDS_EACH", 0.0)
+    monkeypatch.setattr(rates, "STREAM_SIZE", 1 << 10)
     products = [Product(32, 16, 20, torch.float32), Product(32, 16, 10**9, torch.bfloat16)]
     result = measure(products, DEVICE)
     assert result.products.keys() == set(products)
@@ -102,7 +103,7 @@ def test_a_cgroup_limit_counts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     limits = [tmp_path / name for name in ("most", "used")]
     for path, size in zip(limits, (1000, 400), strict=True):
         path.write_text(f"{size}\n")
-    monkeypatch.setattr(planning, "_CGROUP_FILES", tuple(limits))
+    monkeypatch.setattr(rates, "_CGROUP_FILES", tuple(limits))
     assert free_bytes(DEVICE) == 600
     limits[0].write_text("max\n")
     assert free_bytes(DEVICE) != 600
@@ -296,3 +297,58 @@ def test_a_step_on_a_gpu_holds_the_scores_of_all_its_tokens(tmp_path: Path, monk
     fewer, more = (planned["cuda"].step_bytes(large, batch) for batch in (8192, 32_768))
     rows = 4 * (2 * 3072 + 6 * 3072 + 3 * 2 * 8192 + 6 * 32)
     assert more - fewer == rows * (32_768 - 8192)
+
+
+H100 = TrainSetup.from_device_name("h100")
+
+
+def preset(name: str, layer: int = 16, **optimizer: Any) -> TrainConfig:
+    return in_bfloat16(
+        TrainConfig(
+            name="planned",
+            language_model=Preset.read(FOLDER / f"{name}.toml").language_model,
+            layer=layer,
+            text=TextConfig(dataset="none"),
+            tokens=10**7,
+            num_experts=65_536,
+            k=64,
+            optimizer=OptimizerConfig(**{"batch_tokens": 4096} | optimizer),
+        )
+    )
+
+
+def test_a_preset_is_planned_without_network_for_a_device_that_is_not_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "load_outline", lambda source: pytest.fail(f"{source} was asked for"))
+    result = plan_training([preset("llama-3.1-8b")], H100)
+    assert (result.device, result.memory_free) == ("NVIDIA H100 SXM", 80 * 10**9)
+    assert result.language_model_parameters == pytest.approx(8.03e9, rel=1e-3)
+    assert result.communication == {}
+
+
+def test_seconds_of_transfers() -> None:
+    links = Links(2.0, 1.0)
+    assert Grid(1, 1).all_reduce(8.0, links) == 0
+    assert Grid(4, 1).all_reduce(8.0, links) == 2 * 3 / 4 * 8 / 2
+    assert Grid(4, 2).all_reduce(8.0, links) == 2 * 1 / 2 * 8 / 2 + 2 * 1 / 2 * 4 / 1
+    assert Grid(2, 2).all_reduce(8.0, links) == 8
+    assert Grid(4, 2).all_to_all(8.0, links) == 8 / 2 + 2 * 8 / 1
+    assert Grid(12, 3).smaller() == [Grid(1, 1), Grid(2, 1), Grid(4, 1), Grid(8, 2), Grid(12, 3)]
+
+
+def test_more_machines_are_not_recommended_where_gradients_take_longer_than_they_save() -> None:
+    runs, sixteen = [preset("llama-3.1-8b")], H100._replace(processes=16, nodes=2)
+    eight = plan_training(runs, sixteen._replace(processes=8, nodes=1))
+    assert plan_training(runs, sixteen).tokens_per_second < eight.tokens_per_second
+    best = recommend(runs, sixteen)
+    assert best is not None
+    assert best.setup.nodes == 1
+    large = recommend([preset("llama-3.1-8b", batch_tokens=2**17, buffer_tokens=2**17)], sixteen)
+    assert large is not None
+    assert (large.setup.processes, large.setup.nodes) == (16, 2)
+    assert large.tokens_per_second > best.tokens_per_second
+
+
+def test_a_model_that_does_not_fit_is_recommended_sharded() -> None:
+    best = recommend([preset("qwen3-32b", layer=60)], H100._replace(processes=8))
+    assert best is not None
+    assert best.setup.sharding == "fsdp"

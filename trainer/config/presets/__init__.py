@@ -7,9 +7,11 @@ parameters. Tokens and learning rate are for a first look, not the paper's 480M 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 
@@ -48,3 +50,18 @@ def presets() -> tuple[Preset, ...]:
 def preset_file(name: str) -> Path | None:
     """File of a preset, or None if there is no preset of this name."""
     return next((path for path in FOLDER.glob("*.toml") if path.stem == name), None)
+
+
+def shape_of(name: str) -> dict[str, Any]:
+    """Architecture and sizes of a preset's language model, as in its config.
+
+    Raises:
+        KeyError: there is no preset of this name.
+    """
+    shape: dict[str, Any] = json.loads((FOLDER / "shapes.json").read_text("utf-8"))[name]
+    return shape
+
+
+def known_shape(language_model: str) -> dict[str, Any] | None:
+    """``shape_of`` a language model of this Hub name, which needs no network; None if no preset has it."""
+    return next((shape_of(preset.name) for preset in presets() if preset.language_model == language_model), None)

@@ -45,6 +45,14 @@ def test_a_plan_is_a_dry_run(words: list[str], capsys: Capture) -> None:
     assert not Path("new").exists()
 
 
+def test_a_plan_for_another_machine_ends_in_a_command(words: list[str], capsys: Capture) -> None:
+    assert run([*words, "--plan", "--device", "h100", "--processes=4", "--nodes", "2", "--k", "8"]) == 0
+    said = capsys.readouterr().out
+    assert "averaging gradients" in said
+    recommended = said.splitlines()[-1].partition("  ")[2].partition("  ")[2]
+    assert recommended.endswith(" ".join([*words, "--k", "8"])), "one process suffices for a tiny layer"
+
+
 @pytest.mark.parametrize("more", [[], ["--plan"]])
 def test_runs_that_do_not_fit_in_memory_are_rejected_before_loading(
     words: list[str], more: list[str], capsys: Capture

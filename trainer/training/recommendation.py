@@ -1,0 +1,65 @@
+"""The processes and flags that ``--plan`` recommends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import NamedTuple
+
+import torch
+
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.loading import Sharding
+from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.layer_trainer import Experts, build_layer_config
+from mxd.trainer.training.plan import PlannedTraining, TrainSetup, products_of, seconds_per_token
+
+SHARE_OF_ADDED, SHARE_OF_FLAGS = 0.25, 0.1
+"""Gain in throughput that recommends more: of each added process, relative to one in use; of another flag."""
+SHARDINGS: tuple[Sharding | None, ...] = (None, "fsdp")
+PLACEMENTS: tuple[Experts, ...] = ("replicated", "sharded")
+
+
+class Recommendation(NamedTuple):
+    """A setup with its expected throughput."""
+
+    setup: TrainSetup
+    tokens_per_second: float
+
+
+def recommend(configs: Sequence[TrainConfig], setup: TrainSetup) -> Recommendation | None:
+    """The setup, with at most these processes, in which each added process is worth its use; None if none fits."""
+    planned = PlannedTraining(configs, setup._replace(processes=1, nodes=1, sharding=None, experts="replicated"))
+    candidates = list(_candidates(planned, setup))
+    rates = setup.rates(product for one in candidates for product in products_of(one).values())
+    best: Recommendation | None = None
+    for one in candidates:  # from the simplest on
+        throughput = one.setup.processes / seconds_per_token(one, rates)
+        if best is not None:
+            added = one.setup.processes / best.setup.processes - 1
+            gain = throughput / best.tokens_per_second - 1
+            if gain <= max(SHARE_OF_FLAGS, SHARE_OF_ADDED * added):
+                continue
+        best = Recommendation(one.setup, throughput)
+    return best
+
+
+def _candidates(planned: PlannedTraining, setup: TrainSetup) -> Iterator[PlannedTraining]:
+    """Setups that fit in memory, fewest processes first."""
+    with torch.device("meta"):
+        layers = [build_layer(build_layer_config(config, planned.architecture)) for config in planned.configs]
+    placements = PLACEMENTS if all(layer.expert_tables for layer in layers) else PLACEMENTS[:1]
+    for grid in setup.grid.smaller():
+        for experts, sharding in product(placements, SHARDINGS):
+            if grid.processes == 1 and (experts, sharding) != ("replicated", None):
+                continue
+            changed = setup._replace(
+                processes=grid.processes, nodes=grid.nodes, sharding=sharding, experts=experts, auto_map=False
+            )
+            try:
+                one = planned.on(changed)
+            except UserError:
+                continue
+            if sum(one.memory().values()) <= setup.free_bytes:
+                yield one
