@@ -28,7 +28,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.layers.mxd import MxD as MxDCore
 from mxd.trainer.layers.ops import is_transformed
@@ -216,7 +216,8 @@ class Layer(nn.Module):
         """
         tokenizer, listed = self.run.tokenizer, [texts] if isinstance(texts, str) else list(texts)
         start = start_token_id(tokenizer, self.run.config.text.start_token)
-        rows = [[start, *ids] for ids in tokenizer(listed, add_special_tokens=False, verbose=False)["input_ids"]]
+        encoded = tokenizer(listed, add_special_tokens=False, verbose=False)["input_ids"]
+        rows = [after_start(start, ids) for ids in encoded]
         width = max(map(len, rows), default=0)
         padding = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else start
         return {

@@ -50,7 +50,7 @@ from mxd.trainer.data.labelled import labelled_file, read_labelled
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
@@ -147,7 +147,7 @@ def tokenize_text(
         ids = _token_ids(document, tokenizer)[:left]
         if not ids:
             continue
-        parts = [[start_token, *part] for part in _cut(ids, context_length - 1)]
+        parts = [after_start(start_token, part) for part in _cut(ids, context_length - 1)]
         sequences += parts
         document_of += [number] * len(parts)
         number, left = number + 1, left - len(ids)

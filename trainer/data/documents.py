@@ -9,8 +9,9 @@ import os
 import random
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
+from heapq import heappop, heappush
 from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,7 @@ from typing import Literal
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data.readers import (
     Document,
+    can_be_divided,
     column_index,
     document_of,
     file_errors,
@@ -42,6 +44,8 @@ OPEN_PIECES = 64
 """Pieces of larger files that are read at the same time."""
 PIECE_BYTES, MOST_PIECES = 2**16, 2**18
 """Size of a piece; larger ones if there would be too many."""
+MOST_BYTES_IN_PASSES = 2**32
+"""Size of files that are read several times because they cannot be divided: the first pass takes a minute or two."""
 
 _EDGE_BYTES = 2**20
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?(:[\w.+-]+)?", re.ASCII)
@@ -55,7 +59,9 @@ def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iter
 
     In random order, files of up to 32 MiB are shuffled as a whole. Larger ones are divided into pieces (see
     ``readers.pieces``). 64 pieces at a time, in random order, fill a shuffle buffer of 4,096 documents, so that the
-    first documents come from everywhere in the text. The shards of a Hub dataset are read one by one, in random order.
+    first documents come from everywhere in the text. Compressed and .csv files of up to 4 GiB, which can be read only
+    from their beginning, are read several times instead (see ``_in_passes``). The shards of a Hub dataset are read one
+    by one, in random order.
 
     Raises:
         NotFoundError: immediately, if a path does not exist.
@@ -77,10 +83,13 @@ def _documents(config: TextConfig, files: list[Path] | None, order: Order, seed:
         ordered = sorted(files, key=lambda _: rng.random()) if order == "shuffled" else files
         whole = _in_turn(ordered, config.column)
         first = list(_up_to_the_limits(whole))
-        if next(whole, None) is not None:
-            stream = _shuffled(_mixed(ordered, config.column, rng), rng)
-        else:
+        if next(whole, None) is None:
             stream = iter(first) if order == "sampled" else _emptied(first, rng)
+        elif _is_read_in_passes(files):
+            del first, whole  # the first pass holds as much
+            stream = _in_passes(lambda: _in_turn(ordered, config.column), rng)
+        else:
+            stream = _shuffled(_mixed(ordered, config.column, rng), rng)
     empty = True
     for document in stream:
         empty = False
@@ -104,20 +113,20 @@ def _up_to_the_limits(stream: Iterator[Document]) -> Iterator[Document]:
     characters = 0
     for document in islice(stream, MOST_DOCUMENTS):
         yield document
-        characters += len(document) * (1 if isinstance(document, str) else 4)
+        characters += _characters(document)
         if characters > MOST_CHARACTERS:
             return
 
 
 def _mixed(files: list[Path], column: str, rng: random.Random) -> Iterator[Document]:
     """Documents of several pieces at a time, which follow one another in random order."""
-    size = max(PIECE_BYTES, sum(path.stat().st_size for path in files) // MOST_PIECES)
+    size = max(PIECE_BYTES, _total_bytes(files) // MOST_PIECES)
     divided = [pieces(path, size) for path in files]
-    long = [parts[0].path for parts in divided if parts[0].stop is None and parts[0].path.stat().st_size > size]
-    if long and len(files) < OPEN_PIECES:
+    long = next((path for path in files if not can_be_divided(path) and path.stat().st_size > size), None)
+    if long is not None and len(files) < OPEN_PIECES:
         warnings.warn(
-            f"{long[0]} can be read only from its beginning, so a sample holds its first documents. Save it as "
-            "uncompressed .jsonl or as .parquet.",
+            f"{long} can be read only from its beginning, and the files are too large to be read several times, so a "
+            "sample holds its first documents. Save it as uncompressed .jsonl or as .parquet.",
             UsageWarning,
             stacklevel=2,
         )
@@ -134,6 +143,53 @@ def _mixed(files: list[Path], column: str, rng: random.Random) -> Iterator[Docum
         else:
             reading[index] = reading[-1]
             reading.pop()
+
+
+def _total_bytes(files: Sequence[Path]) -> int:
+    return sum(path.stat().st_size for path in files)
+
+
+def _is_read_in_passes(files: Sequence[Path]) -> bool:
+    """True if few files hold a text of which a part can be read only after all before it."""
+    return (
+        len(files) < OPEN_PIECES
+        and not all(can_be_divided(path) for path in files)
+        and _total_bytes(files) <= MOST_BYTES_IN_PASSES
+    )
+
+
+def _in_passes(read: Callable[[], Iterator[Document]], rng: random.Random) -> Iterator[Document]:
+    """Documents in random order of a text that can be read only from its beginning, in several passes over it.
+
+    Every document has a random key. The first pass yields those with the smallest keys that fit in memory: a sample of
+    the whole text. Each further pass yields as large a share as all before it, so there are few.
+    """
+    seed = rng.random()
+    kept: list[tuple[float, int, Document]] = []  # a heap, the largest key first
+    characters, bound = 0, 1.0
+    for number, (key, document) in enumerate(_keyed(read(), seed)):
+        if key >= bound:
+            continue
+        heappush(kept, (-key, number, document))
+        characters += _characters(document)
+        while len(kept) > MOST_DOCUMENTS or (characters > MOST_CHARACTERS and len(kept) > 1):
+            largest, _, dropped = heappop(kept)
+            characters -= _characters(dropped)
+            bound = -largest
+    yield from _emptied([document for _, _, document in kept], rng)
+    while bound < 1:
+        low, bound = bound, 2 * bound
+        yield from _shuffled((document for key, document in _keyed(read(), seed) if low <= key < bound), rng)
+
+
+def _keyed(stream: Iterator[Document], seed: float) -> Iterator[tuple[float, Document]]:
+    """Documents with the random keys in [0, 1) that they have in every pass."""
+    keys = random.Random(seed)
+    return ((keys.random(), document) for document in stream)
+
+
+def _characters(document: Document) -> int:
+    return len(document) * (1 if isinstance(document, str) else 4)
 
 
 def _shuffled(stream: Iterable[Document], rng: random.Random) -> Iterator[Document]:

@@ -291,6 +291,11 @@ class Piece(NamedTuple):
     """Byte or row after the last one; None for a file that is read from its beginning to its end."""
 
 
+def can_be_divided(path: Path) -> bool:
+    """True if a part of a file can be read without all before it. In a .csv file, quotes may hold line ends."""
+    return path.suffix.lower() in (".txt", ".jsonl", ".parquet")
+
+
 def pieces(path: Path, piece_bytes: int) -> list[Piece]:
     """Divide a file into pieces of about ``piece_bytes``, at least one. Parquet files have pieces of at least 1,024
     rows.
@@ -298,15 +303,14 @@ def pieces(path: Path, piece_bytes: int) -> list[Piece]:
     Raises:
         UserError: the file is damaged.
     """
-    format_and_compression = _format_and_compression(path.name)
     with file_errors(path):
         size = path.stat().st_size
-        if size > piece_bytes and format_and_compression == (".parquet", None):
+        if size <= piece_bytes or not can_be_divided(path):
+            return [Piece(path, 0, None)]
+        if path.suffix.lower() == ".parquet":
             with _open_parquet(path) as file:
                 return [Piece(path, rows.start, rows.stop) for group in _row_groups(file) for rows in _divided(group)]
-        if size > piece_bytes and format_and_compression in {(".txt", None), (".jsonl", None)}:
-            return [Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)]
-    return [Piece(path, 0, None)]
+        return [Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)]
 
 
 def _divided(group: range) -> Iterator[range]:

@@ -20,7 +20,7 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.utils.distributed import prefetch
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _tokenised(
     for batch in _batches(stream):
         texts = [document for document in batch if isinstance(document, str)]
         tokenised = iter(_token_ids(texts, tokenizer) if texts else ())
-        rows = (chain([start_token], next(tokenised)) if isinstance(document, str) else document for document in batch)
+        rows = (after_start(start_token, next(tokenised)) if isinstance(document, str) else document for document in batch)
         yield np.fromiter(chain.from_iterable(rows), dtype=np.int32)
 
 

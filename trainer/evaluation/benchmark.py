@@ -48,7 +48,7 @@ from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.probing import random_gate_weights, recorded_inputs, to_dense
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
@@ -242,7 +242,7 @@ def _token_ids(
     start = start_token_id(language_model.tokenizer, start_token)
     count = min(tokens, language_model.max_tokens - 1)
     encoded = language_model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return [[start, *ids[-count:]] for ids in encoded]
+    return [after_start(start, ids[-count:]) for ids in encoded]
 
 
 def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:

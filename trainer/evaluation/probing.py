@@ -35,7 +35,7 @@ from mxd.trainer.data.labelled import LabelledText, labelled_file, read_labelled
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.database.open import writing
@@ -130,7 +130,9 @@ class _ExampleBuilder:
 
     def add(self, number: int, labelled: LabelledText) -> None:
         """Add the examples of a text, unless it is too short."""
-        ids = self.tokenizer(labelled.text, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = after_start(
+            self.start_token, self.tokenizer(labelled.text, add_special_tokens=False, verbose=False)["input_ids"]
+        )[1:]
         if len(ids) < MIN_TOKENS:
             return
         max_tokens = min(self.config.tokens, self.language_model.max_tokens - 1)

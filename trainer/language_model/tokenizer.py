@@ -296,6 +296,11 @@ class TokenStream:
         return text[len(decoded) :]
 
 
+def after_start(start: int, ids: Sequence[int]) -> list[int]:
+    """The start token and the ids of a text. A text that begins with the token itself gets no second one."""
+    return list(ids) if ids and ids[0] == start else [start, *ids]
+
+
 def prompt_ids(
     language_model: LanguageModel, text: str | Sequence[int], new_tokens: int = 0, start_token: str | None = None
 ) -> list[int]:
@@ -310,7 +315,7 @@ def prompt_ids(
     if isinstance(text, str):
         tokenizer = language_model.tokenizer
         text_ids: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
-        ids = [start_token_id(tokenizer, start_token), *text_ids]
+        ids = after_start(start_token_id(tokenizer, start_token), text_ids)
         language_model.check_ids(max(ids))
     else:
         ids = list(text)

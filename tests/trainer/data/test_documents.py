@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -15,13 +16,14 @@ import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data import documents as module
 from mxd.trainer.data.documents import documents, fingerprint
-from mxd.trainer.data.readers import only_texts
+from mxd.trainer.data.readers import Document, only_texts
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 
 
@@ -149,6 +151,18 @@ def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
     match kind:
         case ".jsonl":
             return write_jsonl(tmp_path / "rows.jsonl", rows)
+        case ".jsonl.gz":
+            (tmp_path / "rows.jsonl.gz").write_bytes(
+                gzip.compress(write_jsonl(tmp_path / "rows.jsonl", rows).read_bytes())
+            )
+            return tmp_path / "rows.jsonl.gz"
+        case ".csv" | ".csv.zst":
+            with (tmp_path / "rows.csv").open("w", newline="") as file:
+                csv.writer(file).writerows([["id", "text"], *((1, row) for row in rows)])
+            if kind == ".csv":
+                return tmp_path / "rows.csv"
+            (tmp_path / "rows.csv.zst").write_bytes(zstandard.compress((tmp_path / "rows.csv").read_bytes()))
+            return tmp_path / "rows.csv.zst"
         case "one row group":
             return write_parquet(tmp_path / "rows.parquet", rows)
         case "many row groups":
@@ -159,7 +173,7 @@ def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
             return tmp_path / "folder"
 
 
-@pytest.mark.parametrize("kind", [".jsonl", "one row group", "many row groups", "folder"])
+@pytest.mark.parametrize("kind", [".jsonl", "one row group", "many row groups", "folder", ".jsonl.gz", ".csv", ".csv.zst"])
 @pytest.mark.parametrize("order", ["shuffled", "sampled"])
 def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
     large: list[str], tmp_path: Path, kind: str, order: Literal["shuffled", "sampled"]
@@ -175,6 +189,35 @@ def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
     assert list(islice(documents(config, order, seed=4), 400)) != shuffled[:400]
 
 
+@given(
+    items=st.lists(st.text(min_size=1, max_size=9), max_size=40),
+    most=st.integers(1, 8),
+    characters=st.integers(1, 30),
+    seed=st.integers(0, 9),
+)
+def test_passes_yield_every_document_once_and_hold_few(
+    items: list[str], most: int, characters: int, seed: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "MOST_DOCUMENTS", most)
+        patch.setattr(module, "MOST_CHARACTERS", characters)
+        passes: list[int] = []
+
+        def read() -> Iterator[Document]:
+            passes.append(1)
+            return iter(items)
+
+        yielded = list(only_texts(module._in_passes(read, random.Random(seed)), "The list"))
+    assert sorted(yielded) == sorted(items)
+    assert len(passes) <= 60
+
+
+def test_the_first_pass_is_a_uniform_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_DOCUMENTS", 2)
+    firsts = [next(module._in_passes(lambda: iter("abcd"), random.Random(seed))) for seed in range(400)]
+    assert all(60 < firsts.count(letter) < 140 for letter in "abcd")
+
+
 def test_a_small_text_is_sampled_as_it_is(rows: TextConfig) -> None:
     assert list(documents(rows, "sampled", seed=1)) == list(documents(rows))
 
@@ -187,7 +230,10 @@ def test_a_long_plain_text_is_divided_at_its_lines(large: list[str], tmp_path: P
     assert shuffled[0].splitlines() != large[: len(shuffled[0].splitlines())]
 
 
-def test_a_large_compressed_file_warns_that_its_beginning_is_sampled(large: list[str], tmp_path: Path) -> None:
+def test_a_file_too_large_for_passes_warns_that_its_beginning_is_sampled(
+    large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_BYTES_IN_PASSES", 20_000)
     path = write_jsonl(tmp_path / "rows.jsonl", large)
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress(path.read_bytes()))
     with pytest.warns(UsageWarning, match=r"rows\.jsonl\.gz can be read only from its beginning"):

@@ -19,9 +19,11 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data import sequences as module
 from mxd.trainer.data.documents import Order, documents
 from mxd.trainer.data.readers import Document, only_texts
-from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences
+from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences, tokenize_documents
 from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.language_model.tokenizer import after_start, prompt_ids, start_token_id
 from tests.helpers.formats.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
+from tests.helpers.language_models import END, tiny_language_model
 
 TOKENIZER = byte_level()
 CONTEXT = 8
@@ -57,6 +59,19 @@ def test_the_start_token_precedes_each_document(config: TextConfig, tokenizer: P
     rows = list(sequences(config, tokenizer, tokens, 0, "as-is"))
     assert np.concatenate(rows).tolist() == expected[:tokens]
     assert all(row.shape == (CONTEXT,) and row.dtype == np.int32 for row in rows)
+
+
+def test_texts_that_begin_with_the_start_token_get_no_second_one(tmp_path: Path) -> None:
+    language_model = tiny_language_model()
+    tokenizer = language_model.tokenizer
+    start = start_token_id(tokenizer)
+    assert after_start(start, []) == [start]
+    assert prompt_ids(language_model, f"{END}ab") == prompt_ids(language_model, "ab")
+    # Another one inside the text stays.
+    assert prompt_ids(language_model, f"ab{END}cd").count(start) == 2
+    plain, rendered = (write(tmp_path / f"{name}.jsonl", [f"{name}{line}" for line in LINES]) for name in ("", END))
+    wanted = np.concatenate(list(tokenize_documents(plain, tokenizer)))
+    assert np.array_equal(np.concatenate(list(tokenize_documents(rendered, tokenizer))), wanted)
 
 
 @given(lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12), tokens=st.integers(1, 200))
