@@ -11,6 +11,7 @@ Cache of the runs in memory: loaded on first use, evicted least recently used fi
 from __future__ import annotations
 
 import gc
+import unicodedata
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
@@ -78,8 +79,8 @@ MIN_PREFIX_LENGTH = 3
 
 
 def fold(text: str) -> str:
-    """Normalise a text for searches: no case, no surrounding spaces, neither real nor drawn ones."""
-    return text.replace("␣", " ").strip().casefold()
+    """Normalise a text for searches: composed letters, no case, no surrounding spaces, neither real nor drawn."""
+    return unicodedata.normalize("NFC", text.replace("␣", " ").strip().casefold())
 
 
 def _decode(piece: bytes) -> str | None:

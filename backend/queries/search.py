@@ -58,8 +58,8 @@ def words_of(typed: str) -> list[str]:
 
 def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
     """Return the experts whose user label contains ``typed``: equal labels, whole words, prefixes, others."""
-    folded = typed.strip().casefold()
-    labels = ((expert, label.casefold()) for expert, label in browsed.labels.items())
+    folded = fold(typed)
+    labels = ((expert, fold(label)) for expert, label in browsed.labels.items())
     word = re.compile(rf"(?<!\w){re.escape(folded)}(?!\w)")
     ranked = [
         (label != folded, word.search(label) is None, not label.startswith(folded), expert)

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from mxd.trainer.config import Count, TextConfig
-from mxd.trainer.data.readers import MAX_TOKEN_ID, Document, is_supported
+from mxd.trainer.data.readers import MAX_TOKEN_ID, Document, is_supported, label_of
 from mxd.trainer.data.sequences import tokenize_documents
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.files import atomic_directory
@@ -35,6 +35,7 @@ or ``input_ids`` (such as a ``datasets.Dataset``), or of token ids as lists, arr
 FOLDER = "texts"
 COLUMNS = ("text", "input_ids")
 _ROWS = 256
+_LONGEST_PATH = 1024
 _COUNT = TypeAdapter[int](Count)
 
 
@@ -95,19 +96,13 @@ def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterato
         UserError: immediately, if the dataset is a table or a mapping, which iterate over their names. During
             iteration, if an item is neither, a row has no such column, or a text is the path of a file.
     """
-    if isinstance(dataset, Mapping) or hasattr(dataset, "__dataframe__"):
-        keys = dataset if isinstance(dataset, Mapping) else getattr(dataset, "column_names", None) or dataset
-        names = ", ".join(f"dataset[{name!r}]" for name in islice(keys, 20))
-        raise UserError(
-            f"A {type(dataset).__name__} is not an iterable of texts or token ids. Pass one of its entries: {names}."
-        )
-    return _documents(dataset, column)
+    return _documents(_rows_of(dataset), column)
 
 
 def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]:
     for item in dataset:
         value = _value(item, column) if isinstance(item, Mapping) else item
-        if isinstance(value, Path) or (isinstance(value, str) and is_supported(value) and os.path.exists(value)):
+        if isinstance(value, os.PathLike) or (isinstance(value, str) and _is_path(value)):
             raise UserError(
                 f"An item of the dataset is the path of a file: '{value}'. Pass a path alone, as a file or a folder of "
                 "files, or the texts in the files."
@@ -116,6 +111,13 @@ def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]
             yield value
         else:
             yield from _token_ids(value)
+
+
+def _is_path(text: str) -> bool:
+    """True for the path of a file, and for the name of one in another folder: one word with a supported suffix."""
+    return len(text) < _LONGEST_PATH and (
+        os.path.isfile(text) or (is_supported(text.strip()) and len(text.split()) == 1)
+    )
 
 
 def _value(row: Mapping[str, Any], column: str | None) -> Any:
@@ -129,7 +131,10 @@ def _value(row: Mapping[str, Any], column: str | None) -> Any:
 
 def _token_ids(value: Any) -> Iterator[list[int]]:
     """Rows of token ids of a list, an array or a tensor [T] or [B, T]."""
-    array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    try:
+        array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)  # rows of different lengths
     if (
         array.dtype.kind not in "iu"
         or array.ndim not in (1, 2)
@@ -179,6 +184,23 @@ def _save(rows: Sequence[Document], column: str, folder: Path) -> Path:
     return target / f"{column}.parquet"
 
 
+def _rows_of(dataset: Iterable[Any]) -> Iterable[Any]:
+    """The dataset, if it iterates over its rows.
+
+    Raises:
+        UserError: it is a table or a mapping, which iterate over their names.
+    """
+    # Tables of every library have columns; a datasets.Dataset has column_names, and iterates over its rows.
+    keys = dataset if isinstance(dataset, Mapping) else getattr(dataset, "columns", None)
+    if keys is None:
+        return dataset
+    keys = getattr(dataset, "column_names", keys)  # PyArrow's columns are the values
+    names = ", ".join(f"dataset[{name!r}]" for name in islice(keys, 20))
+    raise UserError(
+        f"A {type(dataset).__name__} is not an iterable of texts or token ids. Pass one of its entries: {names}."
+    )
+
+
 def save_labelled(labels: Iterable[Any], data: Path) -> Path:
     """Write labelled texts, as pairs or as rows with ``text`` and ``label``, to a file below ``data``. Returns it.
 
@@ -186,13 +208,16 @@ def save_labelled(labels: Iterable[Any], data: Path) -> Path:
         UserError: an item is neither.
     """
     lines = []
-    for item in labels:
+    for item in _rows_of(labels):
         pair = (item.get("text"), item.get("label")) if isinstance(item, Mapping) else item
-        if not (isinstance(pair, Sequence) and len(pair) == 2 and isinstance(pair[0], str) and pair[1] is not None):
+        if not isinstance(pair, tuple | list) or len(pair) != 2 or not isinstance(pair[0], str):
             raise UserError(
                 f"A labelled text is neither a pair (text, label) nor a row with text and label: {item!r:.80}."
             )
-        lines.append(json.dumps({"text": pair[0], "label": str(pair[1])}, ensure_ascii=False) + "\n")
+        label = pair[1].item() if isinstance(pair[1], np.generic | Tensor) else pair[1]
+        # DataFrames mark missing labels by NaN.
+        label = label_of(None if label != label else label, "label", "the labelled texts")
+        lines.append(json.dumps({"text": pair[0], "label": label}, ensure_ascii=False) + "\n")
     content = "".join(lines).encode()
     target = data / FOLDER / f"labels-{blake2b(content, digest_size=8).hexdigest()}.jsonl"
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -501,15 +501,19 @@ def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attach
     _splice(layer, model, edits, mode, stack)
     block.add_module(SUBMODULE, layer)
     stack.callback(delattr, block, SUBMODULE)
-    guard = vars(model).setdefault("save_pretrained", _SaveGuard(model))
-    if isinstance(guard, _SaveGuard):
-        guard.attached += 1
-        stack.callback(guard.release)
+    # The model, and those inside of it, such as its base model.
+    for module in model.modules():
+        if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
+            continue
+        guard = vars(module).setdefault("save_pretrained", _SaveGuard(module))
+        if isinstance(guard, _SaveGuard):
+            guard.attached += 1
+            stack.callback(guard.release)
     return Attachment(stack)
 
 
 class _SaveGuard:
-    """A model's ``save_pretrained`` while layers are attached to it."""
+    """``save_pretrained`` of a model, or of one that holds the same blocks, while layers are attached to it."""
 
     def __init__(self, model: Any) -> None:
         self.model = model

@@ -147,6 +147,8 @@ def test_a_model_with_an_attached_layer_is_not_saved_without_it(user: User, tmp_
     for handle in (first, attached):
         with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
             user.model.save_pretrained(tmp_path / "model")
+        with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
+            user.model.base_model.save_pretrained(tmp_path / "model")
         handle.detach()
     user.model.save_pretrained(tmp_path / "model")
     loaded = type(user.model).from_pretrained(tmp_path / "model")

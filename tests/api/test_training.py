@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 from datasets import Dataset, DatasetDict
 
 import mxd
+from mxd.api.datasets import save_labelled
 from mxd.trainer.config import TrainConfig
+from mxd.trainer.data.labelled import read_labelled
 from tests.api.conftest import texts, user_model
 from tests.api.test_attachment import snapshot
 from tests.helpers.language_models import byte_tokenizer
@@ -116,7 +121,16 @@ def test_transcoders_have_directions(tmp_path: Path) -> None:
         ({"dataset": ROWS.to_pandas()}, r"A DataFrame is not an iterable of texts .* dataset\['text'\]"),
         ({"dataset": ROWS.data.table}, r"A Table is not an iterable of texts .* dataset\['text'\]"),
         ({"dataset": [Path("a.txt")], "on_short_text": "repeat"}, "is the path of a file: 'a.txt'"),
-        ({"dataset": [__file__, str(HELD)], "on_short_text": "repeat"}, "is the path of a file: .*held_out.jsonl.gz'"),
+        ({"dataset": [str(HELD)], "on_short_text": "repeat"}, "is the path of a file: .*held_out.jsonl.gz'"),
+        ({"dataset": ["a.txt", "b.jsonl.gz"], "on_short_text": "repeat"}, "is the path of a file: 'a.txt'"),
+        ({"dataset": [__file__], "on_short_text": "repeat"}, "is the path of a file: .*test_training.py'"),
+        ({"dataset": pd.DataFrame({"text": ["a"]}).convert_dtypes()}, "A DataFrame is not an iterable of texts"),
+        ({"dataset": ROWS.data.table.to_batches()[0]}, r"A RecordBatch is not .* dataset\['text'\]"),
+        ({"dataset": ROWS.with_format("pandas").iter(1)}, "neither text nor token ids"),
+        ({"dataset": [{"text": ["a", "b"]}]}, "neither text nor token ids"),
+        ({"dataset": [[[1, 2], [3]]]}, "neither text nor token ids"),
+        ({"dataset": [np.array([0.0, 1.0])]}, "neither text nor token ids"),
+        ({"dataset": [b"text"]}, "neither text nor token ids"),
         ({"dataset": [[2**31]]}, "neither text nor token ids"),
         ({"dataset": [{"body": "x"}]}, "no column 'text' or 'input_ids'. It has: 'body'"),
         ({"layer": 9}, "There is no layer 9"),
@@ -127,6 +141,15 @@ def test_mistakes_are_one_line_errors(tmp_path: Path, keywords: dict[str, Any], 
     with pytest.raises(mxd.UserError, match=message):
         trained(tmp_path, **arguments)
     assert not (tmp_path / "runs" / "run").exists()
+
+
+def test_labels_in_memory_are_read_as_in_files(tmp_path: Path) -> None:
+    missing = [("d", math.nan), ("e", None)]
+    path = save_labelled([("a", 1.0), ("b", np.int64(2)), ("c", True), *missing, {"text": "f", "label": "x"}], tmp_path)
+    read = [(one.text, one.label) for one in read_labelled(path, "text", "label")]
+    assert read == [("a", "1"), ("b", "2"), ("c", "true"), ("f", "x")]
+    with pytest.raises(mxd.UserError, match="A DataFrame is not an iterable"):
+        save_labelled(pd.DataFrame({"text": ["a"], "label": [1]}), tmp_path)
 
 
 def test_nested_configs_can_be_flat_or_complete() -> None:

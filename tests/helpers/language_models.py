@@ -17,6 +17,7 @@ from transformers import (
     GemmaConfig,
     GPT2Config,
     GPTNeoXConfig,
+    GraniteConfig,
     Lfm2Config,
     LlamaConfig,
     MistralConfig,
@@ -62,6 +63,9 @@ CONFIGS: dict[str, PreTrainedConfig] = {
     "mistral": MistralConfig(**_LLAMA_LIKE, **_SPECIAL),
     "qwen2": Qwen2Config(**_LLAMA_LIKE, **_SPECIAL),
     "qwen3": Qwen3Config(**_LLAMA_LIKE, **_SPECIAL),
+    "granite": GraniteConfig(
+        **{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, residual_multiplier=0.22, **_SPECIAL
+    ),
     "gemma": GemmaConfig(**_LLAMA_LIKE, **_SPECIAL),
     "gemma2": Gemma2Config(**_LLAMA_LIKE, **_SPECIAL),
     "phi": PhiConfig(**{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, **_SPECIAL),

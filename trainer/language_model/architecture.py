@@ -169,6 +169,14 @@ class Architecture:
                 f"{cannot} like a mixture of experts, it has other weights: those of "
                 f"{', '.join(name or type(modules[name]).__name__ for name in others)}. {supported}"
             )
+        width = _shape(linear[next(iter(linear))])[1]
+        children = [(name, child) for name, child in block.named_children() if name not in (first, last)]
+        beside = [name for name, child in children if _has_experts(child, width)]
+        if beside:
+            raise UserError(
+                f"{cannot} the block has experts beside it ({', '.join(beside)}), whose outputs are added to its own. "
+                "Supported are blocks whose only MLP is this one."
+            )
         *inputs, down = linear
         inputs.sort(key=lambda name: "gate" not in name)
         widths = {_shape(linear[name]) for name in inputs}
@@ -227,6 +235,19 @@ def _required_arguments(module: nn.Module) -> list[str]:
 
 def _has_matrix(module: nn.Module) -> bool:
     return any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
+
+
+def _has_experts(module: nn.Module, width: int) -> bool:
+    """True if a module holds several matrices that read or write vectors of a width: stacked, or in a list."""
+    for part in module.modules():
+        matrices = (parameter.shape for parameter in part.parameters(recurse=False) if parameter.dim() == 3)
+        if not isinstance(part, nn.Conv1d) and any(width in shape[1:] for shape in matrices):
+            return True
+        if isinstance(part, nn.ModuleList):
+            lists = [[it for it in one.modules() if isinstance(it, nn.Linear)] for one in part]
+            if sum(any(width in _shape(it) for it in linear) for linear in lists) > 1:
+                return True
+    return False
 
 
 def _shape(module: nn.Module) -> tuple[int, int]:

@@ -167,7 +167,7 @@ class Additions:
         Raises:
             UserError: the block's residual stream is not [B, T, W].
         """
-        if self._is_output(layer):
+        if self.adds_output(layer):
             return vector_RO.float()
         parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(position_R), ROWS_AT_ONCE)]
         return torch.cat([self._differences(layer, ids, position_R[part], vector_RO[part]) for part in parts])
@@ -179,7 +179,7 @@ class Additions:
         Raises:
             UserError: as ``of_vectors``.
         """
-        if self._is_output(layer):
+        if self.adds_output(layer):
             return vector_TO.float()
         stream_2TW = self._block_outputs(layer, ids, lambda output_TO: torch.stack([output_TO, output_TO - vector_TO]))
         return stream_2TW[0] - stream_2TW[1]
@@ -191,7 +191,7 @@ class Additions:
         Raises:
             UserError: the block normalises the sum, so this depends on the text; or as ``of_vectors``.
         """
-        if self._is_output(layer):
+        if self.adds_output(layer):
             return direction_RO.float()
         if self._scale(layer) is None:
             raise UserError(self._refusal(layer))
@@ -223,7 +223,7 @@ class Additions:
             "one residual stream, but normalise or mix it. Measure the whole effect instead, by steering or ablation."
         )
 
-    def _is_output(self, layer: int) -> bool:
+    def adds_output(self, layer: int) -> bool:
         """True if the block adds its MLP's output as it is."""
         if layer not in self._adds_output:
             width = self._language_model.mlp_shape(layer).output_width

@@ -75,7 +75,7 @@ def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
     assert all(token.change == pytest.approx(change_V[token.id].item(), abs=1e-4) for token in writes.promoted)
 
 
-@pytest.mark.parametrize("family", ["gemma2", "falcon"])
+@pytest.mark.parametrize("family", ["gemma2", "falcon", "granite"])
 def test_effects_and_vectors_are_what_the_block_adds(
     world: World, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from transformers import (
     Dots1Config,
     Ernie4_5_MoeConfig,
     Gemma3Config,
+    Gemma4TextConfig,
     Glm4MoeConfig,
     GPT2Config,
     GPTBigCodeConfig,
@@ -74,6 +75,17 @@ def test_a_mixture_of_experts_with_a_shared_expert_is_no_plain_mlp(config: PreTr
     assert architecture.mlp_shape(0).hidden_width == 64
     with pytest.raises(UserError, match="layer 1 of tiny cannot be replaced: like a mixture of experts, it has other"):
         architecture.mlp_shape(1)
+
+
+def test_an_mlp_beside_experts_is_no_plain_mlp() -> None:
+    """Gemma 4's mixtures of experts add the outputs of an MLP and of its experts."""
+    gemma: dict[str, Any] = SIZES | {"head_dim": 8, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 300}
+    config = Gemma4TextConfig(**gemma, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=48)
+    architecture = outline(config)
+    assert architecture.plain_mlps == []
+    with pytest.raises(UserError, match=r"the block has experts beside it \(experts\)"):
+        architecture.mlp_shape(0)
+    assert outline(Gemma4TextConfig(**gemma)).plain_mlps == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -285,7 +285,8 @@ _LETTERS = _Letters()
 
 def split_words(written: str) -> list[str]:
     """Split a text into normalised words."""
-    return [word[:MAX_WORD] for word in written.translate(_LETTERS).split()]
+    # First as a whole, because letters may be typed in parts: Hangul in jamo, kana with a voiced mark.
+    return [word[:MAX_WORD] for word in unicodedata.normalize("NFKC", written).translate(_LETTERS).split()]
 
 
 def is_beginning(word: str) -> bool:

@@ -59,8 +59,9 @@ class ImportedLayer:
     tokens: int = 0
     """Number of training tokens; 0 if not stated."""
     context: int | None = None
-    after_post_norm: bool = False
-    """True if its output replaces that of a norm after the MLP, which some architectures have."""
+    writes_addition: bool = False
+    """True if its output replaces what the block adds to the residual stream, such as the output of a norm after the
+    MLP."""
     input_norm: str | None = None
     """Name of the norm whose output it reads, if stated. It must be the norm before the MLP."""
     start_tokens: tuple[SpecialToken, ...] = ()

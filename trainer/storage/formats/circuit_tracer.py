@@ -86,7 +86,7 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
         reads="mlp-input" if place == "mlp-input" else "norm",
         layer=layer,
         weights=weights,
-        after_post_norm=added,
+        writes_addition=added,
         start_tokens=("bos_token", "pad_token", "eos_token"),  # as its ReplacementModel.ensure_tokenized
     )
 

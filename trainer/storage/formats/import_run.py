@@ -56,27 +56,19 @@ class Affine:
     """True if it is a LayerNorm, which subtracts the mean."""
 
 
-@dataclass(frozen=True)
-class NeighbouringNorms:
-    """Norms before and after an MLP."""
-
-    before: nn.Module | None
-    behind: nn.Module | None
-
-
 @torch.no_grad()
-def find_norms(language_model: LanguageModel, layer: int) -> NeighbouringNorms:
-    """Find the norms whose output or input equals the MLP's input or output, in a forward pass."""
+def norm_before(language_model: LanguageModel, layer: int) -> nn.Module | None:
+    """Find the norm whose output is the MLP's input, in a forward pass."""
     block = language_model.architecture.block(layer)
-    seen: list[tuple[nn.Module, Tensor, Tensor]] = []
-    given: list[tuple[Tensor, Tensor]] = []
+    seen: list[tuple[nn.Module, Tensor]] = []
+    given: list[Tensor] = []
 
     def watch_mlp(x: Tensor, mlp: Mlp) -> Tensor:
-        given.append((x, mlp()))
-        return given[0][1]
+        given.append(x)
+        return mlp()
 
-    def watch(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        seen.append((module, inputs[0].clone(), output.clone()))  # some blocks change them in place
+    def watch(module: nn.Module, _inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        seen.append((module, output.clone()))  # some blocks change it in place
 
     weights = ((module, getattr(module, "weight", None)) for module in block.modules())
     norms = [module for module, weight in weights if isinstance(weight, Tensor) and weight.dim() == 1]
@@ -87,14 +79,9 @@ def find_norms(language_model: LanguageModel, layer: int) -> NeighbouringNorms:
     finally:
         for handle in handles:
             handle.remove()
-    read, written = given[0]
-    before = [norm for norm, _, output in seen if _same(output, read)]
-    behind = [norm for norm, x, _ in seen if _same(x, written)]
-    return NeighbouringNorms(next(iter(before), None), next(iter(behind), None))
-
-
-def _same(value: Tensor, expected: Tensor) -> bool:
-    return value.numel() == expected.numel() and torch.equal(value.reshape(expected.shape), expected)
+    (read,) = given
+    alike = ((norm, output.reshape(read.shape)) for norm, output in seen if output.numel() == read.numel())
+    return next((norm for norm, output in alike if torch.equal(output, read)), None)
 
 
 @torch.no_grad()
@@ -230,24 +217,27 @@ def _layer_number(imported: ImportedLayer, part: CheckpointPart, requested: int 
 
 def _in_place(imported: ImportedLayer, source: str, number: int) -> tuple[MlpShape, Mapping[str, Tensor]]:
     """Return the MLP's shape, and the layer's tensors converted to read the MLP's input."""
-    if imported.reads == "mlp-input" and not imported.after_post_norm and imported.input_norm is None:
+    if imported.reads == "mlp-input" and not imported.writes_addition and imported.input_norm is None:
         return Architecture(load_outline(source), source).mlp_shape(number), imported.tensors
     language_model = LanguageModel.load(source, "cpu", torch.float32)
-    norms = find_norms(language_model, number)
-    if imported.after_post_norm and norms.behind is not None:
-        raise UserError(f"The layer replaces the norm that {source} has after its MLPs, so it cannot replace an MLP.")
+    norm = norm_before(language_model, number)
+    if imported.writes_addition and not language_model.additions.adds_output(number):
+        raise UserError(
+            f"The layer writes what a block adds to the residual stream. In {source} this is not the MLP's output, but "
+            "a norm or a multiple of it, so the layer cannot replace an MLP."
+        )
     if (name := imported.input_norm) is not None:  # architectures name the norm before the MLP differently
         named = getattr(language_model.architecture.block(number), name, None)
-        if norms.before is None or named is not norms.before:
+        if norm is None or named is not norm:
             raise UserError(
                 f"The layer reads the output of {name}, which is not the input of the MLPs of {source}. Set "
                 "--language-model to the one it was trained on."
             )
     if imported.reads == "mlp-input":
         return language_model.mlp_shape(number), imported.tensors
-    if norms.before is None:
+    if norm is None:
         raise UserError(f"The layer reads the norm before the MLP, but layer {number} of {source} has none.")
-    affine = read_affine(norms.before)
+    affine = read_affine(norm)
     behind = imported.reads == "norm" and affine.centres
     return language_model.mlp_shape(number), imported.tensors if behind else unfold(imported.tensors, affine)
 

@@ -81,7 +81,7 @@ def read_checkpoint(path: Path) -> ImportedLayer:
         text=settings.values.get("dataset_path"),
         tokens=settings.tokens("total_training_tokens"),
         context=settings.tokens("context_size") or None,
-        after_post_norm=True,
+        writes_addition=True,
         start_tokens=("bos_token",),  # its activations store puts it before each document
     )
 

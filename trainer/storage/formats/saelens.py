@@ -91,7 +91,7 @@ def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
         version=metadata.text("sae_lens_version", "unknown"),
         text=metadata.values.get("dataset_path"),
         context=metadata.tokens("context_size") or None,
-        after_post_norm=added,
+        writes_addition=added,
         input_norm=input_norm(hook),
         start_tokens=("bos_token",) if metadata.flag("prepend_bos") else (),
     )

@@ -190,10 +190,12 @@ def test_damaged_tensors_and_wrong_shapes(place: Path, capsys: Capture) -> None:
     assert "Invalid config file" in refused(capsys, "layers.1.mlp")
 
 
-def test_a_norm_after_the_mlp_is_rejected(place: Path, capsys: Capture) -> None:
-    saved_language_model(place / "lm", "gemma2")
+@pytest.mark.parametrize("family", ["gemma2", "granite"])
+def test_layers_that_write_what_the_block_adds_are_rejected(place: Path, capsys: Capture, family: str) -> None:
+    """Gemma 2 adds a norm of the MLP's output, Granite a multiple of it."""
+    saved_language_model(place / "lm", family)
     save_saelens(place / "theirs")
-    assert "replaces the norm" in refused(capsys, "theirs")
+    assert "a norm or a multiple of it, so the layer cannot replace an MLP" in refused(capsys, "theirs")
     save_saelens(place / "inside", metadata={"hook_name_out": "blocks.1.mlp.hook_out"})
     assert mxd(["import", "inside", "--language-model", "lm", "--name", "theirs"]) == 0
 
