@@ -53,9 +53,10 @@ def test_the_page_on_python() -> None:
     assert names["contrast"].tested > 0
     baseline, steered = (names["generation"].text(variant) for variant in ("baseline", "steered"))
     assert baseline and steered and baseline != steered
-    for shown in ("info", "routing", "generation"):
+    assert names["page"].read_text("utf-8").startswith("<!doctype html>")
+    for shown in ("info", "routing", "generation", "expert", "text", "pair"):
         html = names[shown]._repr_html_()
-        assert "background:rgba(" in html
+        assert 'class="t ' in html
         assert "<script" not in html
 
 

@@ -31,7 +31,7 @@ from mxd.backend.api.middleware import (
     MetricsMiddleware,
     SecurityHeadersMiddleware,
 )
-from mxd.backend.api.routes import evaluations, experts, labels, openai, routing, runs, server, steering
+from mxd.backend.api.routes import evaluations, experts, labels, openai, routing, runs, server, snapshots, steering
 from mxd.backend.api.static_files import frontend
 from mxd.backend.database.engine import open_database, size_in_bytes
 from mxd.backend.database.write_access import WriteAccess, reading_connections
@@ -105,7 +105,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
         },
     )
-    modules = (server, runs, evaluations, experts, labels, routing, steering)
+    modules = (server, runs, evaluations, experts, labels, routing, steering, snapshots)
     for router in (*(module.router for module in modules), experts.of_all_runs):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)

@@ -9,6 +9,7 @@ from typing import Literal
 from sqlalchemy.orm import Session
 
 from mxd.backend.export.neuronpedia import Batches
+from mxd.backend.export.static_site.write import write_site
 from mxd.backend.export.tables import AT_A_TIME, Exported, chunks, open_run, tables
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
@@ -16,7 +17,7 @@ from mxd.trainer.storage.run import Run, check_empty_folder
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_directory
 
-TableFormat = Literal["json", "csv", "parquet", "neuronpedia"]
+TableFormat = Literal["json", "csv", "parquet", "neuronpedia", "site"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,9 @@ def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks)
     with atomic_directory(target.folder) as partial:
         if target.format == "neuronpedia":
             return _export_batches(session, exported, partial, target, callbacks)
+        if target.format == "site":
+            write_site(session, exported, run, partial, callbacks)
+            return exported.run.num_experts
         with tables(partial, target.format) as (experts, examples):
             done = 0
             for chunk in chunks(session, exported):

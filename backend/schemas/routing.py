@@ -183,12 +183,13 @@ class CircuitFileRequest(Schema):
         named = all(node.kind == "expert" and node.run in graph.runs for node in experts)
         numbered = all((node.layer or 0) >= 0 and (node.expert or 0) >= 0 for node in experts)
         complete = all(node.layer is not None and node.expert is not None for node in experts)
+        placed = all(0 <= node.position < len(graph.tokens) for node in graph.nodes)
         linked = all(0 <= end < len(graph.nodes) for edge in graph.edges for end in (edge.source, edge.target))
         measured = self.check is None or (
             len(self.check.measured) == len(graph.nodes) and len(self.check.edges) == len(graph.edges)
         )
         starts = target is not None and target.kind == "target" and bool(graph.candidates)
-        if not (starts and named and numbered and complete and linked and measured):
+        if not (starts and named and numbered and complete and placed and linked and measured):
             raise ValueError("The parts of the graph do not fit together. Send a graph as /api/circuits returns it.")
         return self
 

@@ -533,8 +533,9 @@ def export(
     Args:
         run: the run, or its name; for layers also several of different layers.
         folder: a new or empty folder.
-        format: ``json``, ``csv``, ``parquet`` or ``neuronpedia`` for an indexed run's experts and examples;
-            ``saelens``, ``sparsify`` or ``circuit-tracer`` for layers; ``gguf`` or ``vectors`` for steering vectors.
+        format: ``json``, ``csv``, ``parquet`` or ``neuronpedia`` for an indexed run's experts and examples; ``site``
+            for a website of them; ``saelens``, ``sparsify`` or ``circuit-tracer`` for layers; ``gguf`` or ``vectors``
+            for steering vectors.
         experts: ids of the experts whose steering vectors are written.
         model_id: Neuronpedia's id of the language model. Default: the last part of its name.
         source_set: Neuronpedia's id of the set of features. Default: the run's name.

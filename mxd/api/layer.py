@@ -36,6 +36,7 @@ from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.display import unknown_expert
+from mxd.trainer.utils.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -364,6 +365,48 @@ class Layer(nn.Module):
             NotFoundError: as ``expert``.
         """
         return Examples(self.name, expert, self.expert(expert, examples=limit, database=database).examples)
+
+    @speaks_python
+    def show(
+        self,
+        what: int | str,
+        edits: Edits | None = None,
+        *,
+        k: int | None = None,
+        examples: int = 12,
+        model: Any = None,
+        tokenizer: Any = None,
+        database: str | None = None,
+        **settings: Any,
+    ) -> Snapshot:
+        """An expert, a text with its routing, or a steered pair, as the dashboard's *Share* writes it.
+
+        Notebooks render it. ``save("file.html")`` writes a page that needs no network, ``save("file.md")`` Markdown.
+
+        >>> layer.show("One day", model=model).save("day.html").name
+        'day.html'
+
+        Args:
+            what: id of an expert, or a text.
+            edits: continue the text without and with these edits, as in ``steer``. Default: route it.
+            k: active experts per token of the routing. Default: the layer's K.
+            examples: maximum number of examples of an expert.
+            model: as in ``mxd.index``.
+            tokenizer: as in ``mxd.index``.
+            database: as in ``expert``, for labels too.
+            settings: with edits, fields of ``SteeringConfig`` and ``Sampling``, such as ``seed=1``.
+
+        Raises:
+            UserError: the run is not indexed, the text is empty or too long, or an edit is invalid.
+        """
+        from mxd.api.snapshots import expert_snapshot, routing_snapshot, steering_snapshot
+
+        if isinstance(what, int):
+            return expert_snapshot(self, what, examples, database)
+        given = {"model": model, "tokenizer": tokenizer}
+        if edits is None:
+            return routing_snapshot(self, what, k, database, **given)
+        return steering_snapshot(self, what, edits, database, settings, **given)
 
 
 class MxD(Layer):

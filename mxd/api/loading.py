@@ -22,7 +22,7 @@ from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.expert import Expert, TopExample, examples_table, load_expert
+from mxd.trainer.analysis.expert import Expert, TopExample, example_lines, load_expert
 from mxd.trainer.config import SAMPLE, Edit, SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import with_medians
@@ -38,6 +38,7 @@ from mxd.trainer.storage.database.open import (
 from mxd.trainer.storage.run import RUN_FILE, Run
 from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.files import looks_like_path
+from mxd.trainer.utils.snapshot import Snapshot
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -166,7 +167,9 @@ class Examples(Sequence[TopExample]):
 
     def _repr_html_(self) -> str:
         """One line per example, with tokens shaded by activation."""
-        return examples_table(self.examples, max((each.activation for each in self.examples), default=1.0) or 1.0)
+        largest = max((each.activation for each in self.examples), default=1.0)
+        lines = example_lines(self.examples, largest, f"Expert {self.expert}")
+        return Snapshot(f"Expert {self.expert}", self.run, [lines])._repr_html_()
 
 
 COLUMNS = ("activation", "token", "position", "text", "tokens", "activations")

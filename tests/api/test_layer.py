@@ -15,6 +15,7 @@ from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.run_sets import weights_digest
 from tests.api.conftest import User, texts, user_model
 from tests.helpers.language_models import END
 
@@ -209,9 +210,26 @@ def test_an_expert_has_the_label_of_the_dashboard_and_a_table(user: User) -> Non
     assert list(table.columns) == ["activation", "token", "position", "text", "tokens", "activations"]
     assert table["activation"].is_monotonic_decreasing
     assert table["activation"][0] == info.max_activation
-    assert "background:rgba(" in examples._repr_html_()
+    assert 'class="t s9 peak"' in examples._repr_html_()
+    shown = user.run.show(expert)._repr_html_()
+    assert "<h1>my own label</h1>" in shown
+    assert f"mxd experts mine {expert} --examples 12" in shown
     with pytest.raises(mxd.UserError, match="experts 0 to 39"):
         user.run.expert(40)
+
+
+def test_shown_texts_have_labels_the_weights_and_the_command(user: User, tmp_path: Path) -> None:
+    routing = mxd.route(user.run, LONG, model=user.model)
+    heat_map = user.run.show(LONG, model=user.model)
+    page = heat_map.save(tmp_path / "page.html").read_text("utf-8")
+    assert weights_digest([user.run.run]) in page
+    assert f"mxd route mine &#x27;{LONG}&#x27;" in page
+    assert all(f"<b>{expert}</b>" in page for expert in routing.strongest(5))
+    pair = user.run.show(SHORT, {3: +4}, model=user.model, max_tokens=3, seed=5)
+    assert "--edit 3:add:4 --max-tokens 3 --seed 5" in pair.markdown()
+    assert pair.title.startswith("Steered with 3")
+    unlabelled = mxd.load(user.run.save_pretrained(tmp_path / "copy")).show(LONG, model=user.model)
+    assert weights_digest([user.run.run]) in unlabelled.html()
 
 
 def test_reading_creates_no_file(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,22 +19,35 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from mxd.trainer.analysis.ablation import get_indexed_run
-from mxd.trainer.analysis.results import Match, stored_matches
+from mxd.trainer.analysis.results import Match, TokenEffect, stored_matches
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import token_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
+from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, IndexRecord, RunRecord, SequenceRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.devices import in_float64
-from mxd.trainer.utils.display import ShadedToken, ShortRepr, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.display import ShortRepr
+from mxd.trainer.utils.snapshot import (
+    UNKNOWN,
+    Block,
+    Histogram,
+    Lines,
+    Origin,
+    Snapshot,
+    Table,
+    Token,
+    activation_shade,
+    plain,
+)
 
 TOKENS_AROUND_PEAK = 16
-"""Tokens shown on either side of an example's peak in a notebook."""
+"""Tokens shown on either side of an example's peak in a snapshot."""
+TOP_TOKENS_SHOWN = 8
 
 
 @dataclass(frozen=True)
@@ -53,15 +66,22 @@ class TopExample:
         """Largest coefficient."""
         return self.coefficients[self.position]
 
-    def _shaded(self, max_activation: float) -> str:
+    def shaded(self, max_activation: float, named: str) -> list[Token]:
+        """Tokens around the peak, with activations relative to ``max_activation``; ``named`` is the expert in tips."""
         start, end = max(0, self.position - TOKENS_AROUND_PEAK), self.position + TOKENS_AROUND_PEAK + 1
         window = list(enumerate(zip(self.tokens, self.coefficients, strict=True)))[start:end]
-        return shaded_text(
-            [
-                ShadedToken(text, value / max_activation, f"{value:.4f}" if value else "", index == self.position)
-                for index, (text, value) in window
-            ]
-        )
+        return [
+            Token(
+                text,
+                activation_shade(value / max_activation),
+                f"{plain(text)}\n{named}\nActivation {value:.4f}",
+                index == self.position,
+                value,
+            )
+            if value > 0
+            else Token(text.lstrip(" ") if index == start else text)
+            for index, (text, value) in window
+        ]
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,28 +109,54 @@ class Expert(ShortRepr):
     recurrence: tuple[Match, ...] = ()
     """Best match in each other run, by ``mxd recurrence``; empty if it was not measured."""
 
-    def _repr_html_(self) -> str:
-        """Statistics and examples, with tokens shaded by coefficient."""
-        statistics = [
-            ("density", f"{self.density:.4%}"),
+    histogram: tuple[int, ...] = ()
+    """Counts of the coefficient in equal bins from 0 to ``histogram_high``."""
+    histogram_high: float = 0.0
+    promoted: tuple[TokenEffect, ...] = ()
+    """Next tokens that the expert makes more probable; empty unless ``mxd ablate`` or the dashboard measured them."""
+    suppressed: tuple[TokenEffect, ...] = ()
+
+    def snapshot(self, origin: Origin = UNKNOWN) -> Snapshot:
+        """Statistics, top tokens, promoted tokens and examples with tokens shaded by coefficient."""
+        facts = [
+            ("density", f"{self.density:.3%}"),
             ("mean activation", f"{self.mean_activation:.3f}"),
             ("99th percentile", f"{self.p99:.3f}"),
+            ("maximum", f"{self.max_activation:.3f}"),
             ("token entropy", f"{self.entropy:.2f} bits"),
         ]
-        tokens = ", ".join(f"{text!r} {count}" for text, count in self.top_tokens[:6])
-        statistics += [("most frequent tokens", tokens)] if tokens else []
         if self.recurrence:
             times = sum(match.found for match in self.recurrence)
-            statistics.append(("found again", f"in {times} of {len(self.recurrence)} other runs"))
-        title = [(f"Expert {self.expert} of {self.run}", self.label or "no label")]
-        table = examples_table(self.examples, max(self.max_activation, 1e-12))
-        return labelled_values(title) + labelled_values(statistics) + table
+            facts.append(("found again", f"in {times} of {len(self.recurrence)} other runs"))
+        tokens = " · ".join(f"{plain(text)} {count}" for text, count in self.top_tokens[:TOP_TOKENS_SHOWN])
+        facts += [("most frequent tokens", tokens)] if tokens else []
+        blocks: list[Block] = []
+        if self.promoted:
+            blocks.append(Table(("promotes", "suppresses"), [(_changes(self.promoted), _changes(self.suppressed))]))
+        blocks.append(example_lines(self.examples, self.max_activation, f"Expert {self.named}"))
+        if any(self.histogram):
+            blocks.append(Histogram("Active tokens by activation (log scale)", self.histogram, self.histogram_high))
+        subtitle = f"Expert {self.expert} of {self.run}{f', {origin.model}' if origin.model else ''}"
+        note = "Examples are the strongest of the indexed text. A stronger colour is a stronger gate activation."
+        return Snapshot(self.label or f"Expert {self.expert}", subtitle, blocks, facts, note, origin)
+
+    @property
+    def named(self) -> str:
+        """Number, with the label if there is one."""
+        return f"{self.expert} ({self.label})" if self.label else str(self.expert)
+
+    def _repr_html_(self) -> str:
+        return self.snapshot()._repr_html_()
 
 
-def examples_table(examples: Sequence[TopExample], max_activation: float) -> str:
-    """HTML table of examples, with tokens shaded relative to ``max_activation``."""
-    rows = [(f"{each.activation:.3f}", each._shaded(max_activation)) for each in examples]
-    return html_table(("activation", "example"), rows)
+def example_lines(examples: Sequence[TopExample], max_activation: float, named: str) -> Lines:
+    """Examples as lines of a snapshot, with tokens shaded relative to ``max_activation``."""
+    texts = [(f"{each.activation:.3f}", each.shaded(max(max_activation, 1e-12), named)) for each in examples]
+    return Lines("Strongest examples", texts)
+
+
+def _changes(effects: Sequence[TokenEffect]) -> str:
+    return " · ".join(f"{plain(effect.text)} {effect.change:+.2f}" for effect in effects[:TOP_TOKENS_SHOWN])
 
 
 def load_expert(session: Session, run: Run, expert_id: int, label: str | None, examples: int) -> Expert:
@@ -120,6 +166,7 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
         NotFoundError: the run is not indexed, or has no such expert.
     """
     record = _read_record(session, run, expert_id)
+    measured = session.get(AblationRecord, (record.run_id, expert_id))
     return Expert(
         run=run.name,
         expert=expert_id,
@@ -132,7 +179,15 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
         top_tokens=tuple((_text(run, [token]), count) for token, count in record.top_tokens),
         examples=_read_examples(session, record, run, examples),
         recurrence=stored_matches(session, record.run_id, expert_id),
+        histogram=tuple(record.histogram),
+        histogram_high=record.histogram_high,
+        promoted=_effects(run, measured.promoted if measured else ()),
+        suppressed=_effects(run, measured.suppressed if measured else ()),
     )
+
+
+def _effects(run: Run, stored: Sequence[Sequence[float]]) -> tuple[TokenEffect, ...]:
+    return tuple(TokenEffect(int(token), _text(run, [int(token)]), change) for token, change in stored)
 
 
 def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:

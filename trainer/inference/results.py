@@ -6,18 +6,34 @@ The classes need no PyTorch, so that a server can describe them before it loads 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from mxd.trainer.utils.display import HIGHER, ShadedToken, ShortRepr, documented, html_table, shaded_text
+from mxd.trainer.config import Edit
+from mxd.trainer.utils.display import ShortRepr, documented
+from mxd.trainer.utils.snapshot import (
+    UNKNOWN,
+    Grid,
+    Origin,
+    Pair,
+    Snapshot,
+    Token,
+    activation_shade,
+    change_shade,
+    plain,
+)
 
 Variant = Literal["baseline", "steered"]
 Reason = Literal["length", "stop", "end-of-text"]
 VARIANTS: tuple[Variant, Variant] = ("baseline", "steered")
 SHADED_NATS = 4.0
-"""Change of the log-probability that gets the strongest shade in a notebook."""
+"""Change of the log-probability that gets the strongest shade in a snapshot."""
+ROWS, EXPERTS_IN_TIP = 12, 5
+"""Experts of a snapshot's heat map, and experts listed for one token."""
+TITLE = 120
+"""Characters of a text in the title of its snapshot."""
 
 
 @documented
@@ -61,21 +77,44 @@ class Routing(ShortRepr):
                 shares[routed.expert] += routed.share
         return tuple(sorted(shares, key=lambda expert: -shares[expert])[:count])
 
-    def _repr_html_(self) -> str:
-        """One line per strongest expert: the text, shaded by the expert's coefficient."""
-        lines = [(f"<b>{expert}</b>", shaded_text(self._shaded(expert))) for expert in self.strongest()]
-        return html_table(("expert", f"where it is active ({self.run})"), lines)
+    def snapshot(self, origin: Origin = UNKNOWN) -> Snapshot:
+        """A heat map of the strongest experts over the tokens of the text."""
+        tokens = [token for token in self.tokens if not token.start]
+        experts = self.strongest(ROWS)
+        shown = [{each.expert: each for each in token.experts if each.expert in experts} for token in tokens]
+        largest = max((each.coefficient for cells in shown for each in cells.values()), default=1.0)
+        rows = [
+            (
+                str(expert),
+                origin.label(self.run, expert),
+                {
+                    place: (self._cell(tokens[place], cells[expert], largest, origin),)
+                    for place, cells in enumerate(shown)
+                    if expert in cells
+                },
+            )
+            for expert in experts
+        ]
+        columns = [Token(token.text, tip=self._tip(token, origin)) for token in tokens]
+        text = "".join(token.text for token in tokens)
+        subtitle = f"The {len(experts)} strongest experts of {self.run} on {len(tokens)} tokens"
+        note = "Columns are tokens, rows are experts. Numbers are gate activations; strong colours are strong ones."
+        title = f"“{text if len(text) <= TITLE else text[:TITLE] + '…'}”"
+        return Snapshot(title, subtitle, [Grid("heat", columns, rows)], note=note, origin=origin)
 
-    def _shaded(self, expert: int) -> list[ShadedToken]:
-        coefficients = [
-            next((each.coefficient for each in token.experts if each.expert == expert), 0.0) for token in self.tokens
-        ]
-        largest = max(coefficients)
-        return [
-            ShadedToken(token.text, value / largest, f"{value:.4f}" if value else "", value == largest)
-            for token, value in zip(self.tokens, coefficients, strict=True)
-            if not token.start
-        ]
+    def _cell(self, token: RoutedToken, routed: RoutedExpert, largest: float, origin: Origin) -> Token:
+        named = origin.named(self.run, routed.expert)
+        value, share = routed.coefficient, f"{routed.share:.1%} of output norm"
+        tip = f"{plain(token.text)}\nExpert {named}\nActivation {value:.4f}\n{share}"
+        return Token(f"{value:.1f}", activation_shade(value / largest), tip, value=value)
+
+    def _tip(self, token: RoutedToken, origin: Origin) -> str:
+        first = token.experts[:EXPERTS_IN_TIP]
+        lines = [f"{each.coefficient:.2f}  {origin.named(self.run, each.expert)}" for each in first]
+        return "\n".join([plain(token.text), *lines])
+
+    def _repr_html_(self) -> str:
+        return self.snapshot()._repr_html_()
 
 
 @documented
@@ -248,15 +287,16 @@ class SteeredGeneration(ShortRepr):
     def _texts(self, variant: Variant) -> tuple[Continuation, ...]:
         return self.baseline if variant == "baseline" else self.steered
 
-    def _repr_html_(self) -> str:
-        """Both texts of every sample, with tokens shaded by the change of their log-probability."""
-        prompt = shaded_text([ShadedToken(self.prompt, 0.0)])
-        lines = [
-            (variant, prompt + _shaded(text))
-            for pair in zip(self.baseline, self.steered, strict=True)
-            for variant, text in zip(VARIANTS, pair, strict=True)
+    def snapshot(self, edits: Sequence[Edit] = (), origin: Origin = UNKNOWN) -> Snapshot:
+        """Both texts of every sample beside each other."""
+        texts = [
+            [[(token.text, token.delta_log_probability) for token in text.tokens] for text in self._texts(variant)]
+            for variant in VARIANTS
         ]
-        return html_table(("", "green: more probable with the edits, purple: less"), lines)
+        return steering_snapshot(self.run, self.prompt, edits, texts, origin)
+
+    def _repr_html_(self) -> str:
+        return self.snapshot()._repr_html_()
 
 
 def _changed_tokens(baseline: Continuation, steered: Continuation) -> int:
@@ -264,10 +304,44 @@ def _changed_tokens(baseline: Continuation, steered: Continuation) -> int:
     return max(len(baseline.tokens), len(steered.tokens)) - equal
 
 
-def _shaded(text: Continuation) -> str:
-    changes = [(token.text, token.delta_log_probability) for token in text.tokens]
-    tokens = [ShadedToken(piece, change / SHADED_NATS, f"Δ log p {change:+.3f}") for piece, change in changes]
-    return shaded_text(tokens, HIGHER)
+Changes = Sequence[tuple[str, float]]
+"""Text of each token of a continuation, and the change of its log-probability by the edits, in nats."""
+
+
+def steering_snapshot(
+    run: str, prompt: str, edits: Sequence[Edit], texts: Sequence[Sequence[Changes]], origin: Origin
+) -> Snapshot:
+    """Snapshot of the baseline texts and of the steered ones, which have tokens shaded by the change of their
+    log-probability."""
+    named = [_edit_name(run, edit, origin) for edit in edits]
+    title = f"Steered with {' and '.join(named)}" if named else "Baseline and steered text"
+    pairs = [
+        Pair([(name, _continued(prompt, text)) for name, text in zip(("Original", "Steered"), pair, strict=True)])
+        for pair in zip(*texts, strict=False)
+    ]
+    note = (
+        "Both texts use the same random numbers, so all differences come from the edits. Green tokens are more "
+        "probable with them, purple ones less."
+    )
+    return Snapshot(title, f"{run}{f', {origin.model}' if origin.model else ''}", pairs, note=note, origin=origin)
+
+
+def _edit_name(run: str, edit: Edit, origin: Origin) -> str:
+    """Name an edit, such as ``46 “food” + 2`` or ``7 ablated``."""
+    amount = f"{abs(edit.strength):g}"
+    sign = "−" if edit.strength < 0 else "+"
+    change = {"scale": f"× {amount}", "add": f"{sign} {amount}", "set": f"= {amount}", "ablate": "ablated"}[edit.mode]
+    condition = str(edit).partition("@")[2]
+    named = f"{origin.named(edit.run or run, edit.expert)} {change}"
+    return f"{named} ({condition})" if condition else named
+
+
+def _continued(prompt: str, text: Changes) -> list[Token]:
+    changes = (
+        Token(piece, change_shade(change / SHADED_NATS), f"{plain(piece)}\nΔ log p {change:+.3f} nats", value=change)
+        for piece, change in text
+    )
+    return [Token(prompt), *changes]
 
 
 @documented

@@ -167,7 +167,7 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
 
     Cancelled when the client closes the connection.
     """
-    config = await _circuit_config(services, request)
+    config = await circuit_config(services, request)
     traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
     experts = await asyncio.to_thread(_circuit_experts, services, traced.value)
     return model_response(CircuitResponse(graph=traced.value, experts=experts, took_ms=traced.took_ms))
@@ -179,7 +179,7 @@ async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, htt
 
     Cancelled when the client closes the connection.
     """
-    config = await _circuit_config(services, request)
+    config = await circuit_config(services, request)
     job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
     checked = await cancel_on_disconnect(http, job)
     return model_response(CircuitCheckResponse(check=checked.value, took_ms=checked.took_ms))
@@ -188,7 +188,7 @@ async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, htt
 @router.post("/circuits/effects", response_model=CircuitEffectsResponse)
 async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
     """Measured changes of the target, and of the experts that are read, when groups of experts are ablated."""
-    config = await _circuit_config(services, request)
+    config = await circuit_config(services, request)
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     read = [ExpertAtToken(node.run, node.position, node.expert) for node in request.read]
     job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
@@ -208,7 +208,7 @@ async def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> R
     return json_response(await asyncio.to_thread(_graph_file, services, request))
 
 
-async def _circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
+async def circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
     """Resolve the settings once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
     prompt = await prompt_text(services, request.runs[0], request.text, request.turns)

@@ -172,23 +172,25 @@ ExportFormat = Literal[TableFormat, LayerFormat, VectorFormat, "mxd"]
 
 
 class ExportCommand(ModelCommand):
-    """Export a run: one .mxd file with everything, tables of experts, a trained layer, or steering vectors.
+    """Export a run: one .mxd file with everything, tables of experts, a website, a trained layer, or steering vectors.
 
     A .mxd file holds weights, top examples, labels, notes, lists, sessions and evaluations, but neither the language
-    model nor paths of this machine. Open it with 'mxd serve FILE'. Tables need an indexed run. Layers need only its
-    weights. Vectors need an indexed run and its language model.
+    model nor paths of this machine. Open it with 'mxd serve FILE'. Tables and websites need an indexed run. Layers need
+    only its weights. Vectors need an indexed run and its language model.
     """
 
     examples: ClassVar = (
         "mxd export gpt2-l8-k32 --format mxd",
         "mxd export gpt2-l8-k32 --format parquet --out experts",
+        "mxd export gpt2-l8-k32 --format site --out gpt2-site",
         "mxd export gpt2-l8-k32 --format gguf --experts 12,40 --out vectors",
     )
 
     names: Positional[list[str]]
     """Names or folders of runs. Several are allowed for layers, such as a transcoder set."""
     format: ExportFormat = "json"
-    """mxd: one file with everything. json, csv, parquet: tables of experts and top examples. neuronpedia: batches of
+    """mxd: one file with everything. json, csv, parquet: tables of experts and top examples. site: a
+    read-only website with search, for any static host. neuronpedia: batches of
     SAEDashboard, and labels. saelens, sparsify, circuit-tracer: layers. gguf, vectors: steering vectors, as GGUF or
     .safetensors."""
     out: Path | None = None

@@ -20,7 +20,7 @@ export interface CircuitRequest {
   readonly nodes: number;
 }
 
-const bodyOf = (request: CircuitRequest): components["schemas"]["CircuitRequest"] => ({
+export const bodyOf = (request: CircuitRequest): components["schemas"]["CircuitRequest"] => ({
   ...request,
   runs: [...request.runs],
 });

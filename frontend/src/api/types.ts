@@ -90,6 +90,9 @@ export type ContrastDoneEvent = Schemas["ContrastDoneEvent"];
 export type ContrastEvent = ContrastProgressEvent | ContrastDoneEvent | ErrorEvent;
 export type ContrastRequest = Schemas["ContrastRequest"];
 export type ContrastResult = Schemas["ContrastResult"];
+export type SnapshotFiles = Schemas["SnapshotFiles"];
+export type SnapshotRequest =
+  Schemas["ExpertSnapshot"] | Schemas["RoutingSnapshot"] | Schemas["SteeringSnapshot"] | Schemas["CircuitSnapshot"];
 export type TextKind = Schemas["TextKind"];
 
 export type StartEvent = Schemas["StartEvent"];

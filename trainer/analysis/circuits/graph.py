@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, NamedTuple
 
 from mxd.trainer.config.analysis import Target
-from mxd.trainer.utils.display import ShadedToken, ShortRepr, documented, html_table, labelled_values, shaded_text
+from mxd.trainer.utils.display import ShortRepr, documented
+from mxd.trainer.utils.snapshot import UNKNOWN, Grid, Lines, Origin, Snapshot, Token, change_shade
 
 Kind = Literal["target", "expert"]
 Method = Literal["gradient", "path"]
 """How an effect was predicted. gradient: at the unchanged activations. path: mean gradient of three points on the way
 to the ablated expert."""
 
-EXPERTS_SHOWN = 12
-"""Number of experts listed in a notebook."""
+EDGES_IN_TIP = 4
+"""Effects of a node on others that are listed for it."""
 
 
 class ExpertAtToken(NamedTuple):
@@ -121,20 +124,63 @@ class Circuit(ShortRepr):
             if node.run is not None and node.expert is not None
         )
 
-    def _repr_html_(self) -> str:
-        """Text, target, and the experts with the largest effects."""
-        text = shaded_text(ShadedToken(token.text, 0.0) for token in self.tokens if not token.start)
-        lines = [
-            (
-                f"<b>{node.expert}</b>",
-                str(node.layer),
-                shaded_text([ShadedToken(self.tokens[node.position].text, 0.0)]),
-                f"{node.predicted:+.3f}",
-            )
-            for node in [node for node in self.nodes if node.kind == "expert"][:EXPERTS_SHOWN]
+    def snapshot(self, check: CircuitCheck | None = None, origin: Origin = UNKNOWN) -> Snapshot:
+        """The experts by layer and token, the target on top."""
+        positions = sorted({node.position for node in self.nodes})
+        place = {position: column for column, position in enumerate(positions)}
+        largest = max((abs(node.predicted) for node in self.nodes[1:]), default=0.0) or 1.0
+        boxes: defaultdict[int | None, defaultdict[int, list[Token]]] = defaultdict(lambda: defaultdict(list))
+        for index, node in enumerate(self.nodes):
+            measured = None if check is None else check.measured[index]
+            box = self._box(index, measured, largest, origin)
+            boxes[node.layer][place[node.position]].append(box)
+        rows = [
+            ("Next" if layer is None else f"L{layer}", "", boxes[layer]) for layer in sorted(boxes, key=_late_first)
         ]
-        target = labelled_values([("target", self.label), ("value", f"{self.value:.2f}")])
-        return text + target + html_table(("expert", "layer", "on", "predicted change when ablated"), lines)
+        prompt = [Token(token.text) for token in self.tokens if not token.start]
+        note = (
+            "A box is an expert on a token, and how the target changes when it is ablated: predicted, then measured. "
+            "Green boxes support the target, purple ones oppose it."
+        )
+        return Snapshot(
+            f"Circuit: {self.label}",
+            f"{len(self.experts)} of {self.active:,} active experts, with {self.retained:.0%} of the predicted effects",
+            [
+                Lines("", [("Prompt", prompt)]),
+                Grid("layers", [Token(self.tokens[position].text) for position in positions], rows),
+            ],
+            note=note,
+            origin=origin,
+        )
+
+    def _box(self, index: int, measured: float | None, largest: float, origin: Origin) -> Token:
+        node = self.nodes[index]
+        if node.run is None or node.expert is None:
+            return Token(f"{self.label} {node.predicted:.2f}", "", f"Target {self.label}: {node.predicted:.3f}")
+        change = f"{node.predicted:+.2f}" + ("" if measured is None else f", {measured:+.2f}")
+        fed = [edge for edge in self.edges if edge.source == index][:EDGES_IN_TIP]
+        lines = [
+            f"Layer {node.layer}, expert {origin.named(node.run, node.expert)}",
+            f"Without it: {change} (predicted{'' if measured is None else ', measured'})",
+            *(f"→ {self._name(edge.target, origin)} {edge.predicted:+.3f}" for edge in fed),
+        ]
+        named = f"{node.expert} {origin.label(node.run, node.expert)}".strip()
+        shade = change_shade(-node.predicted / largest)
+        return Token(f"{change} · {named}", shade, "\n".join(lines), value=node.predicted)
+
+    def _name(self, index: int, origin: Origin) -> str:
+        node = self.nodes[index]
+        if node.run is None or node.expert is None:
+            return self.label
+        return f"L{node.layer} {origin.named(node.run, node.expert)}"
+
+    def _repr_html_(self) -> str:
+        return self.snapshot()._repr_html_()
+
+
+def _late_first(layer: int | None) -> float:
+    """Order of layers: the target, then the last layer."""
+    return -inf if layer is None else -layer
 
 
 @documented

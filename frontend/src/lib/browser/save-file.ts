@@ -1,6 +1,8 @@
 /** Download a file created in the page. */
 
-export function saveFile(name: string, content: string, type: "application/json" | "text/csv"): void {
+type FileType = "application/json" | "image/png" | "text/csv" | "text/html" | "text/markdown";
+
+export function saveFile(name: string, content: string | Blob, type: FileType): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(new Blob([content], { type }));
   link.download = name;

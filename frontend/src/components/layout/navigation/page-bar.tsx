@@ -4,6 +4,7 @@ import { Fragment, type ReactNode } from "react";
 import { Link, NavLink, useLocation } from "react-router";
 
 import { SearchBox } from "@/components/layout/search/search-box";
+import { Share } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { decisiveShare } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
@@ -117,6 +118,7 @@ export function PageBar({ crumbs, note, children, withSearch = true }: PageBarPr
         <div className="grow" />
         {withSearch && <SearchBox />}
         <CopyLink />
+        <Share />
         {children}
       </header>
       <RoutingWarning />

@@ -2,13 +2,14 @@
 
 import "./expert.css";
 
-import { useQuery } from "@tanstack/react-query";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { memo, useDeferredValue, useMemo } from "react";
 import { Link, useParams } from "react-router";
 
-import { expertQuery } from "@/api/queries";
+import { expertQuery, writesQuery } from "@/api/queries";
 import type { ExpertDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -91,6 +92,12 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
 function ExpertView({ run, expert }: { readonly run: RunSummary; readonly expert: number }) {
   const { data, error, refetch } = useQuery(expertQuery(run.name, expert));
   const links = usePageLinks();
+  const queries = useQueryClient();
+  const share = () => {
+    const writes = queries.getQueryData(writesQuery(run.name, expert).queryKey)?.writes;
+    return { kind: "expert", expert, promoted: writes?.promoted ?? [], suppressed: writes?.suppressed ?? [] } as const;
+  };
+  useShare(run.name, data === undefined ? null : share);
   if (error !== null)
     return (
       <>

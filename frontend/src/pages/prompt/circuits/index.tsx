@@ -5,9 +5,10 @@ import "./circuits.css";
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { circuitCheckQuery, circuitFile, circuitQuery, type CircuitRequest } from "@/api/circuits";
+import { bodyOf, circuitCheckQuery, circuitFile, circuitQuery, type CircuitRequest } from "@/api/circuits";
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
@@ -162,6 +163,7 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
   const { graph } = response;
   const { data, error } = useQuery(circuitCheckQuery(request, graph));
   const check = data?.check ?? null;
+  useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request: bodyOf(request), graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;
   const active = hovered ?? selected;

@@ -5,6 +5,7 @@ import { useCallback, useMemo, useState } from "react";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutingResponse, RunSummary } from "@/api/types";
+import { useShare } from "@/components/layout/share";
 import { effectiveK } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -129,6 +130,7 @@ export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, all, rows, shown, extra, end } = useHeatRows(response, params);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
+  useShare(run.name, () => ({ kind: "routing", ...prompt }));
   const predicted = usePredictions(response, prompt);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);

@@ -18,6 +18,7 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useTurnsDraft } from "@/components/prompt/chat-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
+import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
@@ -35,7 +36,7 @@ import { Gallery } from "./sharing/gallery";
 import { OpenedSession, SaveSession } from "./sharing/sessions";
 import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
 import { Streams } from "./texts/streams";
-import { withOriginal } from "./texts/generation";
+import { hasBothTexts, sharedTexts, withOriginal } from "./texts/generation";
 import { type Generator, useGeneration } from "./texts/use-generation";
 
 /** A chat as plain text, once it has been routed. */
@@ -162,6 +163,7 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
+  useShare(run.name, hasBothTexts(generation) ? () => sharedTexts(state.request, generation) : null);
   const choose = (next: string) => setParams({ prompt: next, lock: null, at: [], session: "" }, "push");
   return (
     <div className="steering">

@@ -1,6 +1,6 @@
 /** State of a generation: baseline and steered texts, updated from a stream of events. */
 
-import type { Variant, DoneEvent, SteeringEvent, TokenEvent } from "@/api/types";
+import type { DoneEvent, SnapshotRequest, SteeringEvent, SteeringRequest, TokenEvent, Variant } from "@/api/types";
 import { formatFixed } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 
@@ -200,4 +200,17 @@ export function withOriginal(steered: Generation, original: Generation): Generat
     failure: steered.failure ?? original.failure,
     status: isWaiting ? original.status : steered.status,
   };
+}
+
+/** True if both variants have begun to answer the present request. */
+export const hasBothTexts = ({ baseline, steered, isOutdated }: Generation): boolean =>
+  !isOutdated && baseline.continuations.length > 0 && steered.continuations.length > 0;
+
+/** The texts as they are, with the request that they answer. */
+export function sharedTexts(request: SteeringRequest, generation: Generation): SnapshotRequest {
+  const of = (variant: Variant) =>
+    generation[variant].continuations.map(({ tokens }) =>
+      tokens.map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
+    );
+  return { kind: "steering", request, baseline: of("baseline"), steered: of("steered") };
 }

@@ -1,0 +1,110 @@
+"""Snapshots: what a page shows, as files for people who have no server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
+from mxd.backend.api.event_stream import cancel_on_disconnect
+from mxd.backend.api.routes.routing import circuit_config, find_runs
+from mxd.backend.database.engine import reading
+from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
+from mxd.backend.inference import jobs
+from mxd.backend.queries import experts as queries
+from mxd.backend.queries.runs import find_run
+from mxd.backend.responses import model_response
+from mxd.backend.schemas.snapshots import (
+    CircuitSnapshot,
+    ExpertSnapshot,
+    RoutingSnapshot,
+    SnapshotFiles,
+    SnapshotRequest,
+    SteeringSnapshot,
+)
+from mxd.trainer.analysis.expert import load_expert
+from mxd.trainer.config import SteeringConfig
+from mxd.trainer.inference.results import steering_snapshot
+from mxd.trainer.utils.snapshot import Origin, Snapshot
+
+router = APIRouter(tags=["snapshots"])
+
+EXAMPLES = 12
+"""Examples of an expert in a snapshot."""
+
+
+@router.post("/runs/{run}/snapshot", response_model=SnapshotFiles)
+async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep, http: Request) -> Response:
+    """An expert, a heat map, generated texts or a circuit as a self-contained HTML page and as Markdown."""
+    await asyncio.to_thread(find_runs, services, [run])
+    if isinstance(request, ExpertSnapshot):
+        made = await asyncio.to_thread(_expert, services, run, request)
+    elif isinstance(request, RoutingSnapshot):
+        made = await _routing(services, run, request, http)
+    elif isinstance(request, SteeringSnapshot):
+        made = await _steering(services, run, request)
+    else:
+        made = await _circuit(services, request)
+    return model_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown()))
+
+
+def _origin(
+    services: Services,
+    runs: Sequence[str],
+    experts: Mapping[str, set[int]],
+    command: Sequence[str],
+    seeds: Mapping[str, int] | None = None,
+) -> Origin:
+    with reading(services.database) as session:
+        return origin_of(session, [services.runs.run(name).run for name in runs], experts, command, seeds)
+
+
+def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
+    number = request.expert
+    with reading(services.database) as session:
+        queries.find_expert(session, find_run(session, run), number)
+        name = names_in(session, {run: [number]}).get((run, number))
+        expert = load_expert(session, services.runs.run(run).run, number, name, EXAMPLES)
+    if request.promoted:
+        expert = replace(expert, promoted=request.promoted, suppressed=request.suppressed)
+    command = ["mxd", "experts", run, str(number), "--examples", str(EXAMPLES)]
+    return expert.snapshot(_origin(services, [run], {}, command))
+
+
+async def _routing(services: Services, run: str, request: RoutingSnapshot, http: Request) -> Snapshot:
+    text = await prompt_text(services, run, request.text, request.turns)
+    routed = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
+    (routing,) = routed.value
+    experts = {run: {each.expert for token in routing.tokens for each in token.experts}}
+    command = route_command(run, text, request.k)
+    return routing.snapshot(await asyncio.to_thread(_origin, services, [run], experts, command))
+
+
+async def _steering(services: Services, run: str, request: SteeringSnapshot) -> Snapshot:
+    config = request.request
+    prompt = await prompt_text(services, run, config.prompt, config.turns)
+    own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
+    command = steer_command(run, SteeringConfig.model_validate({**own, "prompt": prompt}))
+    edited = [(edit.run or run, edit.expert) for edit in config.edits]
+    experts = {name: {expert for other, expert in edited if other == name} for name, _ in edited}
+    runs = list(dict.fromkeys([run, *experts]))
+    await asyncio.to_thread(find_runs, services, runs)
+    origin = await asyncio.to_thread(_origin, services, runs, experts, command, {"sampling": config.sampling.seed})
+    texts = [
+        [[(token.text, token.delta_log_probability) for token in text] for text in variant]
+        for variant in (request.baseline, request.steered)
+    ]
+    return steering_snapshot(run, prompt, config.edits, texts, origin)
+
+
+async def _circuit(services: Services, request: CircuitSnapshot) -> Snapshot:
+    config = await circuit_config(services, request.request)
+    runs = request.graph.runs
+    await asyncio.to_thread(find_runs, services, runs)
+    experts = {run: {at.expert for at in request.graph.experts if at.run == run} for run in runs}
+    origin = await asyncio.to_thread(_origin, services, runs, experts, circuit_command(runs, config))
+    return request.graph.snapshot(request.check, origin)

@@ -1,0 +1,148 @@
+"""A whole run as a static read-only site: browse, search, and a page per expert, without a server.
+
+Numbers and examples are JSON in ``data``, some experts per file; ``site.js`` shows them. A data file is a script that
+calls ``put``, so that the site also opens from a folder. The index of words leads from a word to the experts whose
+examples contain it; it is split by first character.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy.orm import Session
+
+from mxd.backend.export.snapshots import origin_of
+from mxd.backend.export.tables import Chunk, Exported, Row, chunks
+from mxd.backend.queries.overview import card_figures
+from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
+from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.snapshot import CSS
+
+ASSETS = Path(__file__).parent
+EXPERTS_PER_FILE = 64
+EXAMPLES, EXAMPLES_OF_LARGE = 20, 5
+LARGE = 8192
+"""Number of experts from which the site has fewer examples of each, because browsers and hosts limit its size."""
+DIGITS = 7
+COLUMNS = [column for column in EXPERT_COLUMNS if column.kind in NUMERIC and {"table", "expert"} & set(column.shown)]
+_WORD = re.compile(r"[^\W_]+")
+
+
+def write_site(session: Session, exported: Exported, run: Run, folder: Path, callbacks: Callbacks) -> None:
+    """Write the site into an empty folder."""
+    (folder / "data").mkdir()
+    most = EXAMPLES if exported.run.num_experts < LARGE else EXAMPLES_OF_LARGE
+    rows: list[Row] = []
+    words: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for chunk in chunks(session, exported):
+        callbacks.check_cancelled("Cancelled; nothing was written.")
+        rows += map(_row, chunk.experts)
+        details = _details(chunk, exported, most)
+        for first in range(0, len(chunk.experts), EXPERTS_PER_FILE):
+            experts = [row["expert"] for row in chunk.experts[first : first + EXPERTS_PER_FILE]]
+            name = f"experts-{experts[0] // EXPERTS_PER_FILE}"
+            _write(folder, name, {expert: details[expert] for expert in experts})
+        for expert, detail in details.items():
+            for word in {word for _, parts in detail["examples"] for word in _words(parts)}:
+                words[word[0] if word[0].isascii() else "other"][word].append(expert)
+        callbacks.on_progress(len(rows), exported.run.num_experts, "")
+    for first_character, index in words.items():
+        _write(folder, f"words-{first_character}", index)
+    origin = origin_of(session, [run], {}, ["mxd", "export", run.name, "--format", "site", "--out", f"{run.name}-site"])
+    figures = [("language model", origin.model), ("layer", str(run.config.layer)), ("method", run.config.method)]
+    table = {
+        "run": run.name,
+        "perShard": EXPERTS_PER_FILE,
+        "columns": [_column(column) for column in COLUMNS],
+        "figures": [
+            *figures,
+            ("indexed tokens", f"{exported.index.tokens:,}"),
+            *card_figures(session, run.name).items(),
+        ],
+        "rows": rows,
+    }
+    (folder / "data" / "table.js").write_text(f"window.SITE = {_json(table)};\n", "utf-8")
+    footer = " · ".join(f"{name} {value}" for name, value in (*origin.facts(), ("made with", "MxD Explorer")))
+    page = (ASSETS / "index.html").read_text("utf-8")
+    page = page.replace("{title}", html.escape(run.name)).replace("{footer}", html.escape(footer))
+    (folder / "index.html").write_text(page, "utf-8")
+    (folder / "site.js").write_text((ASSETS / "site.js").read_text("utf-8"), "utf-8")
+    (folder / "site.css").write_text(CSS + (ASSETS / "site.css").read_text("utf-8"), "utf-8")
+
+
+def _column(column: Any) -> Row:
+    own = {name: getattr(column, name) for name in ("key", "title", "unit", "kind", "digits", "description", "filters")}
+    return own | {"header": column.header or column.title}
+
+
+def _row(row: Row) -> Row:
+    """A row of the table: the numbers, both labels and the top tokens."""
+    automatic = row["automatic"]
+    return {column.key: _short(row[column.key]) for column in COLUMNS} | {
+        "expert": row["expert"],
+        "label": row["label"],
+        "automatic": automatic and automatic["label"],
+        "clear": bool(automatic and automatic["is_clear"]),
+        "tokens": [token["text"] for token in row["top_tokens"]],
+    }
+
+
+def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
+    examples = chunk.examples_by_expert()
+    details = {}
+    for row in chunk.experts:
+        expert = row["expert"]
+        top = [example for example in examples.get(expert, []) if example["bin"] == 0][:most]
+        measured = chunk.ablations.get(expert)
+        effects = {
+            side: [(exported.vocabulary.name(int(token)), round(change, 2)) for token, change in stored]
+            for side, stored in (
+                ("promoted", measured.promoted if measured else ()),
+                ("suppressed", measured.suppressed if measured else ()),
+            )
+        }
+        shown = [(_short(example["coefficient"]), _parts(example)) for example in top]
+        histogram = {"histogram": row["histogram"], "high": row["histogram_high"]}
+        details[expert] = {"examples": shown, **histogram, **effects}
+    return details
+
+
+def _parts(example: Row) -> list[Any]:
+    """Text around the peak: inactive tokens joined, and [text, activation] of each active one, the peak with a 1."""
+    peak, tokens = example["position"], example["tokens"]
+    active = {position: coefficient for position, coefficient, _ in example["active"]}
+    parts: list[Any] = []
+    for position in range(max(0, peak - TOKENS_AROUND_PEAK), min(len(tokens), peak + TOKENS_AROUND_PEAK + 1)):
+        text = tokens[position] if parts else tokens[position].lstrip(" ")
+        if position in active:
+            parts.append([text, round(active[position], 4), *([1] if position == peak else [])])
+        elif parts and isinstance(parts[-1], str):
+            parts[-1] += text
+        else:
+            parts.append(text)
+    return parts
+
+
+def _words(parts: list[Any]) -> set[str]:
+    text = "".join(part if isinstance(part, str) else part[0] for part in parts)
+    return set(_WORD.findall(text.lower()))
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.{DIGITS}g}")
+
+
+def _write(folder: Path, name: str, data: Any) -> None:
+    (folder / "data" / f"{name}.js").write_text(f"put({_json(name)}, {_json(data)});\n", "utf-8")
+
+
+def _json(data: Any) -> str:
+    """JSON is JavaScript, and files of scripts have no markup to end early."""
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

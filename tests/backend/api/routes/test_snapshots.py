@@ -1,0 +1,73 @@
+"""Snapshots over HTTP: each kind has its texts, its command and the weights; what clients send is checked."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import weights_digest
+from tests.helpers.runs import World
+
+PATH = "/api/runs/small/snapshot"
+HOSTILE = "<script>alert(1)</script> the old fox"
+
+
+def made(client: TestClient, body: dict[str, Any]) -> dict[str, str]:
+    answer = client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    files: dict[str, str] = answer.json()
+    assert "<script" not in files["html"]
+    return files
+
+
+def test_an_expert(live_client: TestClient, fitted: World) -> None:
+    effect = {"id": 1, "text": " <b>fox", "change": 0.5}
+    files = made(live_client, {"kind": "expert", "expert": 3, "promoted": [effect], "suppressed": []})
+    digest = weights_digest([Run.load("small", fitted.data)])
+    for text in (files["html"], files["markdown"]):
+        assert digest in text
+        assert "mxd experts small 3 --examples 12" in text
+    assert "&lt;b&gt;fox +0.50" in files["html"]
+
+
+def test_a_heat_map(live_client: TestClient) -> None:
+    routed = live_client.post("/api/runs/small/routing", json={"text": HOSTILE}).json()
+    files = made(live_client, {"kind": "routing", "text": HOSTILE})
+    shown = {int(number) for number in re.findall(r"<tr><th title=\"[^\"]*\"><b>(\d+)</b>", files["html"])}
+    assert shown
+    assert shown <= {expert["expert"] for token in routed["tokens"] for expert in token["experts"]}
+    assert f"mxd route small '{HOSTILE}'" in html.unescape(files["html"])
+
+
+def test_texts(live_client: TestClient) -> None:
+    token = {"id": 5, "text": " <i>", "delta_log_probability": -3.0}
+    request = {"prompt": HOSTILE, "edits": ["3:add:2", "5:ablate@first:2"], "sampling": {"seed": 7, "stop": ["."]}}
+    body = {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token], [token]]}
+    files = made(live_client, body)
+    assert files["title"].startswith("Steered with 3")
+    assert files["html"].count('class="t d3"') == 2  # only complete pairs
+    command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
+    assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --seed 7 --stop ."
+
+
+def test_a_circuit(live_client: TestClient) -> None:
+    request = {"runs": ["small"], "text": "the old fox", "nodes": 4}
+    graph = live_client.post("/api/circuits", json=request).json()["graph"]
+    files = made(live_client, {"kind": "circuit", "request": request, "graph": graph})
+    for node in graph["nodes"][1:]:
+        assert f"Layer {node['layer']}, expert {node['expert']}" in files["html"]
+    assert "mxd circuit small &#x27;--prompt=the old fox&#x27; --nodes 4" in files["html"]
+    graph["nodes"][1]["position"] = 99
+    changed = live_client.post(PATH, json={"kind": "circuit", "request": request, "graph": graph})
+    assert changed.status_code == 422
+
+
+@pytest.mark.parametrize("run", ["none", "small"])
+def test_what_does_not_exist(live_client: TestClient, run: str) -> None:
+    answer = live_client.post(f"/api/runs/{run}/snapshot", json={"kind": "expert", "expert": 10**6})
+    assert answer.status_code == 404

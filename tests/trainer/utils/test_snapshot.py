@@ -1,0 +1,116 @@
+"""Snapshots: nothing that a user typed becomes markup, colours are the dashboard's, files are of two kinds."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from mxd.trainer.errors import UserError
+from mxd.trainer.utils.snapshot import (
+    CSS,
+    Grid,
+    Histogram,
+    Lines,
+    Origin,
+    Pair,
+    Snapshot,
+    Table,
+    Token,
+    activation_shade,
+    change_shade,
+)
+
+ROOT = Path(__file__).parents[3]
+HOSTILE = (
+    "<script>alert('x')</script><img src=x onerror=\"alert(1)\"> ```\n</style></pre> | `a` **b** [c](javascript:d) "
+    "\x1b[31m"
+)
+
+
+def hostile() -> Snapshot:
+    token = Token(HOSTILE, "s3", HOSTILE, peak=True, value=1.0)
+    blocks = [
+        Pair([(HOSTILE, [token])]),
+        Lines(HOSTILE, [(HOSTILE, [token, Token(HOSTILE)])]),
+        Table([HOSTILE], [[HOSTILE]]),
+        Grid("heat", [token], [(HOSTILE, HOSTILE, {0: [token]})]),
+        Histogram(HOSTILE, [0, 3], 1.0),
+    ]
+    origin = Origin(HOSTILE, {HOSTILE: HOSTILE}, {HOSTILE: 1}, HOSTILE)
+    return Snapshot(HOSTILE, HOSTILE, blocks, [(HOSTILE, HOSTILE)], HOSTILE, origin)
+
+
+class Elements(HTMLParser):
+    """Names of elements and attributes of a page."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
+def test_hostile_texts_stay_texts_in_html() -> None:
+    snapshot = hostile()
+    for page in (snapshot.html(), snapshot._repr_html_()):
+        elements = Elements(page)
+        assert not elements.tags & {"script", "img", "iframe", "a", "link"}
+        assert not {name for name in elements.attributes if name.startswith("on")} | elements.attributes & {
+            "src",
+            "href",
+        }
+        assert page.count("</style>") == 1
+        assert "\x1b" not in page
+
+
+def test_hostile_texts_stay_texts_in_markdown() -> None:
+    markdown = hostile().markdown()
+    body, fence, command = markdown.rpartition("\n\n````sh\n")
+    assert fence
+    assert command.endswith("\n````\n")  # longer than the fence in the text
+    assert "<" not in body
+    assert not re.search(r"(?<!\\)\]\(", body)  # no link
+    tables = [line for line in body.splitlines() if line.startswith("|")]
+    assert {len(re.findall(r"(?<!\\)\|", line)) for line in tables} <= {2, 3}
+
+
+def test_a_page_loads_nothing_and_has_the_command_and_the_weights() -> None:
+    origin = Origin("gpt2", {"l8": "abc123"}, {"training": 3}, "mxd route l8 'One day'")
+    page = Snapshot("Title", "Subtitle", [Pair([("Text", [Token(" a", "u2", "tip")])])], origin=origin).html()
+    assert "default-src 'none'" in page
+    assert not re.search(r"url\(|https?://|@import", page)
+    for text in (
+        "mxd route l8 &#x27;One day&#x27;",
+        "abc123",
+        "seed of training",
+        ' <span class="t u2" tabindex="0" data-tip="tip">a',
+    ):
+        assert text in page
+
+
+def test_colours_are_those_of_the_dashboard() -> None:
+    tokens = (ROOT / "frontend" / "src" / "styles" / "foundation" / "tokens.css").read_text("utf-8")
+    declared = dict(re.findall(r"(--[\w-]+): (light-dark\([^)]*\)|#\w+);", tokens))
+    own = dict(re.findall(r"(--[\w-]+): (light-dark\([^)]*\)|#\w+);", CSS))
+    assert len(own) > 25
+    assert own.items() <= declared.items()
+
+
+def test_shades_have_the_steps_of_the_scales() -> None:
+    assert [activation_shade(share) for share in (0.0, 0.01, 0.5, 1.0, 7.0)] == ["", "s1", "s4", "s9", "s9"]
+    assert [change_shade(share) for share in (-9.0, -0.5, 0.0, 0.1, 1.0)] == ["d4", "d2", "", "", "u4"]
+
+
+def test_files_are_html_or_markdown(tmp_path: Path) -> None:
+    snapshot = Snapshot("Title", "", [])
+    assert snapshot.save(tmp_path / "new" / "page.html").read_text("utf-8") == snapshot.html()
+    assert snapshot.save(tmp_path / "page.md").read_text("utf-8") == snapshot.markdown()
+    with pytest.raises(UserError, match=r"'.*page\.pdf'\. Supported file types: \.html, \.md"):
+        snapshot.save(tmp_path / "page.pdf")
