@@ -1,12 +1,10 @@
-"""Edits in a user's own loop: their Python forms, the position of every token in a text that grows in the loop, and the
-output of an MLP with them.
+"""Edits in a user's own loop: their Python forms, and the position of every token in a text that grows in the loop.
 
 Shapes: B rows, T tokens of a forward pass, I input width, O output width, P tokens that are computed, K active experts.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -19,14 +17,13 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 
 from mxd.api.loading import resolve_medians
-from mxd.trainer.config import Edit, SteeringConfig, SteeringMode
+from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
 from mxd.trainer.inference.steering import edit_plans, units_without_index
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.tokenizer import TokenStream
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 
 Change = float | Literal["ablate"] | tuple[Literal["add", "scale", "set"], float]
@@ -197,48 +194,22 @@ class GrowingText:
         return distinct, torch.tensor([index.get(id(plan), len(distinct)) for plan in plans_P])
 
 
-class LayerFunction:
-    """Output of an MLP computed with a layer: the layer's, or the MLP's own plus the difference that edits make."""
+class AddedOutput:
+    """What edits add to the output of an MLP in a user's own loop."""
 
-    def __init__(self, core: SparseLayer, mode: SteeringMode, plan: EditPlan, text: GrowingText | None) -> None:
+    def __init__(self, plan: EditPlan, text: GrowingText | None) -> None:
         """``text`` tells the positions of the tokens, if the plan depends on them."""
-        self.core = core
-        self.mode = mode
         self.plan = plan
         self.text = text
 
-    def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        """Output [B, T, O], of the dtype and on the device of the MLP's input."""
-        original = mlp() if self.mode == "residual" or self.core.reads == "mlp-output" else None
-        inputs = original if self.core.reads == "mlp-output" else x_BTI
-        assert inputs is not None
-        x_PI = like_weights(inputs.reshape(-1, inputs.shape[-1]), self.core)
-        routing, dense_PM = self.core.route(x_PI), self.core.dense_output(x_PI)
-        change_PO: Tensor | None = None
-        plans, plan_of_P = self._plans(len(x_PI))
-        if plans:
-            change_PO = self.core.contribution(dense_PM, edit_routing(plans, plan_of_P.to(x_PI.device), routing))
-        if self.mode == "replace":
-            replaced_PO = self.core.decode(dense_PM, routing)
-            output_PO = replaced_PO if change_PO is None else replaced_PO + change_PO
-            return output_PO.to(x_BTI).reshape(*x_BTI.shape[:-1], -1)
-        assert original is not None
-        return original if change_PO is None else original + change_PO.to(original).reshape(original.shape)
-
-    def _plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
-        """Distinct plans, and the index of each token's plan, [P]."""
-        if self.text is not None:
-            return self.text.plans(tokens)
-        return [self.plan] if self.plan.edits else [], torch.zeros(tokens, dtype=torch.int64)
-
-
-def like_weights(x_TI: Tensor, core: SparseLayer) -> Tensor:
-    """Return activations on the device and with the dtype of a layer's weights. Warns, once, if the devices differ."""
-    weight = next(core.parameters())
-    if x_TI.device != weight.device:
-        warnings.warn(
-            f"The layer is on {weight.device}, the model on {x_TI.device}: activations are copied in every forward "
-            "pass. Move the layer with layer.to(model.device).",
-            stacklevel=2,
-        )
-    return x_TI.to(weight.device, weight.dtype)
+    def __call__(self, layer_pass: LayerPass) -> Tensor | None:
+        """The added vectors, [P, O]; None without edits."""
+        tokens = layer_pass.x_STI.shape[:-1].numel()
+        if self.text is None:
+            plans, plan_of_P = [self.plan] if self.plan.edits else [], torch.zeros(tokens, dtype=torch.int64)
+        else:
+            plans, plan_of_P = self.text.plans(tokens)
+        if not plans:
+            return None
+        routing = layer_pass.routing
+        return layer_pass.contribution(edit_routing(plans, plan_of_P.to(routing.indices_TK.device), routing))

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mxd.api.edits import Edits, GrowingText, LayerFunction, edit_plan, like_weights
+from mxd.api.edits import AddedOutput, Edits, GrowingText, edit_plan
 from mxd.api.errors import speaks_python
 from mxd.api.loading import Examples, experts_table, find_run, read_expert
 from mxd.trainer.analysis.expert import Expert
@@ -26,6 +26,7 @@ from mxd.trainer.config import LayerConfig, SteeringMode
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
@@ -582,7 +583,7 @@ def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: E
     text = GrowingText(layer.run, plan) if plan.depends_on_position else None
     if text is not None:
         stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
-    function = LayerFunction(layer.core, mode, plan, text)
+    function = EditedMlp(layer.core, AddedOutput(plan, text), mode)
     replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), function, stack)
 
 

@@ -12,9 +12,10 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import mxd
-from mxd.api.edits import like_weights, parse_edits
+from mxd.api.edits import parse_edits
 from mxd.api.loading import resolve_medians
 from mxd.trainer.config import Edit
+from mxd.trainer.language_model.edited_mlp import like_weights
 from mxd.trainer.language_model.model import cache_argument
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.api.conftest import User

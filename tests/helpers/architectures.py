@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -152,6 +152,16 @@ class Cell:
         return self.refused is not None or (self.difference is not None and self.difference <= TOLERANCE)
 
 
+def plain_mlps(architecture: Architecture) -> list[int]:
+    """Layers with an MLP of two or three linear modules, unlike a mixture of experts."""
+    layers = []
+    for layer in range(len(architecture.blocks)):
+        with suppress(UserError):
+            architecture.matrices(layer)
+            layers.append(layer)
+    return layers
+
+
 def _relative(actual: Tensor, expected: Tensor) -> float:
     if actual.shape != expected.shape:
         return float("inf")
@@ -184,7 +194,7 @@ class Checks:
     def layer(self) -> int:
         """The last but one block with an MLP that can be replaced."""
         architecture = Architecture(self.module, self.source)
-        plain = architecture.plain_mlps
+        plain = plain_mlps(architecture)
         if not plain:
             architecture.matrices(len(architecture.blocks) - 1)  # raises the refusal
         return plain[-2] if len(plain) > 1 else plain[-1]
@@ -273,7 +283,7 @@ class Checks:
 
     def train(self) -> float:
         """Weights of a layer trained alone against those trained in one pass with another layer."""
-        others = [layer for layer in Architecture(self.module, "").plain_mlps if layer > self.layer]
+        others = [layer for layer in plain_mlps(Architecture(self.module, "")) if layer > self.layer]
         alone = self.run.layer.state_dict()
         self._train(("first", "second")[: 1 + bool(others)], (self.layer, *others[:1]))
         together = Run.load("first", self.folder).layer.state_dict()

@@ -33,7 +33,7 @@ from torch.nn import functional as F
 from mxd.trainer.analysis.indexing.statistics import Floats, Ints
 from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
@@ -229,12 +229,12 @@ def measure_interventions(
     positions_M = interventions.position
     prefix = ids[: int(positions_M.max()) + 1]
     rows = 1 if language_model.can_split_row(layer) else 1 + NUM_INTERVENTIONS * len(positions_M)
-    mlp = _InterventionRows(sparse_layer, interventions, seed)
-    with language_model.replace_mlps({layer: mlp}):
+    added = _AddedRows(interventions, seed)
+    with language_model.replace_mlps({layer: EditedMlp(sparse_layer, added)}):
         residual_RTW = language_model.residual(torch.tensor([prefix] * rows))
     additions = language_model.additions
     factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
-    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), mlp.contribution_MO)
+    added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), added.contribution_MO)
     index_M = positions_M.to(residual_RTW.device)
     original_MW = residual_RTW[0, index_M]
     row_R = torch.arange(1, len(residual_RTW), device=index_M.device)
@@ -247,49 +247,49 @@ def measure_interventions(
         kl_amplified=_kl(original_MV, amplified_MV),
         kl_random_expert=_kl(original_MV, random_expert_MV),
         kl_random_direction=_kl(original_MV, random_direction_MV),
-        share=mlp.share_M,
-        contribution=mlp.contribution_MO,
+        share=added.share_M,
+        contribution=added.contribution_MO,
         added=added_MW,
         residual=original_MW.float(),
     )
 
 
 @dataclass(eq=False)
-class _InterventionRows:
-    """MLP replacement that returns the original output, followed by one row per intervention and example."""
+class _AddedRows:
+    """What interventions add to the MLP's output: nothing in row 0, then one row per intervention and example."""
 
-    sparse_layer: SparseLayer
     interventions: Interventions
     seed: int
 
-    def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-        index_M = self.interventions.position.to(x_RTI.device)
-        added_RO = self._added_vectors(x_RTI[0].float()[index_M])
-        original_TO = mlp()[0]
-        output_RTO = original_TO.repeat(1 + len(added_RO), 1, 1)
-        row_R = torch.arange(1, 1 + len(added_RO), device=x_RTI.device)
-        output_RTO[row_R, index_M.repeat(NUM_INTERVENTIONS)] += added_RO.to(original_TO.dtype)
-        return output_RTO
+    def __call__(self, layer_pass: LayerPass) -> Tensor:
+        """Added vectors, [1 + 4 M, T, O]. The first text of the pass is that of all rows."""
+        index_M = self.interventions.position.to(layer_pass.x_STI.device)
+        added_RO = self._vectors(layer_pass.at(index_M))
+        added_RTO = added_RO.new_zeros(1 + len(added_RO), layer_pass.x_STI.shape[1], added_RO.shape[1])
+        row_R = torch.arange(1, len(added_RTO), device=index_M.device)
+        added_RTO[row_R, index_M.repeat(NUM_INTERVENTIONS)] = added_RO
+        return added_RTO
 
-    def _added_vectors(self, x_MI: Tensor) -> Tensor:
-        """Vectors that the interventions add to the MLP's output, [4 M, O]."""
-        routing = self.sparse_layer.route(x_MI)
-        is_expert_MK = routing.indices_TK == self.interventions.expert.to(x_MI.device).unsqueeze(1)
-        activation_M = (routing.activations_TK * is_expert_MK).sum(dim=1)
-        dense_MH = self.sparse_layer.dense_output(x_MI)
-        norms_MK = self.sparse_layer.contribution_norms(dense_MH, routing)
+    def _vectors(self, tokens: LayerPass) -> Tensor:
+        """The vectors of each intervention at its token, [4 M, O]."""
+        device = tokens.dense_PM.device
+        of = self.interventions
+
+        def contribution(expert_M: Tensor, activation_M: Tensor) -> Tensor:
+            activation_M1 = activation_M.to(tokens.dense_PM).unsqueeze(1)
+            return tokens.contribution(Routing(activation_M1, expert_M.to(device).unsqueeze(1)))
+
+        is_expert_MK = tokens.routing.indices_TK == of.expert.to(device).unsqueeze(1)
+        norms_MK = tokens.sparse_layer.contribution_norms(tokens.dense_PM, tokens.routing)
         self.share_M = (norms_MK * is_expert_MK).sum(dim=1) / norms_MK.sum(dim=1).clamp_min(1e-12)
-        self.contribution_MO = self._contribution(dense_MH, self.interventions.expert, activation_M)
-        amplified_MO = self._contribution(dense_MH, self.interventions.expert, self.interventions.unit)
-        random_MO = self._contribution(dense_MH, self.interventions.random_expert, self.interventions.random_unit)
+        activation_M = (tokens.routing.activations_TK * is_expert_MK).sum(dim=1)
+        self.contribution_MO = contribution(of.expert, activation_M)
+        amplified_MO = contribution(of.expert, of.unit)
+        random_MO = contribution(of.random_expert, of.random_unit)
         generator = torch.Generator().manual_seed(self.seed)
-        noise_MO = F.normalize(torch.randn(amplified_MO.shape, generator=generator), dim=1).to(amplified_MO.device)
+        noise_MO = F.normalize(torch.randn(amplified_MO.shape, generator=generator), dim=1).to(device)
         direction_MO = noise_MO * amplified_MO.norm(dim=1, keepdim=True)
         return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
-
-    def _contribution(self, dense_MH: Tensor, expert_M: Tensor, activation_M: Tensor) -> Tensor:
-        columns = Routing(activation_M.to(dense_MH).unsqueeze(1), expert_M.to(dense_MH.device).unsqueeze(1))
-        return self.sparse_layer.contribution(dense_MH, columns)
 
 
 def _losses(log_p_MV: Tensor, ids: list[int], position_M: Tensor) -> Tensor:

@@ -29,9 +29,10 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import edit_routing
 from mxd.trainer.inference.steering import edit_plans, saved_units
 from mxd.trainer.inference.units import Units
+from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import text_ids
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -67,6 +68,7 @@ class EditedPasses:
     runs: Sequence[Run]
     layers: Mapping[int, SparseLayer]
     units: Units
+    """Saved units. The others are 1, as ``edit_units`` decides without a database."""
     callbacks: Callbacks
 
     def prices(self, texts: Sequence[Reading], groups: Sequence[Sequence[Edit]]) -> list[float]:
@@ -104,15 +106,20 @@ class EditedPasses:
             )
 
     def change(self, groups: Sequence[Sequence[Edit]]) -> Change:
-        """Subtracts the negative of what each row's edits add."""
-        plans = [edit_plans(self.runs, group, self.units) for group in groups]
+        """Adds what each row's edits add."""
+        units = {}
+        for run in self.runs:
+            saved = self.units[run.name]
+            units[run.name] = {expert: saved.get(expert) or 1.0 for expert in range(run.layer.config.num_experts)}
+        plans = [edit_plans(self.runs, group, units) for group in groups]
 
-        def change(layer: int, dense_PM: Tensor, routing: Routing) -> Tensor | None:
+        def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
             own = [plan[layer] for plan in plans]
             if not any(plan.edits for plan in own):
                 return None
-            rows_P = torch.arange(len(own), device=dense_PM.device).repeat_interleave(len(dense_PM) // len(own))
-            return -self.layers[layer].contribution(dense_PM, edit_routing(own, rows_P, routing))
+            row_R = torch.arange(len(own), device=layer_pass.x_STI.device)
+            row_P = row_R.repeat_interleave(layer_pass.x_STI.shape[1])
+            return layer_pass.contribution(edit_routing(own, row_P, layer_pass.routing))
 
         return change
 
@@ -142,15 +149,14 @@ class PriceMeasurement:
         language_model: LanguageModel,
         runs: Sequence[Run],
         edits: Sequence[Edit],
-        units: Units | None = None,
         callbacks: Callbacks = NO_CALLBACKS,
     ) -> None:
         """Check the edits. Arguments and errors as ``edit_price``."""
         check_priced(edits)
         named = [edit if edit.run else edit.model_copy(update={"run": runs[0].name}) for edit in edits]
-        units = saved_units(runs) if units is None else units
-        edit_plans(runs, named, units)  # reports unknown runs and experts before anything is measured
-        self._passes = EditedPasses(language_model, runs, layers_of(language_model, runs), units, callbacks)
+        layers = layers_of(language_model, runs)
+        self._passes = EditedPasses(language_model, runs, layers, saved_units(runs), callbacks)
+        self._passes.change([named])  # reports unknown runs and experts before anything is measured
         # The first row has no edit.
         self._groups = [(), named, *self._passes.random_groups([named])]
         self._texts = unrelated_readings(language_model, runs[0], UNRELATED)
@@ -227,7 +233,6 @@ def edit_price(
     language_model: LanguageModel,
     runs: Sequence[Run],
     edits: Sequence[Edit],
-    units: Units | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> EditPrice:
     """Measure the price of some edits, made on every token, beside that of random experts.
@@ -236,14 +241,13 @@ def edit_price(
         language_model: the language model of the runs.
         runs: runs of different layers; edits without a run belong to the first.
         edits: edits without conditions.
-        units: run -> expert -> its unit; by default the units saved with the runs.
         callbacks: progress and cancellation.
 
     Raises:
         UserError: there is no edit, or one has a condition or names an unknown run or expert.
         CancelledError: the task was cancelled.
     """
-    measurement = PriceMeasurement(language_model, runs, edits, units, callbacks)
+    measurement = PriceMeasurement(language_model, runs, edits, callbacks)
     while measurement.done < measurement.total:
         measurement.step(1)
         callbacks.on_progress(measurement.done, measurement.total, "")

@@ -37,6 +37,7 @@ from mxd.trainer.analysis.results import (
     SingularDirection,
     TokenEffect,
 )
+from mxd.trainer.config import SteeringMode
 from mxd.trainer.config.analysis import (
     ContinuationTarget,
     DifferenceTarget,
@@ -48,8 +49,9 @@ from mxd.trainer.config.analysis import (
     target_tokens,
 )
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.kv_cache import shared_prefix
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -128,17 +130,10 @@ def _read_token(
     language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids: Sequence[int], position: int
 ) -> tuple[Tensor, Tensor]:
     """Input of the sparse layer at a token, [1, I] in float32, and the residual stream after the last block, [W]."""
-    inputs = list[Tensor]()
-
-    def record(x_1TI: Tensor, mlp: Mlp) -> Tensor:
-        output_1TO = mlp()
-        read_1TI = output_1TO if sparse_layer.reads == "mlp-output" else x_1TI
-        inputs.append(read_1TI[0, position : position + 1].float())
-        return output_1TO
-
-    with language_model.replace_mlps({layer: record}):
+    passes = list[LayerPass]()
+    with language_model.replace_mlps({layer: EditedMlp(sparse_layer, passes.append)}):
         residual_W = language_model.residual(torch.tensor([list(ids)]))[0, position]
-    return inputs[0], residual_W
+    return passes[0].x_STI[0, position : position + 1].float(), residual_W
 
 
 def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:
@@ -171,10 +166,8 @@ def _expert_effects(language_model: LanguageModel, routing: Routing, changes_KV:
     return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
 
 
-Change = Callable[[int, Tensor, Routing], Tensor | None]
-"""Maps a layer, its dense output [P, M] and its routing to what is subtracted from its output, [P, O]."""
-MlpOutput = Callable[[int, Tensor, Mlp], Tensor]
-"""Maps a layer, its MLP's input [B, T, I] and the MLP to the MLP's output [B, T, O]."""
+Change = Callable[[int, LayerPass], Tensor | None]
+"""Maps a layer and its pass to what is added to its output, [P, O]."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,25 +349,24 @@ def differentiable_forward(
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
     errors: Errors = "kept",
-    change: Change | None = None,
+    change: Change = lambda _layer, _layer_pass: None,
     rows: int = 1,
 ) -> Forward:
     """Forward pass with gradients at the sparse layers' outputs, their inputs and the embedding.
 
     Args:
         sparse_layers: layers whose inputs are recorded. With ``errors`` dropped, they replace their MLPs.
-        change: what to subtract from each sparse layer's output.
+        change: what to add to each sparse layer's output.
         rows: number of copies of the text.
     """
-    functions = {layer: partial(mlp_output, it, errors, change) for layer, it in sparse_layers.items()}
-    return graph_forward(language_model, sparse_layers, reading, functions, rows)
+    return graph_forward(language_model, sparse_layers, reading, edited_mlps(sparse_layers, errors, change), rows)
 
 
 def graph_forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    functions: Mapping[int, MlpOutput],
+    functions: Mapping[int, MlpFunction],
     rows: int = 1,
 ) -> Forward:
     """Forward pass with gradients in which ``functions`` compute the outputs of some layers' MLPs."""
@@ -404,7 +396,7 @@ def changed_forward(
     Args:
         first: first layer that ``change`` changes. The layers before it are computed for one row only.
     """
-    functions = {layer: partial(mlp_output, it, errors, change) for layer, it in sparse_layers.items()}
+    functions = edited_mlps(sparse_layers, errors, change)
     with ExitStack() as stack:
         language_model.linear_kernels.apply(stack)
         return _forward(language_model, sparse_layers, reading, functions, rows, first, None)
@@ -433,26 +425,19 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     return slope_TK * routing.activations_TK, routing
 
 
-def mlp_output(
-    sparse_layer: SparseLayer, errors: Errors, change: Change | None, layer: int, x_BTI: Tensor, mlp: Mlp
-) -> Tensor:
-    """Output of an MLP or of its replacement, minus a change."""
-    if errors == "kept" and change is None:
-        return mlp()
-    x_PI = x_BTI.reshape(-1, x_BTI.shape[-1]).float()
-    dense_PM, routing = sparse_layer.dense_output(x_PI), sparse_layer.route(x_PI)
-    removed_PO = None if change is None else change(layer, dense_PM, routing)
-    output_BTO = mlp() if errors == "kept" else sparse_layer.decode(dense_PM, routing).reshape(*x_BTI.shape[:-1], -1)
-    if removed_PO is not None:
-        output_BTO = output_BTO.float() - removed_PO.reshape(output_BTO.shape)
-    return output_BTO.to(x_BTI.dtype)
+def edited_mlps(
+    sparse_layers: Mapping[int, SparseLayer], errors: Errors, change: Change = lambda _layer, _layer_pass: None
+) -> dict[int, MlpFunction]:
+    """Functions that compute the outputs of MLPs, or of the layers that replace them, with a change."""
+    mode: SteeringMode = "residual" if errors == "kept" else "replace"
+    return {layer: EditedMlp(it, partial(change, layer), mode) for layer, it in sparse_layers.items()}
 
 
 def _forward(
     language_model: LanguageModel,
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
-    functions: Mapping[int, MlpOutput],
+    functions: Mapping[int, MlpFunction],
     rows: int,
     first: int,
     change_embedding: Callable[[Tensor], Tensor] | None,
@@ -461,7 +446,7 @@ def _forward(
     outputs: dict[int, Tensor] = {}
 
     def record(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        inputs[layer], outputs[layer] = x_BTI, functions[layer](layer, x_BTI, mlp)
+        inputs[layer], outputs[layer] = x_BTI, functions[layer](x_BTI, mlp)
         return outputs[layer].clone() if torch.is_grad_enabled() else outputs[layer]  # some blocks add to it in place
 
     def before_blocks(_block: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> Any:

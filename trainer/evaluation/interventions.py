@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mxd.trainer.evaluation.health import SharedExperts
 from mxd.trainer.evaluation.metrics import LayerStatistics
+from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals, residual_at, start_at
@@ -57,7 +58,7 @@ class LayerInterventions:
         self._best_constant = statistics.best_constant
         self._typical_dense_M = statistics.typical_dense_M.to(device)
         self._shared_E = torch.tensor(list(shared), device=device)
-        self._cached: tuple[Tensor, Tensor, Routing] | None = None
+        self._pass: LayerPass | None = None
 
     def measured(self, shared: SharedExperts) -> dict[str, OutputFunction]:
         """Functions that an evaluation measures, by name; those that do not apply to the layer are left out."""
@@ -72,22 +73,21 @@ class LayerInterventions:
 
     def replaced(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer."""
-        return self.sparse_layer.decode(*self._dense_and_routing(x_TI, output_TO))
+        return self._read(x_TI, output_TO).output_PO
 
     def frozen(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with its mixing vector frozen at its median: aC of an MxD, aW_dec of a transcoder."""
-        dense_TM, _ = self._dense_and_routing(x_TI, output_TO)
+        dense_TM = self._read(x_TI, output_TO).dense_PM
         return self.sparse_layer.decode_mixed(dense_TM, self._typical_mixing_M.expand(len(dense_TM), -1))
 
     def constant(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with the constant mixing that fits the MLP best."""
         assert self._best_constant is not None
-        return self._best_constant.output(self.sparse_layer, self._dense_and_routing(x_TI, output_TO)[0])
+        return self._best_constant.output(self.sparse_layer, self._read(x_TI, output_TO).dense_PM)
 
     def constant_dense(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
         """Output of the layer with its dense output frozen at its median: each expert adds a fixed direction."""
-        _, routing = self._dense_and_routing(x_TI, output_TO)
-        mixing_TM = self.sparse_layer.mixing(routing)
+        mixing_TM = self.sparse_layer.mixing(self._read(x_TI, output_TO).routing)
         return self.sparse_layer.decode_mixed(self._typical_dense_M.expand(len(mixing_TM), -1), mixing_TM)
 
     def without_shared(self, x_TI: Tensor, output_TO: Tensor) -> Tensor:
@@ -99,16 +99,17 @@ class LayerInterventions:
         return self._masked(x_TI, output_TO, lambda is_shared_TK: is_shared_TK)
 
     def _masked(self, x_TI: Tensor, output_TO: Tensor, mask: Callable[[Tensor], Tensor]) -> Tensor:
-        dense_TM, (activations_TK, indices_TK) = self._dense_and_routing(x_TI, output_TO)
+        layer_pass = self._read(x_TI, output_TO)
+        activations_TK, indices_TK = layer_pass.routing
         mask_TK = mask(torch.isin(indices_TK, self._shared_E))
-        return self.sparse_layer.decode(dense_TM, Routing(activations_TK * mask_TK, indices_TK))
+        return self.sparse_layer.decode(layer_pass.dense_PM, Routing(activations_TK * mask_TK, indices_TK))
 
-    def _dense_and_routing(self, x_TI: Tensor, output_TO: Tensor) -> tuple[Tensor, Routing]:
-        """Dense output and routing of a sequence, computed once per sequence."""
+    def _read(self, x_TI: Tensor, output_TO: Tensor) -> LayerPass:
+        """The layer's pass over a sequence, computed once per sequence."""
         input_TI = output_TO if self.sparse_layer.reads == "mlp-output" else x_TI
-        if self._cached is None or self._cached[0] is not input_TI:
-            self._cached = input_TI, self.sparse_layer.dense_output(input_TI), self.sparse_layer.route(input_TI)
-        return self._cached[1:]
+        if self._pass is None or self._pass.x_STI is not input_TI:
+            self._pass = LayerPass(self.sparse_layer, input_TI)
+        return self._pass
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from torch.nn import functional as F
 from mxd.trainer.config import Sampling, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import AblationRecord, MeasurementRecord, SteeringStrengthRecord
@@ -48,7 +48,7 @@ class StrengthResult:
     expert: int
     kind: Kind
     strength: float
-    """Strength in units of the 99th percentile of the coefficient."""
+    """Strength in units of the 99th percentile of the gate activation."""
     kl: float
     """KL divergence of the next-token distribution from the original one, in nats per token."""
     loss: float
@@ -75,10 +75,20 @@ class SteeringVectors(NamedTuple):
 
     expert: Tensor
     """Steered expert, [R]."""
-    coefficient: Tensor
-    """Coefficient added to the expert, [R]; 0 adds nothing."""
+    activation: Tensor
+    """Gate activation added to the expert, [R]; 0 adds nothing."""
     direction: Tensor
     """Unit vector that replaces the direction of the contribution, [R, O]; zero keeps the contribution's direction."""
+
+    def added(self, layer_pass: LayerPass) -> Tensor:
+        """What is added to the MLP's output, [R, T, O]."""
+        rows, tokens, _ = layer_pass.x_STI.shape
+        activation_P1, expert_P1 = (
+            values.repeat_interleave(tokens).unsqueeze(1) for values in (self.activation, self.expert)
+        )
+        added_RTO = layer_pass.contribution(Routing(activation_P1, expert_P1)).reshape(rows, tokens, -1)
+        redirected_RTO = added_RTO.norm(dim=2, keepdim=True) * self.direction.unsqueeze(1)
+        return torch.where(self.direction.any(dim=1).view(-1, 1, 1), redirected_RTO, added_RTO)
 
 
 class TextScores(NamedTuple):
@@ -90,30 +100,9 @@ class TextScores(NamedTuple):
     """Mean loss of the generated tokens under the original model, in nats per token."""
 
 
-@dataclass(frozen=True)
-class SteeredMlp:
-    """MLP function that adds steering vectors to the original MLP's output."""
-
-    sparse_layer: SparseLayer
-    vectors: SteeringVectors
-
-    def __call__(self, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-        rows, tokens, width = x_RTI.shape
-        activation_P1, expert_P1 = (
-            values.repeat_interleave(tokens).unsqueeze(1) for values in (self.vectors.coefficient, self.vectors.expert)
-        )
-        dense_PM = self.sparse_layer.dense_output(x_RTI.reshape(-1, width).float())
-        added_PO = self.sparse_layer.contribution(dense_PM, Routing(activation_P1, expert_P1))
-        added_RTO = added_PO.reshape(rows, tokens, -1)
-        redirected_RTO = added_RTO.norm(dim=2, keepdim=True) * self.vectors.direction.unsqueeze(1)
-        is_redirected_R = self.vectors.direction.any(dim=1).view(-1, 1, 1)
-        output_RTO = mlp()
-        return output_RTO + torch.where(is_redirected_R, redirected_RTO, added_RTO).to(output_RTO.dtype)
-
-
 @torch.no_grad()
 def generate_texts(
-    language_model: LanguageModel, layer: int, mlp: SteeredMlp, prompt: list[int], seeds: list[int], sampling: Sampling
+    language_model: LanguageModel, layer: int, mlp: EditedMlp, prompt: list[int], seeds: list[int], sampling: Sampling
 ) -> Tensor:
     """Continue ``prompt`` in every row, [R, T]. Rows with the same seed share their sampling noise."""
     ids_RT = torch.tensor([prompt] * len(seeds))
@@ -141,7 +130,7 @@ def original_losses(language_model: LanguageModel, ids_RT: Tensor, start: int) -
 
 
 @torch.no_grad()
-def score_texts(language_model: LanguageModel, layer: int, mlp: SteeredMlp, ids_RT: Tensor, start: int) -> TextScores:
+def score_texts(language_model: LanguageModel, layer: int, mlp: EditedMlp, ids_RT: Tensor, start: int) -> TextScores:
     """Score the tokens of each row from index ``start``."""
     original_RTV = language_model.logits(ids_RT)[:, start - 1 : -1].log_softmax(dim=-1)
     with language_model.replace_mlps({layer: mlp}):
@@ -168,10 +157,10 @@ class SteeredExpert:
 
     expert: int
     unit: float
-    """99th percentile of the expert's coefficient."""
+    """99th percentile of the expert's gate activation."""
     random_expert: int
     random_unit: float
-    """99th percentile of the random expert's coefficient."""
+    """99th percentile of the random expert's gate activation."""
     promoted: tuple[int, ...]
     """Ids of the tokens that the expert promotes most."""
 
@@ -257,7 +246,7 @@ class _ExpertSweep:
         """KL divergence, loss, self-similarity and share of promoted tokens of each variant."""
         samples, sampling = self.config.samples, Sampling(max_tokens=self.config.max_tokens)
         prompt = prompt_ids(self.language_model, text, sampling.max_tokens, self.start_token)
-        mlp = SteeredMlp(self.sparse_layer, self._steering_vectors())
+        mlp = EditedMlp(self.sparse_layer, self._steering_vectors().added)
         seeds = [self.config.seed + sample for sample in range(samples)] * len(self.variants)
         ids_RT = generate_texts(self.language_model, self.layer, mlp, prompt, seeds, sampling)
         scores = score_texts(self.language_model, self.layer, mlp, ids_RT, len(prompt))
@@ -287,7 +276,7 @@ class _ExpertSweep:
             for kind, strength in self.variants
             for _ in range(self.config.samples)
         ]
-        experts, coefficients, directions = zip(*rows, strict=True)
-        vectors = SteeringVectors(torch.tensor(experts), torch.tensor(coefficients), torch.stack(directions))
+        experts, activations, directions = zip(*rows, strict=True)
+        vectors = SteeringVectors(torch.tensor(experts), torch.tensor(activations), torch.stack(directions))
         device = self.language_model.device_of(self.layer)
         return SteeringVectors(*(values.to(device) for values in vectors))

@@ -29,6 +29,7 @@ from mxd.trainer.config.steering import Condition
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.results import RoutedExpert
 from mxd.trainer.inference.routing import routed_experts
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.layers.base import Routing, SparseLayer
 
@@ -141,7 +142,7 @@ class EditPlan:
         unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
         if unknown:
             raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")
-        return cls(tuple(edits), {edit.expert: units.get(edit.expert) or 1.0 for edit in edits}, tuple(checks))
+        return cls(tuple(edits), {edit.expert: units[edit.expert] for edit in edits}, tuple(checks))
 
     def at(self, progress: TextProgress, position: int) -> EditPlan | None:
         """The plan of the token at ``position``; None if no edit applies to it."""
@@ -248,8 +249,8 @@ class LayerEdits:
 class EditedBlock:
     """The MLP function of one block in a forward pass over rows with different edits.
 
-    Each row starts from the output of the original MLP or of its sparse layer. Its edits then add their difference on
-    the tokens that they apply to. Rows with the same layer are routed and edited together.
+    Each row has its sparse layer, mode and edits, as ``EditedMlp``. Rows with the same layer and mode are routed and
+    edited together.
     """
 
     def __init__(
@@ -268,17 +269,16 @@ class EditedBlock:
         self._num_rows = num_rows
         self._blocks = {} if blocks is None else blocks  # the caller's: it is empty until the first block is made
         self._text_of = text_of or range(num_rows)
-        self._layers: dict[int, _LayerRows] = {}
+        self._layers: dict[tuple[int, SteeringMode], _LayerRows] = {}
 
     def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
         """Apply ``edits`` to batch row ``row``; ``plans_T`` has the plan of each token, None for unedited tokens."""
-        key = id(edits.sparse_layer)
-        rows = self._layers.setdefault(key, _LayerRows(edits.sparse_layer, self._blocks, self._text_of))
-        rows.add_row(row, edits, plans_T)
+        key = id(edits.sparse_layer), edits.mode
+        self._layers.setdefault(key, _LayerRows(edits, self._blocks, self._text_of)).add_row(row, plans_T)
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O] of all rows."""
-        num_replaced = sum(rows.num_replaced for rows in self._layers.values())
+        num_replaced = sum(len(rows.batch_rows) for rows in self._layers.values() if rows.mode == "replace")
         output_BTO = mlp() if num_replaced < self._num_rows else None
         for rows in self._layers.values():
             output_BTO = rows.apply(x_BTI, output_BTO)
@@ -298,15 +298,15 @@ class EditedBlock:
             places_R = [positions[rows.batch_rows[index]] for index in chosen]
             is_one = len(set(places_R)) == 1
             tokens: Any = (consecutive(chosen), places_R[0]) if is_one else (chosen, places_R)
-            routing = Routing(*(values[tokens] for values in rows.routing_RT))
-            routed = routed_experts(rows.sparse_layer, rows.dense_RTM[tokens], routing)
+            routing = Routing(*(rows.rows(values)[tokens] for values in rows.layer_pass.routing))
+            routed = routed_experts(rows.sparse_layer, rows.rows(rows.layer_pass.dense_PM)[tokens], routing)
             experts |= dict(zip([rows.batch_rows[index] for index in chosen], routed, strict=True))
         return [experts[row] for row, _ in places]
 
     def routing(self, batch_rows: Sequence[int], tokens: int, device: torch.device) -> Routing:
         """Live routing [R * T, K] of some batch rows; rows without a layer in this block have no active experts."""
         routing_of_row = {
-            row: Routing(*(values[index] for values in rows.routing_RT))
+            row: Routing(*(rows.rows(values)[index] for values in rows.layer_pass.routing))
             for rows in self._layers.values()
             for index, row in enumerate(rows.batch_rows)
         }
@@ -324,23 +324,17 @@ class EditedBlock:
 
 
 class _LayerRows:
-    """The batch rows of one sparse layer in a forward pass."""
+    """The batch rows of one sparse layer and steering mode in a forward pass."""
 
-    def __init__(self, sparse_layer: SparseLayer, blocks: Mapping[int, EditedBlock], text_of: Sequence[int]) -> None:
-        self.sparse_layer = sparse_layer
+    def __init__(self, edits: LayerEdits, blocks: Mapping[int, EditedBlock], text_of: Sequence[int]) -> None:
+        self.sparse_layer, self.mode = edits.sparse_layer, edits.mode
         self._blocks = blocks
         self._text_of = text_of
         self.batch_rows: list[int] = []
-        self.num_replaced = 0
-        self.dense_RTM = torch.zeros(0, 0, 0)
-        self.routing_RT = Routing(self.dense_RTM, self.dense_RTM)
-        self._edits: list[LayerEdits] = []
         self._plans: list[Sequence[EditPlan | None]] = []
 
-    def add_row(self, row: int, edits: LayerEdits, plans_T: Sequence[EditPlan | None]) -> None:
+    def add_row(self, row: int, plans_T: Sequence[EditPlan | None]) -> None:
         self.batch_rows.append(row)
-        self.num_replaced += edits.mode == "replace"
-        self._edits.append(edits)
         self._plans.append(plans_T)
 
     def apply(self, x_BTI: Tensor, output_BTO: Tensor | None) -> Tensor:
@@ -350,55 +344,51 @@ class _LayerRows:
         place = {text: number for number, text in enumerate(first_of_text)}
         at: Any = consecutive([place[self._text_of[row]] for row in self.batch_rows])
         at = torch.tensor(at, device=x_BTI.device) if isinstance(at, list) else at  # copied once
-        x_PI = _flatten(x_BTI[consecutive(list(first_of_text.values()))].float())
-        shape = len(first_of_text), x_BTI.shape[1], -1
-        self.routing_RT = Routing(*(values.reshape(shape)[at] for values in self.sparse_layer.route(x_PI)))
-        self.dense_RTM = self.sparse_layer.dense_output(x_PI).reshape(shape)[at]
+        self.layer_pass = LayerPass(self.sparse_layer, x_BTI[consecutive(list(first_of_text.values()))], at)
         if output_BTO is None:
             output_BTO = x_BTI.new_empty(*x_BTI.shape[:-1], self.sparse_layer.config.output_width)
-        if replaced := [index for index, edits in enumerate(self._edits) if edits.mode == "replace"]:
-            output_PO = self.sparse_layer.decode(
-                _flatten(self.dense_RTM[consecutive(replaced)]), self._flat_routing(replaced)
-            )
-            output_BTO[self._to_batch(replaced)] = self._unflatten(replaced, output_PO).to(output_BTO)
-        if edited := [index for index, plans_T in enumerate(self._plans) if any(plans_T)]:
-            output_BTO[self._to_batch(edited)] += self._unflatten(edited, self._difference(edited)).to(output_BTO)
+        rows = consecutive(self.batch_rows)
+        edited = EditedMlp(self.sparse_layer, self._added, self.mode)
+        output_BTO[rows] = edited.output(self.layer_pass, x_BTI, output_BTO[rows])
         return output_BTO
 
-    def _difference(self, rows: list[int]) -> Tensor:
-        """Change of the output, [P, O], caused by the edits of some rows, in one matrix product."""
-        plans = list({id(plan): plan for row in rows for plan in self._plans[row] if plan}.values())
+    def rows(self, values_PX: Tensor, chosen: slice | list[int] = slice(None)) -> Tensor:
+        """Values of the pass for some of these rows, [R, T, X]."""
+        # Not reshape(-1, ...): the dense output of a transcoder without a skip connection has no entries.
+        tokens = self.layer_pass.x_STI.shape[1]
+        return values_PX.reshape(len(self.batch_rows), tokens, values_PX.shape[-1])[chosen]
+
+    def _added(self, layer_pass: LayerPass) -> Tensor | None:
+        """What the edits add to the output of these rows, [P, O], in one matrix product."""
+        edited = [index for index, plans_T in enumerate(self._plans) if any(plans_T)]
+        if not edited:
+            return None
+        chosen = consecutive(edited)
+        plans = list({id(plan): plan for row in edited for plan in self._plans[row] if plan}.values())
         index = {id(plan): number for number, plan in enumerate(plans)}
-        plan_of = [index.get(id(plan), len(plans)) for row in rows for plan in self._plans[row]]
-        plan_of_P = torch.tensor(plan_of, device=self.dense_RTM.device)
-        difference = edit_routing(plans, plan_of_P, self._flat_routing(rows), self._earlier(plans, rows))
-        return self.sparse_layer.contribution(_flatten(self.dense_RTM[consecutive(rows)]), difference)
+        plan_of = [index.get(id(plan), len(plans)) for row in edited for plan in self._plans[row]]
+        dense_PM = self.rows(layer_pass.dense_PM, chosen).flatten(0, 1)
+        routing = Routing(*(self.rows(values, chosen).flatten(0, 1) for values in layer_pass.routing))
+        plan_of_P = torch.tensor(plan_of, device=dense_PM.device)
+        difference = edit_routing(plans, plan_of_P, routing, self._earlier(plans, edited))
+        added_PO = self.sparse_layer.contribution(dense_PM, difference)
+        if len(edited) == len(self.batch_rows):
+            return added_PO
+        added_RTO = added_PO.new_zeros(len(self.batch_rows), layer_pass.x_STI.shape[1], added_PO.shape[1])
+        added_RTO[chosen] = added_PO.reshape(len(edited), *added_RTO.shape[1:])
+        return added_RTO.flatten(0, 1)
 
     def _earlier(self, plans: Sequence[EditPlan], rows: list[int]) -> Mapping[int, Routing]:
         """Routing of some rows in the earlier blocks that gate tests of the plans name."""
         checks = (check for plan in plans for checks in plan.checks for check in checks)
-        tokens, device = self.dense_RTM.shape[1], self.dense_RTM.device
+        tokens, device = self.layer_pass.x_STI.shape[1], self.layer_pass.x_STI.device
         blocks = {check.block for check in checks if check.block is not None}
         return {
             block: self._blocks[block].routing([self.batch_rows[row] for row in rows], tokens, device)
             for block in blocks
         }
 
-    def _to_batch(self, rows: list[int]) -> slice | list[int]:
-        return consecutive([self.batch_rows[row] for row in rows])
-
-    def _flat_routing(self, rows: list[int]) -> Routing:
-        return Routing(*(_flatten(values[consecutive(rows)]) for values in self.routing_RT))
-
-    def _unflatten(self, rows: list[int], values_PO: Tensor) -> Tensor:
-        return values_PO.reshape(len(rows), self.dense_RTM.shape[1], -1)
-
 
 def consecutive(rows: list[int]) -> slice | list[int]:
     """Index of some rows: a slice if they follow each other. A list would be copied to the device, which waits."""
     return slice(rows[0], rows[-1] + 1) if rows and rows == list(range(rows[0], rows[-1] + 1)) else rows
-
-
-def _flatten(values_RTX: Tensor) -> Tensor:
-    # Not reshape(-1, ...): the dense output of a transcoder without a skip connection has no entries.
-    return values_RTX.reshape(values_RTX.shape[:-1].numel(), values_RTX.shape[-1])

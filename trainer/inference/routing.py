@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.inference.results import PredictedToken, Prediction, Predictions, RoutedExpert, RoutedToken, Routing
+from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
-from mxd.trainer.language_model.model import LanguageModel, replacement
+from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
@@ -111,7 +112,7 @@ def predict(
     ids = text_ids(language_model, runs, text)
     layers = {one.config.layer: one.at_k(k).to(language_model.device_of(one.config.layer)) for one in runs}
     num_rows = 1 if language_model.can_split_row(min(layers)) else 3
-    functions = {block: partial(_three_rows, replacement(layer)) for block, layer in layers.items()}
+    functions = {block: partial(_three_rows, EditedMlp(layer, mode="replace")) for block, layer in layers.items()}
     with language_model.replace_mlps(functions):
         logits_3TV = language_model.logits(torch.tensor([ids] * num_rows))
     original_TV, replaced_TV, zeroed_TV = logits_3TV.log_softmax(dim=-1)

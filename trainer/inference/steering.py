@@ -346,9 +346,7 @@ def _gate_check(test: GateTest, edited: Run, tested: Run, units: Units) -> GateC
             f"An edit of layer {edited.config.layer} cannot depend on {tested.name}, whose layer {block} is computed "
             "later. Test an expert of the same layer or of an earlier one."
         )
-    return GateCheck(
-        test.expert, test.level * (units.get(tested.name, {}).get(test.expert) or 1.0), test.above is not None, block
-    )
+    return GateCheck(test.expert, test.level * units[tested.name][test.expert], test.above is not None, block)
 
 
 def _end_tokens(language_model: LanguageModel) -> frozenset[int]:

@@ -44,7 +44,7 @@ from mxd.trainer.inference.results import (
 )
 from mxd.trainer.inference.steering import Steering, units_without_index
 from mxd.trainer.inference.units import Units
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts
 from mxd.trainer.layers.base import Routing
@@ -98,21 +98,16 @@ class Concept:
         Adds what the block adds because of the contribution on the prompt's last token to the residual stream after
         the last block, then unembeds it.
         """
-        inputs: list[Tensor] = []
-
-        def watch(x_1TI: Tensor, mlp: Mlp) -> Tensor:
-            output_1TO = mlp()
-            read_1TI = output_1TO if self.run.layer.reads == "mlp-output" else x_1TI
-            inputs.append(read_1TI[0, -1:].float())
-            return output_1TO
-
+        passes: list[LayerPass] = []
         layer, additions = self.run.config.layer, self.language_model.additions
-        with self.language_model.replace_mlps({layer: watch}):
+        sparse_layer = self.run.layer.to(self.language_model.device_of(layer))
+        with self.language_model.replace_mlps({layer: EditedMlp(sparse_layer, passes.append)}):
             residual_1W = self.language_model.residual(torch.tensor([list(self.prompt)]))[0, -1:]
-        (x_1I,) = inputs
-        routing = Routing(x_1I.new_full((1, 1), self.unit), torch.tensor([[self.expert]], device=x_1I.device))
-        sparse_layer = self.run.layer.to(x_1I.device)
-        output_1O = sparse_layer.contribution(sparse_layer.dense_output(x_1I), routing)
+        last = passes[0].at(slice(-1, None))
+        activation_11 = last.dense_PM.new_full((1, 1), self.unit)
+        expert_11 = torch.full_like(activation_11, self.expert, dtype=torch.int64)
+        routing = Routing(activation_11, expert_11)
+        output_1O = last.contribution(routing)
         # Taken away from the MLP's output, and the sign turned: what the block adds because of one more unit.
         added_1W = -additions.of_vectors(layer, self.prompt, [len(self.prompt) - 1], -output_1O)
         passed_1W = added_1W * additions.passed_on(layer)

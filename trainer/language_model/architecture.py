@@ -128,18 +128,6 @@ class Architecture:
             f"Supported names: {', '.join(MLP_NAMES)}, or fc1 and fc2."
         )
 
-    @property
-    def plain_mlps(self) -> list[int]:
-        """Layers with an MLP of two or three linear modules, unlike a mixture of experts."""
-        return [layer for layer in range(len(self.blocks)) if self._is_plain(layer)]
-
-    def _is_plain(self, layer: int) -> bool:
-        try:
-            self.matrices(layer)
-        except UserError:
-            return False
-        return True
-
     def matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
         """Linear modules of a layer's MLP: those that read its input (a GLU's gate first), and the down projection.
 

@@ -22,6 +22,7 @@ from transformers.cache_utils import Cache
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import TESTED_VERSIONS, UserError
 from mxd.trainer.language_model.architecture import Architecture, EncoderWeights, MlpShape
+from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.kv_cache import GrowableCache, shared_prefix
 from mxd.trainer.language_model.loading import (
     DeviceMap,
@@ -473,7 +474,7 @@ class LanguageModel:
     @contextmanager
     def replace(self, layers: Mapping[int, SparseLayer]) -> Iterator[None]:
         """Replace the MLPs of some layers by sparse layers inside the context."""
-        with self.replace_mlps({index: replacement(sparse_layer) for index, sparse_layer in layers.items()}):
+        with self.replace_mlps({index: EditedMlp(layer, mode="replace") for index, layer in layers.items()}):
             yield
 
     def mlp_shape(self, layer: int) -> MlpShape:
@@ -524,14 +525,3 @@ def cache_argument(module: nn.Module) -> str:
             f"{' or '.join(CACHE_ARGUMENTS)}. {TESTED_VERSIONS}"
         )
     return name
-
-
-def replacement(sparse_layer: SparseLayer) -> MlpFunction:
-    """Return a function that computes the output of an MLP with ``sparse_layer`` instead."""
-
-    def function(x: Tensor, mlp: Mlp) -> Tensor:
-        inputs = mlp() if sparse_layer.reads == "mlp-output" else x
-        output_TO: Tensor = sparse_layer(inputs.reshape(-1, inputs.shape[-1]).float()).output_TO
-        return output_TO.to(x.dtype).reshape(*x.shape[:-1], -1)
-
-    return function

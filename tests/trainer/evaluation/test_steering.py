@@ -13,7 +13,6 @@ from mxd.trainer.config import AblationConfig, IndexConfig, Sampling, SteeringEv
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.steering import (
     KINDS,
-    SteeredMlp,
     SteeringVectors,
     evaluate_steering,
     generate_texts,
@@ -22,6 +21,7 @@ from mxd.trainer.evaluation.steering import (
     self_similarity,
 )
 from mxd.trainer.inference.generation import apply_repetition_penalty
+from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.tables import SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
@@ -42,9 +42,9 @@ def run(world: World) -> Run:
     return run
 
 
-def steering_vectors(coefficient: float, length: float = 0.0) -> SteeringVectors:
+def steering_vectors(activation: float, length: float = 0.0) -> SteeringVectors:
     direction = torch.nn.functional.normalize(torch.ones(1, 16), dim=1) * length
-    return SteeringVectors(torch.tensor([3]), torch.tensor([coefficient]), direction)
+    return SteeringVectors(torch.tensor([3]), torch.tensor([activation]), direction)
 
 
 def test_effects_grow_with_strength(world: World, run: Run) -> None:
@@ -63,7 +63,7 @@ def test_a_direction_has_the_norm_of_the_contribution(world: World, run: Run) ->
     x_1TI = torch.randn(1, 5, 16, generator=torch.Generator().manual_seed(0))
     zero = torch.zeros(1, 5, 16)
     own, redirected = (
-        SteeredMlp(run.layer, steering_vectors(2.0, length))(x_1TI, lambda: zero) for length in (0.0, 1.0)
+        EditedMlp(run.layer, steering_vectors(2.0, length).added)(x_1TI, lambda: zero) for length in (0.0, 1.0)
     )
     torch.testing.assert_close(own.norm(dim=2), redirected.norm(dim=2))
     matrix_HO = run.layer.expert_matrix(3)  # type: ignore[operator]
@@ -72,7 +72,7 @@ def test_a_direction_has_the_norm_of_the_contribution(world: World, run: Run) ->
 
 def test_without_steering_texts_and_losses_are_the_original_models(world: World, run: Run) -> None:
     prompt = prompt_ids(world.language_model, "the old fox")
-    mlp = SteeredMlp(run.layer, steering_vectors(0.0))
+    mlp = EditedMlp(run.layer, steering_vectors(0.0).added)
     ids_1T = generate_texts(world.language_model, 1, mlp, prompt, [0], Sampling(max_tokens=5, temperature=0))
     greedy = torch.tensor([prompt])
     for _ in range(5):

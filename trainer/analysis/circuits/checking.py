@@ -30,6 +30,7 @@ from mxd.trainer.analysis.circuits.tracing import read_circuit
 from mxd.trainer.analysis.effects import Forward, Reading, changed_forward, layers_of
 from mxd.trainer.config.analysis import CircuitConfig, Errors
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -205,9 +206,9 @@ class Measuring:
         """Experts whose scores and activations are read."""
         active: set[Place] = set()
 
-        def note(layer: int, _dense: Tensor, routing: Routing) -> None:
-            positions_P, columns_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
-            experts_P = routing.indices_TK[positions_P, columns_P]
+        def note(layer: int, layer_pass: LayerPass) -> None:
+            positions_P, columns_P = (layer_pass.routing.activations_TK > 0).nonzero(as_tuple=True)
+            experts_P = layer_pass.routing.indices_TK[positions_P, columns_P]
             active.update((layer, *pair) for pair in zip(positions_P.tolist(), experts_P.tolist(), strict=True))
 
         original = changed_forward(language_model, sparse_layers, reading, errors, note, 1)
@@ -230,8 +231,9 @@ class Measuring:
     def _batch(self, rows: Sequence[Row]) -> Tensor:
         tokens = len(self.reading.fed_ids)
 
-        def change(layer: int, dense_PM: Tensor, routing: Routing) -> Tensor | None:
-            if len(dense_PM) != len(rows) * tokens:
+        def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
+            routing = layer_pass.routing
+            if len(routing.indices_TK) != len(rows) * tokens:
                 return None  # a layer before the first change, computed for one row
             weights_BTK = torch.stack(
                 [
@@ -242,13 +244,11 @@ class Measuring:
             if not weights_BTK.any():
                 return None
             removed = Routing(routing.activations_TK * weights_BTK.flatten(0, 1), routing.indices_TK)
-            removed_BTO: Tensor = (
-                self.sparse_layers[layer].contribution(dense_PM, removed).unflatten(0, (len(rows), tokens))
-            )
+            removed_BTO: Tensor = layer_pass.contribution(removed).unflatten(0, (len(rows), tokens))
             for index, row in enumerate(rows):
                 if isinstance(row, Only) and row.seed is None:
                     removed_BTO[index, 1:] -= removed_BTO[index, 1:].mean(0)
-            return removed_BTO
+            return -removed_BTO.flatten(0, 1)
 
         forward = changed_forward(
             self.language_model,

@@ -11,14 +11,15 @@ Shapes: F shown experts, E errors, T tokens, S = F + E + T sources, O output wid
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.circuits.graph import GraphScores
-from mxd.trainer.analysis.effects import Forward, Reading, gradients_of, graph_forward, mlp_output
+from mxd.trainer.analysis.effects import Forward, Reading, edited_mlps, gradients_of, graph_forward
 from mxd.trainer.config.analysis import Errors
-from mxd.trainer.language_model.mlp_hooks import Mlp
+from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.base import Routing, SparseLayer
 
@@ -35,14 +36,13 @@ def graph_scores(
 ) -> GraphScores:
     """Scores of the graph of some active experts, given as layer, position and expert."""
 
-    def output(layer: int, x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        computed = (
-            mlp() if layer not in sparse_layers else mlp_output(sparse_layers[layer], errors, None, layer, x_BTI, mlp)
-        )
+    def constant(function: MlpFunction | None, x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        computed = mlp() if function is None else function(x_BTI, mlp)
         return computed.detach().requires_grad_()
 
-    layers = range(len(language_model.architecture.blocks))
-    forward = graph_forward(language_model, sparse_layers, reading, dict.fromkeys(layers, output))
+    layers, replaced = range(len(language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
+    functions = {layer: partial(constant, replaced.get(layer)) for layer in layers}
+    forward = graph_forward(language_model, sparse_layers, reading, functions)
     parts = [_expert_output(forward, *expert) for expert in experts]
     errors_LTO = {layer: _error(forward, layer) for layer in layers}
     rows = [_effects(forward, forward.activation(*expert), experts, parts, errors_LTO) for expert in experts]

@@ -44,6 +44,7 @@ from mxd.trainer.config.analysis import (
 )
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import TooLongError, UserError
+from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.loading import float32_weights
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import single_texts, token_texts
@@ -237,15 +238,15 @@ def _slopes(
 ) -> list[float]:
     """Derivative of the target along each expert's removal, where a share of its contribution is removed."""
 
-    def change(layer: int, dense_PM: Tensor, _routing: Routing) -> Tensor | None:
+    def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
         if all(it.layer != layer for it, _, _ in points):
             return None
-        tokens = len(dense_PM) // len(points)
-        removed_PO = dense_PM.new_zeros(len(dense_PM), len(points[0][1]))
+        tokens = layer_pass.x_STI.shape[1]
+        added_PO = points[0][1].new_zeros(len(points) * tokens, len(points[0][1]))
         for row, (it, part_O, share) in enumerate(points):
             if it.layer == layer:
-                removed_PO[row * tokens + it.position] = share * part_O
-        return removed_PO
+                added_PO[row * tokens + it.position] = -share * part_O
+        return added_PO
 
     forward = differentiable_forward(language_model, sparse_layers, reading, errors, change, len(points))
     layers = sorted({it.layer for it, _, _ in points})
