@@ -6,7 +6,7 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -22,6 +22,7 @@ from mxd.backend.schemas.comparison import (
     VerdictMetric,
     VerdictRun,
 )
+from mxd.trainer.evaluation.evaluation_metrics import METRICS, Metric
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 
@@ -30,41 +31,29 @@ EQUAL_WITHIN = 0.01
 NORMAL_95 = 1.96
 
 
-class _Metric(NamedTuple):
-    key: str
-    title: str
-    unit: Literal["nats", "share", "plain"]
-    better: Literal["lower", "higher"] | None
-    description: str
-
-
-METRICS = (
-    _Metric(
-        "loss_increase",
-        "Loss increase",
-        "nats",
-        "lower",
-        "Rise of the next-token loss when the run replaces the MLP, on held-out text.",
-    ),
-    _Metric("kl", "KL divergence", "nats", "lower", "Divergence of the next token from the original model's."),
-    _Metric("normalized_mse", "Normalised MSE", "plain", "lower", "Mean of ‖ŷ − y‖² / ‖y‖²; predicting zero scores 1."),
-    _Metric(
-        "strict_routing_share",
-        "Strict routing share",
-        "share",
-        None,
-        "Share of the layer's effect that depends on which experts are active.",
-    ),
-    _Metric(
+MEANS_OVER_EXPERTS = (
+    Metric(
         "label_score",
         "Label score",
         "plain",
-        "higher",
-        "Balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance.",
+        "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
+        better="higher",
+        form=".3f",
     ),
-    _Metric("token_entropy", "Token entropy", "plain", "lower", "Bits of the tokens on which an expert is active."),
-    _Metric("dead_share", "Dead experts", "share", "lower", "Share of experts that are active on no indexed token."),
+    Metric(
+        "token_entropy",
+        "Token entropy",
+        "plain",
+        "bits of the tokens on which an expert is active",
+        better="lower",
+        form=".3f",
+    ),
 )
+"""Metrics of the index and of labels."""
+DEAD_IN_INDEX = Metric(
+    "dead_share", "Dead experts", "share", "share of experts that are active on no indexed token", better="lower"
+)
+EVALUATED = tuple(metric for metric in METRICS if metric.compares_runs)
 
 
 def verdict(session: Session, run: RunRecord) -> Verdict:
@@ -76,8 +65,15 @@ def verdict(session: Session, run: RunRecord) -> Verdict:
     compared = [record for record in records if results[record.name] is not None]
     rows = tuple(_row(session, record, results[record.name] or {}) for record in compared)
     metrics = tuple(
-        VerdictMetric(**metric._asdict(), best=_best(rows, metric))
-        for metric in METRICS
+        VerdictMetric(
+            key=metric.key,
+            title=metric.title,
+            unit=metric.unit,
+            better=metric.better,
+            description=str(metric.description),
+            best=_best(rows, metric),
+        )
+        for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
         if any(cell.key == metric.key for row in rows for cell in row.cells)
     )
     return Verdict(run=run.name, runs=rows, metrics=metrics, sentence=_sentence(session, rows), notes=_notes(rows))
@@ -91,16 +87,11 @@ def _result(session: Session, run: RunRecord) -> Mapping[str, Any] | None:
 
 
 def _row(session: Session, run: RunRecord, result: Mapping[str, Any]) -> VerdictRun:
-    intervals = {"loss_increase": result["loss_increase"], **result["intervals"]}
-    cells = [
-        VerdictCell(key=metric.key, **{name: intervals[metric.key][name] for name in ("value", "low", "high")})
-        for metric in METRICS
-        if metric.key in intervals
-    ]
-    measured = interpretability(session, run)
-    if measured is not None:
-        means = {"label_score": measured.label_score, "token_entropy": measured.token_entropy}
-        cells += [_mean_cell(key, mean) for key, mean in means.items() if mean is not None]
+    found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
+    cells = [VerdictCell(key=key, **measured) for key, measured in found if measured is not None]
+    if (means := interpretability(session, run)) is not None:
+        found_means = ((metric.key, getattr(means, metric.key)) for metric in MEANS_OVER_EXPERTS)
+        cells += [_mean_cell(key, mean) for key, mean in found_means if mean is not None]
     cells += _dead_share(session, run)
     return VerdictRun(
         name=run.name,
@@ -125,10 +116,10 @@ def _dead_share(session: Session, run: RunRecord) -> list[VerdictCell]:
         return []
     active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
     share = 1 - (session.scalar(active) or 0) / run.num_experts
-    return [VerdictCell(key="dead_share", value=share, low=None, high=None)]
+    return [VerdictCell(key=DEAD_IN_INDEX.key, value=share, low=None, high=None)]
 
 
-def _best(rows: Sequence[VerdictRun], metric: _Metric) -> str | None:
+def _best(rows: Sequence[VerdictRun], metric: Metric) -> str | None:
     """The run that leads in a metric with an interval apart from all others; None if none does."""
     if metric.better is None:
         return None

@@ -13,6 +13,7 @@ from mxd.backend.schemas.runs import Estimate
 from mxd.backend.schemas.steering import ErrorEvent
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
+from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
 
 MatchedBy = Literal["gate", "tokens"]
 
@@ -286,7 +287,7 @@ class VerdictMetric(Schema):
 
     key: str
     title: str
-    unit: Literal["nats", "share", "plain"]
+    unit: MetricUnit
     better: Literal["lower", "higher"] | None
     """Null for a metric that no run should maximise."""
     description: str

@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Literal
 
 from mxd.backend.schemas.base import Schema
+from mxd.trainer.evaluation.evaluation_metrics import MetricUnit, Section
 
 
 class EvaluationWarning(Schema):
@@ -25,17 +26,27 @@ class EvaluationWarning(Schema):
 class EvaluationMetric(Schema):
     """A metric with its 95 % confidence interval, if it has one."""
 
-    name: str
+    key: str
+    title: str
     value: float | None
-    low: float | None = None
+    """Null if it was not measured."""
+    low: float | None
     """Lower end of the interval."""
-    high: float | None = None
+    high: float | None
     """Upper end of the interval."""
-    unit: Literal["nats", "share", "count", "plain"]
+    unit: MetricUnit
+    better: Literal["lower", "higher"] | None
+    """Null for a metric that no run should maximise."""
     description: str
     """Meaning of the metric."""
-    group: str | None = None
-    """Heading of the rows that belong together; None for a row of its own."""
+    group: str
+    """Heading of the rows that belong together."""
+    section: Section
+    """faithfulness: loss and reconstruction. health: how experts are used."""
+    is_baseline: bool
+    """True for the loss without the run, or without its routing."""
+    term: str | None
+    """Entry of the glossary that explains the metric further."""
 
 
 class EvaluationSummary(Schema):
@@ -51,10 +62,8 @@ class EvaluationSummary(Schema):
     created_at: datetime
     seen_text: bool
     """True if the run was trained on this dataset."""
-    faithfulness: tuple[EvaluationMetric, ...]
-    """Loss and reconstruction metrics."""
-    health: tuple[EvaluationMetric, ...]
-    """Metrics of how experts are used."""
+    metrics: tuple[EvaluationMetric, ...]
+    """In the order of screens."""
     warnings: tuple[EvaluationWarning, ...]
 
 

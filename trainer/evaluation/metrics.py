@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
+from mxd.trainer.evaluation.evaluation_metrics import CONTINUATION_LENGTHS
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.residuals import Residuals
 from mxd.trainer.layers.base import SMALLEST_NORM, Routing, SparseLayer, active_counts
@@ -307,10 +308,6 @@ def _median(batches: list[Tensor]) -> Tensor:
     if not values_TM.shape[1]:
         return values_TM.new_zeros(0)
     return spatial_median(values_TM, values_TM.mean(dim=0), steps=MEDIAN_STEPS).float()
-
-
-CONTINUATION_LENGTHS = (1, 2, 4, 8, 16, 32)
-"""Lengths at which continuations are compared, in tokens."""
 
 
 def continuation_agreement(

@@ -5,11 +5,12 @@ Results of evaluations. ``asdict`` of a result is what the database, ``--json`` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Literal
 
 from mxd.trainer.config import Method
+from mxd.trainer.evaluation.evaluation_metrics import TABLE
 from mxd.trainer.evaluation.health import Health, SharedExperts
 from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.utils.bootstrap import Interval
@@ -154,10 +155,6 @@ class SharedExpertAblation(SharedExperts):
     """Loss increase with all but the always-on experts ablated. None if no expert is always on."""
 
 
-SHOWN_INTERVALS = ("variance_explained", "normalized_mse", "routing_share", "kl")
-"""Metrics that a notebook shows beside the loss."""
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(ShortRepr):
     """Evaluation of one run on one text. Losses and KL divergences are in nats per token."""
@@ -233,17 +230,12 @@ class Evaluation(ShortRepr):
     """Agreement of the Jacobians of layer and MLP; None if it was not measured."""
 
     def _repr_html_(self) -> str:
-        """Main figures with their 95 % intervals."""
-        intervals = {
-            "loss increase (nats per token)": self.loss_increase,
-            "loss recovered": self.loss_recovered_mean,
-            **{name.replace("_", " "): self.intervals[name] for name in SHOWN_INTERVALS},
-        }
-        rows = [
-            (escape(name), f"{interval.value:.4f}", f"{interval.low:.4f} to {interval.high:.4f}")
-            for name, interval in intervals.items()
-        ]
-        rows.append(("dead experts", f"{self.dead_share:.1%}", ""))
+        """Main metrics with their 95 % intervals."""
+        rows = []
+        for metric in TABLE:
+            measured = metric.measured(asdict(self)) or {}
+            value, low, high = (metric.formatted(measured.get(name)) for name in ("value", "low", "high"))
+            rows.append((escape(metric.title), value, f"{low} to {high}" if low else ""))
         title = [(f"{self.run}, layer {self.layer}", f"{self.tokens:,} tokens of {self.text}")]
         return labelled_values(title) + html_table(("figure", "value", "95 %"), rows)
 

@@ -12,6 +12,7 @@ from mxd.backend.cli.commands.index import with_context_of
 from mxd.backend.cli.console import columns, task
 from mxd.trainer.config import AblationConfig, EvaluateConfig, Size, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
@@ -26,20 +27,6 @@ if TYPE_CHECKING:
 
 
 Result = dict[str, Any]
-EVALUATE_HEADER = (
-    "run",
-    "tokens",
-    "ΔCE",
-    "95 %",
-    "recovered",
-    "KL",
-    "explained",
-    "norm. MSE",
-    "L0",
-    "routing",
-    "strict",
-    "dead",
-)
 
 
 class EvaluateCommand(ModelCommand):
@@ -205,15 +192,12 @@ def _format_results(results: Sequence[Result]) -> str:
         for warning in result["warnings"]
         if warning["level"] != "note"
     ]
-    return "\n".join([*columns(EVALUATE_HEADER, rows), *warnings])
+    return "\n".join([*columns(("run", "tokens", *HEADINGS), rows), *warnings])
 
 
 def _rows(result: Result) -> list[tuple[str, ...]]:
     if "steps" in result:
-        return [
-            _row({"tokens": result["tokens"], **step, "loss_recovered_mean": {"value": None}}, f"+ {step['run']}")
-            for step in result["steps"]
-        ]
+        return [_row({"tokens": result["tokens"], **step}, f"+ {step['run']}") for step in result["steps"]]
     rows = [_row(result, _title(result))]
     if "other_dataset" in result:
         rows.append(_row(result["other_dataset"], "  on the other text"))
@@ -227,26 +211,7 @@ def _title(result: Result) -> str:
 
 
 def _row(result: Result, name: str) -> tuple[str, ...]:
-    delta, recovered = result["loss_increase"], result["loss_recovered_mean"]["value"]
-    figures = (
-        f"{result['tokens']:,}",
-        f"{delta['value']:+.4f}",
-        f"{delta['low']:+.4f} to {delta['high']:+.4f}",
-        "" if recovered is None else f"{recovered:.1%}",
-        f"{result['kl']:.4f}",
-    )
-    if "warnings" not in result:
-        return (name, *figures, *[""] * (len(EVALUATE_HEADER) - 1 - len(figures)))
-    shares = (result["routing_share"], result.get("strict_routing_share"))
-    return (
-        name,
-        *figures,
-        "" if result["variance_explained"] is None else f"{result['variance_explained']:.1%}",
-        f"{result['normalized_mse']:.4f}",
-        f"{result['l0']:.1f}",
-        *("" if share is None else f"{share:.2f}" for share in shares),
-        f"{result['dead_share']:.0%}",
-    )
+    return (name, f"{result['tokens']:,}", *table_cells(result))
 
 
 EVALUATE_STEERING_HEADER = ("", "strength", "KL", "loss", "self-similarity", "promoted")

@@ -134,11 +134,9 @@ class ReadingTools:
         evaluations = (await self._api.get(f"/runs/{run}/evaluations"))["evaluations"]
         shown, control = [], {}
         for one in evaluations:
-            metrics = {metric["name"]: metric for metric in (*one["faithfulness"], *one["health"])}
+            metrics = {metric["key"]: metric for metric in one["metrics"]}
             shown.append({"text": one["text"], "metrics": metrics, "warnings": one["warnings"]})
-            control[one["text"]] = {
-                name: item["value"] for name, item in metrics.items() if item["description"] == "baseline"
-            }
+            control[one["text"]] = {key: metric["value"] for key, metric in metrics.items() if metric["is_baseline"]}
         sample = {"evaluations": len(shown), "tokens": {one["text"]: one["tokens"] for one in evaluations}}
         none = f"Nothing is measured. Run: mxd evaluate {run}"
         return Answer(result={"evaluations": shown}, control=control or none, sample=sample)

@@ -23,6 +23,7 @@ from mxd.backend.queries.evaluations import evaluated, evaluations_of, seeds
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.evaluations import EvaluationMetric
 from mxd.backend.schemas.runs import Figure
+from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
 from mxd.trainer.evaluation.seeds import SeedGroup
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 
@@ -79,31 +80,12 @@ def report(session: Session) -> str:
 
 
 def _table(records: Sequence[EvaluationRecord]) -> str:
-    head = (
-        "run",
-        "text",
-        "tokens",
-        "sequences",
-        "method",
-        "K",
-        "N",
-        "parameters",
-        "loss increase",
-        "95 %",
-        "recovered",
-        "KL",
-        "explained",
-        "norm. MSE",
-        "routing",
-        "dead",
-    )
-    rows = [_row(record) for record in records]
-    return _html_table(head, rows)
+    head = ("run", "text", "tokens", "sequences", "method", "K", "N", "parameters", *HEADINGS)
+    return _html_table(head, [_row(record) for record in records])
 
 
 def _row(record: EvaluationRecord) -> tuple[str, ...]:
     result = record.result
-    delta = result["loss_increase"]
     return (
         record.subject,
         record.text.rsplit("/", 1)[-1],
@@ -113,19 +95,8 @@ def _row(record: EvaluationRecord) -> tuple[str, ...]:
         str(result["k"]),
         f"{result['num_experts']:,}",
         f"{result['parameters']:,}",
-        f"{delta['value']:+.4f}",
-        f"{delta['low']:+.4f} to {delta['high']:+.4f}",
-        _number(result["loss_recovered_mean"]["value"]),
-        f"{result['kl']:.4f}",
-        _number(result["variance_explained"]),
-        f"{result['normalized_mse']:.4f}",
-        _number(result["routing_share"]),
-        _number(result["dead_share"]),
+        *table_cells(result),
     )
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _html_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -207,7 +178,7 @@ def _warnings(session: Session, names: Sequence[str]) -> str:
         newest = evaluations_of(session, run)[0]
         sample = _sample(sample_sizes.of_evaluation(session, run))
         said = "".join(f"<li class='{one.level}'>{escape(one.text)}</li>" for one in newest.warnings)
-        facts = [_fact(fact) for fact in (*newest.faithfulness, *newest.health)]
+        facts = [_fact(fact) for fact in newest.metrics]
         table = _html_table(("figure", "value", "95 %", "what it is"), facts)
         details = f"<details><summary>All figures</summary>{table}</details>"
         parts.append(f"<h3>{escape(name)}</h3>{sample}<ul>{said}</ul>{details}")
@@ -216,4 +187,4 @@ def _warnings(session: Session, names: Sequence[str]) -> str:
 
 def _fact(fact: EvaluationMetric) -> tuple[str, ...]:
     between = "" if fact.low is None or fact.high is None else f"{fact.low:.4g} to {fact.high:.4g}"
-    return (fact.name, "" if fact.value is None else f"{fact.value:.4g}", between, fact.description)
+    return (fact.title, "" if fact.value is None else f"{fact.value:.4g}", between, fact.description)

@@ -94,17 +94,18 @@ def test_every_figure_is_valid_and_without_colours(seen: TestClient, name: str) 
 
 def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    facts = {fact["name"]: fact for fact in found["faithfulness"]}
-    loss_increase = facts["Loss increase"]
+    metrics = {metric["key"]: metric for metric in found["metrics"]}
+    loss_increase = metrics["loss_increase"]
     assert loss_increase["low"] <= loss_increase["value"] <= loss_increase["high"]
-    assert facts["Loss, original"]["value"] > 0
+    assert metrics["loss_original"]["value"] > 0
     assert found["sequences"] == 20
-    greedy = [fact for fact in found["faithfulness"] if fact["group"] == "Same greedy continuation"]
-    assert [fact["name"] for fact in greedy][:2] == ["Next token", "Next 2 tokens"]
-    assert all(fact["low"] <= fact["value"] <= fact["high"] and fact["low"] < fact["high"] for fact in greedy)
-    assert all(fact["group"] for fact in found["faithfulness"])
-    names = {fact["name"] for fact in found["health"]}
-    assert names >= {"Inactive experts", "Normalised rank", "Variation of the mixing vector"}
+    greedy = [metric for key, metric in metrics.items() if key.startswith("continuation_")]
+    assert [metric["title"] for metric in greedy][:2] == ["Next token", "Next 2 tokens"]
+    assert all(metric["low"] <= metric["value"] <= metric["high"] for metric in greedy)
+    assert all(metric["low"] < metric["high"] for metric in greedy)
+    assert metrics.keys() >= {"dead_share", "normalized_rank", "mixing_variation"}
+    baselines = [key for key, metric in metrics.items() if metric["is_baseline"]]
+    assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
     assert seen.get("/api/runs/bare/evaluations").json()["evaluations"] == []
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
 
@@ -118,7 +119,7 @@ def difference(seen: TestClient, one: str, other: str) -> Any:
 
 def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
     increases = {
-        run: seen.get(f"/api/runs/{run}/evaluations").json()["evaluations"][0]["faithfulness"][0]["value"]
+        run: seen.get(f"/api/runs/{run}/evaluations").json()["evaluations"][0]["metrics"][0]["value"]
         for run in ("first", "second")
     }
     found, reverse = difference(seen, "first", "second"), difference(seen, "second", "first")
@@ -141,8 +142,8 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
         "Evaluated on training text, so the numbers are too good: first, batch, second.",
     ]
     increase = {run["name"]: next(c for c in run["cells"] if c["key"] == "loss_increase") for run in verdict["runs"]}
-    listed = seen.get("/api/runs/second/evaluations").json()["evaluations"][0]["faithfulness"]
-    stored = next(metric for metric in listed if metric["name"] == "Loss increase")
+    listed = seen.get("/api/runs/second/evaluations").json()["evaluations"][0]["metrics"]
+    stored = next(metric for metric in listed if metric["key"] == "loss_increase")
     assert increase["second"]["value"] == stored["value"]
     for metric in verdict["metrics"]:
         cells = {r["name"]: c for r in verdict["runs"] for c in r["cells"] if c["key"] == metric["key"]}
@@ -164,28 +165,25 @@ def test_a_run_without_evaluations_has_no_verdict(seen: TestClient) -> None:
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    facts = {fact["name"]: fact["value"] for fact in found["faithfulness"]}
-    assert runs["first"]["routing_share"] == pytest.approx(facts["Routing share"])
+    metrics = {metric["key"]: metric for metric in found["metrics"]}
+    assert runs["first"]["routing_share"] == pytest.approx(metrics["routing_share"]["value"])
     assert runs["first"]["routing_share_tokens"] == found["tokens"] == 320
-    assert runs["first"]["strict_routing_share"] == pytest.approx(facts["Strict routing share"])
+    assert runs["first"]["strict_routing_share"] == pytest.approx(metrics["strict_routing_share"]["value"])
     assert seen.get("/api/runs/first").json()["run"]["routing_share"] == runs["first"]["routing_share"]
     assert (runs["bare"]["routing_share"], runs["bare"]["routing_share_tokens"]) == (None, None)
     assert {run["mixing"] for run in runs.values()} == {"centred"}
-    order = list(facts)
-    assert order.index("Variance explained") < order.index("Normalised MSE")
-    (dead,) = [fact for fact in found["health"] if fact["name"] == "Inactive experts"]
-    assert dead["description"] == "active on none of 320 tokens"
+    assert metrics["dead_share"]["description"] == "active on none of 320 tokens"
 
 
 def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> None:
     runs = {one["name"]: one for one in seen.get("/api/runs").json()["runs"]}
     (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    facts = {fact["name"]: fact for fact in found["faithfulness"]}
+    metrics = {metric["key"]: metric for metric in found["metrics"]}
     held_out = runs["first"]["held_out"]
     assert (held_out["text"], held_out["tokens"], held_out["seen_text"]) == (found["text"], 320, True)
-    assert held_out["normalized_mse"] == pytest.approx(facts["Normalised MSE"]["value"])
-    for field, name in (("loss_increase", "Loss increase"), ("loss_recovered", "Loss recovered vs zero ablation")):
-        assert held_out[field] == {end: pytest.approx(facts[name][end]) for end in ("value", "low", "high")}
+    assert held_out["normalized_mse"] == pytest.approx(metrics["normalized_mse"]["value"])
+    for field, key in (("loss_increase", "loss_increase"), ("loss_recovered", "loss_recovered_zero")):
+        assert held_out[field] == {end: pytest.approx(metrics[key][end]) for end in ("value", "low", "high")}
     assert runs["first"]["evaluated_k"] == [runs["first"]["k"]]
     assert (runs["bare"]["held_out"], runs["bare"]["evaluated_k"]) == (None, [])
 
@@ -382,7 +380,7 @@ def test_evaluations_at_several_k_are_a_separate_line(
     assert lines["first at several K"]["x"] == [2, 4]
     assert lines["mxd, layer 1"]["customdata"][0][0] == "second"
     assert sorted(rows) == ["batch", "first", "first at K 2", "second"]
-    assert {fact["name"]: fact["value"] for fact in told["faithfulness"]}["L0"] > 2
+    assert {metric["key"]: metric["value"] for metric in told["metrics"]}["l0"] > 2
     target = tmp_path / "report.html"
     assert run(["report", "--data", str(data), "--out", str(target)]) == 0
     capsys.readouterr()

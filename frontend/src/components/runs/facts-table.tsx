@@ -4,8 +4,9 @@ import { Fragment } from "react";
 
 import type { Fact } from "@/api/types";
 import { Described, Term } from "@/components/terms/term";
+import type { TermId } from "@/lib/text/glossary";
 
-import { factTerm, formatFact, formatInterval } from "./facts";
+import { formatFact, formatInterval } from "./facts";
 
 interface GroupRowProps {
   readonly fact: Fact;
@@ -15,8 +16,8 @@ interface GroupRowProps {
 }
 
 /** Heading above the first row of a group. */
-export function GroupRow({ fact, previous, columns }: GroupRowProps) {
-  if (fact.group == null || fact.group === previous?.group) return null;
+function GroupRow({ fact, previous, columns }: GroupRowProps) {
+  if (fact.group === previous?.group) return null;
   return (
     <tr className="facts-group">
       <th scope="rowgroup" colSpan={columns}>
@@ -27,14 +28,10 @@ export function GroupRow({ fact, previous, columns }: GroupRowProps) {
 }
 
 /** The metric's name, linked to its definition; one that the glossary lacks has its description. */
-export function FactName({ fact }: { readonly fact: Fact }) {
-  const { name, description } = fact;
-  const term = factTerm(fact);
-  return term === undefined ? <Described description={description}>{name}</Described> : <Term id={term}>{name}</Term>;
+function FactName({ fact: { title, description, term } }: { readonly fact: Fact }) {
+  if (term === null) return <Described description={description}>{title}</Described>;
+  return <Term id={term as TermId}>{title}</Term>;
 }
-
-/** Class of the row of a fact: those of a group are indented. */
-export const factRow = ({ group }: Fact) => (group == null ? undefined : "in-group");
 
 /** The same metrics on another text. */
 export interface OtherFacts {
@@ -49,7 +46,7 @@ interface FactsTableProps {
 }
 
 export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
-  const hasIntervals = facts.some(({ low }) => low !== null && low !== undefined);
+  const hasIntervals = facts.some(({ low }) => low !== null);
   const columns = 3 + Number(hasIntervals) + others.length;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
@@ -70,9 +67,9 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
         </thead>
         <tbody>
           {facts.map((fact, i) => (
-            <Fragment key={fact.name}>
+            <Fragment key={fact.key}>
               <GroupRow fact={fact} previous={facts[i - 1]} columns={columns} />
-              <tr className={factRow(fact)}>
+              <tr className="in-group">
                 <th scope="row">
                   <FactName fact={fact} />
                 </th>
@@ -84,7 +81,7 @@ export function FactsTable({ label, facts, others = [] }: FactsTableProps) {
                 )}
                 {others.map((other) => (
                   <td key={other.name} className="num" data-label={`On ${other.name}`}>
-                    {formatFact(other.facts.find(({ name }) => name === fact.name)?.value, fact.unit)}
+                    {formatFact(other.facts.find(({ key }) => key === fact.key)?.value, fact.unit)}
                   </td>
                 ))}
                 <td className="ink2">{fact.description}</td>

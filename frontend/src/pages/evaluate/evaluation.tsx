@@ -2,7 +2,7 @@
 
 import { Link } from "react-router";
 
-import type { EvaluationSummary, RunSummary } from "@/api/types";
+import type { EvaluationSummary, Fact, RunSummary } from "@/api/types";
 import { withLegend } from "@/components/plots/axes/legend";
 import { ServerFigure } from "@/components/plots/figure/server-figure";
 import { FactsTable } from "@/components/runs/facts-table";
@@ -13,6 +13,9 @@ import { formatCount } from "@/lib/text/format";
 
 const sampleOf = ({ tokens, sequences, text, seen_text: isSeen }: EvaluationSummary) =>
   `${formatCount(tokens)} tokens in ${formatCount(sequences)} sequences of ${shortSource(text)}${isSeen ? ", which it was trained on" : ""}`;
+
+const metricsOf = ({ metrics }: EvaluationSummary, wanted: Fact["section"]) =>
+  metrics.filter(({ section }) => section === wanted);
 
 export function Health({ run }: { readonly run: RunSummary }) {
   const experts = (order: "asc" | "desc") => pageLinks(run.name).page("experts", { sort: "density", order });
@@ -38,9 +41,9 @@ export function Health({ run }: { readonly run: RunSummary }) {
           </div>
           <FactsTable
             label="Metrics of health"
-            facts={evaluation.health.map((fact) => ({
+            facts={metricsOf(evaluation, "health").map((fact) => ({
               ...fact,
-              name: inUnits(fact.name, run),
+              title: inUnits(fact.title, run),
               description: inUnits(fact.description, run),
             }))}
           />
@@ -62,8 +65,8 @@ export function Faithfulness({ run }: { readonly run: RunSummary }) {
             </p>
             <FactsTable
               label="Faithfulness"
-              facts={evaluation.faithfulness}
-              others={others.map(({ text, faithfulness }) => ({ name: shortSource(text), facts: faithfulness }))}
+              facts={metricsOf(evaluation, "faithfulness")}
+              others={others.map((other) => ({ name: shortSource(other.text), facts: other.metrics }))}
             />
           </section>
           <ServerFigure

@@ -11,8 +11,7 @@ const on = (text: string, tokens: number): EvaluationSummary => ({
   sequences: 1,
   created_at: "2026-11-22T00:00:00Z",
   seen_text: false,
-  faithfulness: [],
-  health: [],
+  metrics: [],
   warnings: [],
 });
 
