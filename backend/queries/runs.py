@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoIndexError, RunNotFoundError
 from mxd.backend.schemas.runs import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config.layer import Mixing, method_traits
+from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import resume_command
@@ -236,10 +237,17 @@ def _summary(
         active_experts=index.active_experts if index else None,
         routing_share=evaluated.routing_share,
         strict_routing_share=evaluated.strict_routing_share,
-        routing_share_tokens=evaluated.held_out.tokens if evaluated.held_out else None,
+        routing_warning=_routing_warning(run.name, evaluated),
         held_out=evaluated.held_out,
         evaluated_k=evaluated.ks,
     )
+
+
+def _routing_warning(run: str, evaluated: _Evaluated) -> str | None:
+    share = evaluated.routing_share if evaluated.strict_routing_share is None else evaluated.strict_routing_share
+    if share is None or evaluated.held_out is None:
+        return None
+    return routing_warning(run, share, evaluated.held_out.tokens)
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:

@@ -121,8 +121,8 @@ class RunSummary(Schema):
     """Routing share of the newest evaluation; null if not evaluated."""
     strict_routing_share: float | None
     """Strict routing share of that evaluation; null if not measured."""
-    routing_share_tokens: int | None
-    """Number of tokens of that evaluation."""
+    routing_warning: str | None
+    """A sentence if most of the layer's effect does not depend on its experts."""
     held_out: HeldOut | None
     """Null if not evaluated."""
     evaluated_k: tuple[int, ...]

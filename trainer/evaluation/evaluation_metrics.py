@@ -1,8 +1,7 @@
 """The metrics of an evaluation: one declaration per metric.
 
 The Evaluate page, the verdict over several runs, the tables of ``mxd evaluate`` and ``mxd report``, notebooks and JSON
-derive from these declarations. A metric that follows from stored results is one more entry. The thresholds of warnings
-are in ``mxd.trainer.evaluation.results``, because a warning weighs several metrics. No import of PyTorch.
+derive from these declarations. A metric that follows from stored results is one more entry. No import of PyTorch.
 """
 
 from __future__ import annotations
@@ -40,6 +39,8 @@ class Metric:
     section: Section = "faithfulness"
     better: Literal["lower", "higher"] | None = None
     """None for a metric that no run should maximise."""
+    limit: float | None = None
+    """Value beyond which evaluations warn."""
     is_baseline: bool = False
     """True for the loss without the run, or without its routing."""
     term: str | None = None
@@ -209,6 +210,7 @@ FAITHFULNESS = _section(
                     term="loss_recovered",
                     headings=("recovered",) if kind == "mean" else (),
                     form=".1%",
+                    limit=0.5 if kind == "mean" else None,
                 )
                 for kind in ("zero", "mean")
             ),
@@ -222,6 +224,7 @@ FAITHFULNESS = _section(
                 term="routing_share",
                 headings=("routing",),
                 form=".2f",
+                limit=0.5,
             ),
             Metric(
                 "strict_routing_share",
@@ -233,6 +236,7 @@ FAITHFULNESS = _section(
                 headings=("strict",),
                 form=".2f",
                 compares_runs=True,
+                limit=0.5,
             ),
             Metric(
                 "decoder_share",
@@ -365,6 +369,7 @@ HEALTH = _section(
                 better="lower",
                 headings=("dead",),
                 form=".0%",
+                limit=0.5,
             ),
             Metric(
                 "effective_experts",
@@ -444,6 +449,7 @@ HEALTH = _section(
                 "plain",
                 "standard deviation over tokens divided by the mean; 0 is the same mixing on every token",
                 value=_at("health", "mixing_variation"),
+                limit=0.05,
             ),
             Metric(
                 "near_duplicates",
@@ -452,6 +458,7 @@ HEALTH = _section(
                 _compared("cosine of both gate and scaling vectors at least 0.95"),
                 value=_at("health", "near_duplicates", "share"),
                 better="lower",
+                limit=0.05,
             ),
             Metric(
                 "nearest_gate",
@@ -474,6 +481,7 @@ HEALTH = _section(
                 _of_matrices("rank divided by the largest possible rank; ", "mean over {}"),
                 value=_at("health", "expert_ranks", "normalized_rank"),
                 better="higher",
+                limit=0.95,
             ),
             Metric(
                 "stable_rank",
@@ -507,6 +515,7 @@ METRICS = (*FAITHFULNESS, *HEALTH)
 """All metrics in the order of screens and tables."""
 TABLE = tuple(metric for metric in METRICS if metric.headings)
 """Columns of the tables of terminal and report."""
+LIMITS = {metric.key: metric.limit for metric in METRICS if metric.limit is not None}
 HEADINGS = tuple(heading for metric in TABLE for heading in metric.headings)
 
 
@@ -521,3 +530,19 @@ def measured_in(result: Result) -> Iterator[tuple[Metric, Measured]]:
 def table_cells(result: Result) -> tuple[str, ...]:
     """Return the cells under ``HEADINGS``; empty where a joint evaluation has no such metric."""
     return tuple(cell for metric in TABLE for cell in metric.cells(result))
+
+
+def routing_warning(run: str, share: float, tokens: int) -> str | None:
+    """Return a sentence if most of a layer's effect does not depend on its experts.
+
+    Args:
+        run: name of the run.
+        share: its routing share, the strict one if it was measured.
+        tokens: number of evaluated tokens.
+    """
+    if share >= LIMITS["routing_share"]:
+        return None
+    return (
+        f"Routing share {share:.2f} of {run}, on {tokens:,} tokens: most of the layer’s effect does not depend on "
+        "which experts are active."
+    )

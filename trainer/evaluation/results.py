@@ -10,7 +10,7 @@ from html import escape
 from typing import Literal
 
 from mxd.trainer.config import Method
-from mxd.trainer.evaluation.evaluation_metrics import TABLE
+from mxd.trainer.evaluation.evaluation_metrics import LIMITS, TABLE
 from mxd.trainer.evaluation.health import Health, SharedExperts
 from mxd.trainer.evaluation.jacobians import JacobianAgreement
 from mxd.trainer.utils.bootstrap import Interval
@@ -20,20 +20,12 @@ Level = Literal["alarm", "warning", "note"]
 
 IDLE_ROUTING_SHARE = 0.05
 """Routing share below which the routing does nothing."""
-LOW_ROUTING_SHARE = 0.5
-LOW_LOSS_RECOVERED = 0.5
-HIGH_DEAD_SHARE = 0.5
-HIGH_DUPLICATE_SHARE = 0.05
-LOW_RANK = 0.95
-"""Normalised rank below which the experts' matrices are reported; rounding to 8 bits costs 1 or 2 %."""
 DOMINANT_LOSS_RECOVERED = 0.5
 """Loss recovered by the always-on experts alone above which they raise an alarm."""
 LARGE_K_ERROR = 0.1
 """Relative difference between the mean number of active experts and K that is a warning."""
 MEAN_K_METHODS = ("batch-topk-mxd",)
 """Methods whose K is a target for the mean over tokens."""
-CONSTANT_MIXING_VARIATION = 0.05
-"""Variation of the mixing vector below which it is nearly constant."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,7 @@ def _routing_warnings(
                 "about the experts.",
             )
         )
-    elif routing_share.value < LOW_ROUTING_SHARE:
+    elif routing_share.value < LIMITS["routing_share"]:
         warnings.append(
             EvaluationWarning(
                 "warning",
@@ -96,14 +88,14 @@ def _routing_warnings(
                 "dense map that is the same for every token, so no expert explains it.",
             )
         )
-    if method == "mxd" and health.mixing_variation < CONSTANT_MIXING_VARIATION:
+    if method == "mxd" and health.mixing_variation < LIMITS["mixing_variation"]:
         warnings.append(
             EvaluationWarning(
                 "alarm",
                 f"The mixing vector is nearly constant: it varies by {health.mixing_variation:.1%} over tokens.",
             )
         )
-    if recovered.high < LOW_LOSS_RECOVERED:
+    if recovered.high < LIMITS["loss_recovered_mean"]:
         warnings.append(EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss."))
     return warnings
 
@@ -129,15 +121,15 @@ def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None)
 
 def _expert_warnings(health: Health, tokens: int) -> list[EvaluationWarning]:
     warnings = []
-    if health.load.dead_share > HIGH_DEAD_SHARE:
+    if health.load.dead_share > LIMITS["dead_share"]:
         text = f"{health.load.dead_share:.0%} of the experts are dead: not active on any of {tokens:,} tokens."
         warnings.append(EvaluationWarning("warning", text))
-    if health.near_duplicates.share > HIGH_DUPLICATE_SHARE:
+    if health.near_duplicates.share > LIMITS["near_duplicates"]:
         compared = health.near_duplicates.compared
         text = f"{health.near_duplicates.share:.0%} of {compared:,} compared experts have a near-duplicate."
         warnings.append(EvaluationWarning("warning", text))
     ranks = health.expert_ranks
-    if ranks is not None and ranks.normalized_rank < LOW_RANK:
+    if ranks is not None and ranks.normalized_rank < LIMITS["normalized_rank"]:
         text = (
             f"The expert matrices have {ranks.normalized_rank:.0%} of the full rank, mean of {ranks.sampled:,} experts."
         )

@@ -6,12 +6,10 @@ import { Link, NavLink, useLocation } from "react-router";
 import { SearchBox } from "@/components/layout/search/search-box";
 import { Share } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { decisiveShare } from "@/components/runs/run-labels";
 import { useTray } from "@/components/tray/tray-context";
 import { CopyButton } from "@/components/ui/copy-button";
 import { queryText } from "@/hooks/use-url-state";
 import { formatEdits } from "@/lib/edits/edits";
-import { formatCount, formatFixed } from "@/lib/text/format";
 
 import { type Place, placeOf } from "./pages";
 import { usePromptedLink } from "./use-prompted-link";
@@ -89,18 +87,13 @@ export function CopyLink() {
   );
 }
 
-/** Below this share, most of a layer’s effect does not depend on its experts. */
-const LOW_ROUTING_SHARE = 0.5;
-
 /** Warns on every page that the experts of the current run explain little. */
 function RoutingWarning() {
   const { summary } = useCurrentRun();
-  const share = summary === null ? null : decisiveShare(summary);
-  if (summary === null || share === null || share >= LOW_ROUTING_SHARE) return null;
+  if (summary === null || summary.routing_warning === null) return null;
   return (
     <p className="routing-warning" role="note">
-      <b>Routing share {formatFixed(share)}</b> of {summary.name}, on {formatCount(summary.routing_share_tokens ?? 0)}{" "}
-      tokens: most of the layer’s effect does not depend on which experts are active.
+      {summary.routing_warning}
     </p>
   );
 }
