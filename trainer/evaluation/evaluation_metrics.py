@@ -6,6 +6,7 @@ derive from these declarations. A metric that follows from stored results is one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -165,6 +166,15 @@ FAITHFULNESS = _section(
                 headings=("ΔCE", "95 %"),
                 form="+.4f",
                 compares_runs=True,
+            ),
+            Metric(
+                "perplexity_ratio",
+                "Perplexity ratio",
+                "plain",
+                "perplexity with the run divided by the original model's, e to the power of the loss increase; 1 is no "
+                "loss",
+                value=lambda result: {end: math.exp(nats) for end, nats in result["loss_increase"].items()},
+                better="lower",
             ),
             Metric(
                 "loss_increase_zeroed",

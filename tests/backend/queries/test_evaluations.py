@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 from collections.abc import Iterator
@@ -26,6 +27,7 @@ from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
 from mxd.trainer.evaluation.evaluate import Evaluator, evaluate, evaluate_layer_by_layer, write_evaluation
+from mxd.trainer.evaluation.evaluation_metrics import METRICS
 from mxd.trainer.evaluation.probing import probe
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
@@ -97,6 +99,7 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     metrics = {metric["key"]: metric for metric in found["metrics"]}
     loss_increase = metrics["loss_increase"]
     assert loss_increase["low"] <= loss_increase["value"] <= loss_increase["high"]
+    assert metrics["perplexity_ratio"]["high"] == pytest.approx(math.exp(loss_increase["high"]))
     assert metrics["loss_original"]["value"] > 0
     assert found["sequences"] == 20
     greedy = [metric for key, metric in metrics.items() if key.startswith("continuation_")]
@@ -108,6 +111,12 @@ def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
     assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
     assert seen.get("/api/runs/bare/evaluations").json()["evaluations"] == []
     assert seen.get("/api/runs/nobody/evaluations").status_code == 404
+
+
+@pytest.mark.parametrize("term", sorted({metric.term for metric in METRICS if metric.term}))
+def test_the_glossary_explains_a_metrics_term(term: str) -> None:
+    glossary = Path("frontend/src/lib/text/glossary.ts").read_text()
+    assert re.search(rf"^  {term}: ", glossary, re.MULTILINE)
 
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
