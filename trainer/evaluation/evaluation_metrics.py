@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from mxd.trainer.utils.bootstrap import wilson_interval
@@ -102,6 +103,12 @@ def _continuation(result: Result, length: int) -> Measured | None:
         return None
     low, high = wilson_interval(share, result["prompts"])
     return {"value": share, "low": low, "high": high}
+
+
+def _jacobian(result: Result, field: str) -> Measured | None:
+    """A cosine of Jacobian-vector products, if they were measured."""
+    found: Measured | None = (result.get("jacobian") or {}).get(field)
+    return found
 
 
 def _always_on(meaning: str) -> Callable[[Result], str]:
@@ -291,7 +298,7 @@ FAITHFULNESS = _section(
                         f"share of {result['prompts']:,} prompts with the same greedy continuation with and "
                         "without the run"
                     ),
-                    value=lambda result, length=length: _continuation(result, length),
+                    value=partial(_continuation, length=length),
                     better="higher",
                     term="continuations",
                 )
@@ -334,7 +341,7 @@ FAITHFULNESS = _section(
                     title,
                     "plain",
                     description,
-                    value=lambda result, field=field: (result.get("jacobian") or {}).get(field),
+                    value=partial(_jacobian, field=field),
                     term=term,
                 )
                 for field, title, description, term in (
