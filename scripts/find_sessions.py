@@ -30,10 +30,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import DoseConfig, Edit, Sampling, TextConfig
+from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TextConfig
 from mxd.trainer.data.sequences import tokenize_documents
-from mxd.trainer.inference.results import DoseDoneEvent
-from mxd.trainer.inference.strength_sweep import MAX_PERPLEXITY_RATIO, dose
+from mxd.trainer.inference.results import StrengthSweepDoneEvent
+from mxd.trainer.inference.strength_sweep import MAX_PERPLEXITY_RATIO, sweep_strengths
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -127,12 +127,14 @@ class Steerer:
     language_model: LanguageModel
     session: Session
 
-    def sweep(self, expert: int, prompt: str, strengths: tuple[float, ...], sampling: Sampling) -> DoseDoneEvent:
+    def sweep(
+        self, expert: int, prompt: str, strengths: tuple[float, ...], sampling: Sampling
+    ) -> StrengthSweepDoneEvent:
         """Steer one prompt at several strengths."""
         edit = Edit(expert=expert, mode="add")
-        config = DoseConfig(prompt=prompt, edits=(edit,), strengths=strengths, sampling=sampling)
-        *_, done = dose(self.language_model, self.run, with_control(self.session, config, self.run.name))
-        assert isinstance(done, DoseDoneEvent)
+        config = StrengthSweepConfig(prompt=prompt, edits=(edit,), strengths=strengths, sampling=sampling)
+        *_, done = sweep_strengths(self.language_model, self.run, with_control(self.session, config, self.run.name))
+        assert isinstance(done, StrengthSweepDoneEvent)
         return done
 
     def judge(self, effect: DirectEffect) -> dict[str, object] | None:

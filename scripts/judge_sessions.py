@@ -20,9 +20,9 @@ import torch
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import open_database
-from mxd.trainer.config import DoseConfig, Sampling
-from mxd.trainer.inference.results import DoseDoneEvent
-from mxd.trainer.inference.strength_sweep import dose
+from mxd.trainer.config import Sampling, StrengthSweepConfig
+from mxd.trainer.inference.results import StrengthSweepDoneEvent
+from mxd.trainer.inference.strength_sweep import sweep_strengths
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.chat_template import Turn, chat_text
 from mxd.trainer.language_model.model import LanguageModel
@@ -47,27 +47,27 @@ def main() -> None:
         language_model = language_model or LanguageModel.load(run.language_model_source, "cpu", torch.float32)
         for title, saved in sessions.items():
             with Session(database) as session:
-                config = with_control(session, dose_config(saved, language_model, words.seed), name)
+                config = with_control(session, sweep_config(saved, language_model, words.seed), name)
             judged.append({"run": name, "session": title, "seed": words.seed} | judge(run, config, language_model))
             print(f"{name}: {title}", file=sys.stderr)
     database.dispose()
     print(json.dumps(judged, indent=1))
 
 
-def dose_config(saved: dict[str, Any], language_model: LanguageModel, seed: int) -> DoseConfig:
+def sweep_config(saved: dict[str, Any], language_model: LanguageModel, seed: int) -> StrengthSweepConfig:
     """Strength sweep of a session's first edit at its own strength only."""
     settings = {name: value for name, value in saved.items() if name != "turns"}
     if "turns" in saved:
         turns = [Turn(**turn) for turn in saved["turns"]]
         settings["prompt"] = chat_text(language_model.tokenizer, turns)
     sampling = Sampling(max_tokens=32, samples=16, seed=seed)
-    return DoseConfig(**settings, strengths=(saved["edits"][0]["strength"],), sampling=sampling)
+    return StrengthSweepConfig(**settings, strengths=(saved["edits"][0]["strength"],), sampling=sampling)
 
 
-def judge(run: Run, config: DoseConfig, language_model: LanguageModel) -> dict[str, Any]:
+def judge(run: Run, config: StrengthSweepConfig, language_model: LanguageModel) -> dict[str, Any]:
     """Figures and first texts of one session."""
-    *_, done = dose(language_model, run, config)
-    assert isinstance(done, DoseDoneEvent)
+    *_, done = sweep_strengths(language_model, run, config)
+    assert isinstance(done, StrengthSweepDoneEvent)
     return {
         "edits": [edit.model_dump(include={"expert", "strength"}) for edit in config.edits],
         "control": done.control,

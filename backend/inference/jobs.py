@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import CircuitConfig, FindConfig
 from mxd.trainer.errors import TooLongError
 from mxd.trainer.utils.callbacks import Callbacks
@@ -215,7 +215,7 @@ def prepare_generation(context: JobContext, config: SteeringConfig, units: Units
         tokens = min(config.sampling.max_tokens, room)
         fitted = config.model_copy(update={"sampling": config.sampling.model_copy(update={"max_tokens": tokens})})
         return Steering.prepare(context.language_model, context.runs, fitted, units, ids).alone()
-    kind = StrengthSweep.prepare if isinstance(config, DoseConfig) else Steering.prepare
+    kind = StrengthSweep.prepare if isinstance(config, StrengthSweepConfig) else Steering.prepare
     return kind(context.language_model, context.runs, config, units, ids)  # type: ignore[arg-type]
 
 
@@ -223,6 +223,6 @@ def max_rows(config: SteeringConfig) -> int:
     """Batch rows that a request may need."""
     if isinstance(config, CompletionConfig):
         return config.sampling.samples
-    if isinstance(config, DoseConfig):
+    if isinstance(config, StrengthSweepConfig):
         return (ROWS_PER_STRENGTH * len(config.strengths) + ROWS_OF_BASELINE) * config.sampling.samples
     return ROWS_PER_SAMPLE * config.sampling.samples

@@ -116,7 +116,7 @@ class InferenceService:
     async def generate(
         self, names: Sequence[str], config: SteeringConfig, units: Units
     ) -> AsyncGenerator[Sequence[GenerationEvent], None]:
-        """Steer a prompt or, for a ``DoseConfig``, sweep the strength of an edit.
+        """Steer a prompt or, for a ``StrengthSweepConfig``, sweep the strength of an edit.
 
         Yields the events of each step of the language model together. Closing the generator stops it within a token.
 

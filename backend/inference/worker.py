@@ -25,7 +25,7 @@ from mxd.backend.errors import BusyError, OutOfMemoryError, UnusableRunError
 from mxd.backend.inference.run_loader import import_compute_modules
 from mxd.backend.schemas.steering import ProgressEvent
 from mxd.trainer.errors import UserError, is_out_of_memory
-from mxd.trainer.inference.results import DoseProgressEvent, DoseStep, SteeringStep
+from mxd.trainer.inference.results import SteeringStep, StrengthSweepProgressEvent, StrengthSweepStep
 from mxd.trainer.utils.memory import trim_freed_memory
 
 if TYPE_CHECKING:
@@ -96,14 +96,14 @@ class Generation(Protocol):
     def rows(self) -> list[SequenceState]:
         """The rows of its texts that have not ended."""
 
-    def join(self, batch: RowBatch) -> Iterator[SteeringStep | DoseStep]:
+    def join(self, batch: RowBatch) -> Iterator[SteeringStep | StrengthSweepStep]:
         """Read the prompt and sample the first tokens."""
 
-    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep | DoseStep]:
+    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[SteeringStep | StrengthSweepStep]:
         """Sample the next token of each text."""
 
 
-GenerationEvent = SteeringStep | DoseStep | ProgressEvent
+GenerationEvent = SteeringStep | StrengthSweepStep | ProgressEvent
 Delivery = Sequence[GenerationEvent] | BaseException | None
 """A message to a generation's client: the events of one step, the error that ends it, or None at the end."""
 
@@ -378,13 +378,13 @@ class ModelWorker:
                 self._fail_for_memory(request, error)
         self._full_step_seconds.add((time.perf_counter() - started) * (self._max_rows / rows) ** STEP_GROWTH)
 
-    def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | DoseStep]) -> None:
+    def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | StrengthSweepStep]) -> None:
         """Deliver the events of a step together, those up to a report of progress right away."""
         assert request.generation is not None
-        together: list[SteeringStep | DoseStep] = []
+        together: list[SteeringStep | StrengthSweepStep] = []
         for event in events:
             together.append(event)
-            if isinstance(event, DoseProgressEvent):
+            if isinstance(event, StrengthSweepProgressEvent):
                 request.deliver(tuple(together))
                 together = []
             if request.cancelled.is_set():

@@ -1,4 +1,4 @@
-"""Dose curves: effect of amplifying experts on generated texts, medians over experts, next to baselines."""
+"""Strength sweeps: effect of amplifying experts on generated texts, medians over experts, next to baselines."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def steering(session: Session, run: RunRecord) -> Figure:
     start = results["none"][0.0]
     for panel, (field, _) in enumerate(PANELS):
         for kind, name in NAMES.items():
-            doses = [(0.0, start), *sorted(results.get(kind, {}).items())]  # type: ignore[call-overload]
+            points = [(0.0, start), *sorted(results.get(kind, {}).items())]  # type: ignore[call-overload]
             trace = go.Scatter(
-                x=[strength for strength, _ in doses],
-                y=[figures[field] for _, figures in doses],
+                x=[strength for strength, _ in points],
+                y=[figures[field] for _, figures in points],
                 mode="lines+markers",
                 name=name,
                 legendgroup=kind,

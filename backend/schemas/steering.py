@@ -10,9 +10,15 @@ from pydantic import Field, StringConstraints
 from mxd.backend.schemas.base import ErrorBody, Schema
 from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts, FoundGroup
-from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
-from mxd.trainer.inference.results import DoneEvent, DoseDoneEvent, DoseProgressEvent, StartEvent, TokenEvent
+from mxd.trainer.inference.results import (
+    DoneEvent,
+    StartEvent,
+    StrengthSweepDoneEvent,
+    StrengthSweepProgressEvent,
+    TokenEvent,
+)
 from mxd.trainer.language_model.chat_template import Turn
 
 
@@ -24,7 +30,7 @@ class SteeringRequest(SteeringConfig):
     """Chat turns; used instead of the prompt if not empty."""
 
 
-class DoseRequest(DoseConfig):
+class StrengthSweepRequest(StrengthSweepConfig):
     """A prompt, or chat turns, and one edit at several strengths."""
 
     prompt: Annotated[str, Field(max_length=200_000)] = ""
@@ -51,7 +57,9 @@ SteeringEvent = Annotated[
     StartEvent | ProgressEvent | TokenEvent | DoneEvent | ErrorEvent, Field(discriminator="event")
 ]
 
-DoseEvent = Annotated[DoseProgressEvent | DoseDoneEvent | ErrorEvent, Field(discriminator="event")]
+StrengthSweepEvent = Annotated[
+    StrengthSweepProgressEvent | StrengthSweepDoneEvent | ErrorEvent, Field(discriminator="event")
+]
 
 
 SessionName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]

@@ -1,4 +1,4 @@
-"""Steering further: saved sessions, doses in one request, chosen tokens, experts of another layer."""
+"""Steering further: saved sessions, strength sweeps in one request, chosen tokens, experts of another layer."""
 
 from __future__ import annotations
 
@@ -77,18 +77,18 @@ def test_an_unknown_session_shows_an_error_with_a_link(page: Page, forgiven: lis
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
-    dose = page.get_by_role("region", name="Strength sweep")
-    dose.get_by_role("button", name="Suggest a strength").click()
-    expect(dose.get_by_role("row")).to_have_count(8)
-    expect(dose.get_by_role("status")).to_contain_text(re.compile("clearly exceeds the control|No strength suits"))
-    expect(dose).to_contain_text("a random expert of similar density")
-    row = dose.get_by_role("row").nth(4)
+    sweep = page.get_by_role("region", name="Strength sweep")
+    sweep.get_by_role("button", name="Suggest a strength").click()
+    expect(sweep.get_by_role("row")).to_have_count(8)
+    expect(sweep.get_by_role("status")).to_contain_text(re.compile("clearly exceeds the control|No strength suits"))
+    expect(sweep).to_contain_text("a random expert of similar density")
+    row = sweep.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))
     steered = row.get_by_role("cell").first.inner_text()
-    dose.get_by_role("radio", name="Control").click()
+    sweep.get_by_role("radio", name="Control").click()
     expect(row.get_by_role("cell").first).not_to_have_text(steered)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(steered"))
-    expect(dose.get_by_role("columnheader", name="Perplexity")).to_contain_text("of steered texts")
+    expect(sweep.get_by_role("columnheader", name="Perplexity")).to_contain_text("of steered texts")
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
     texts(page)

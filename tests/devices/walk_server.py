@@ -24,7 +24,7 @@ ROUTES: dict[str, dict[str, Any] | None] = {
     "/api/circuits": CIRCUIT,
     "/api/find": {"prompts": ["old"], "runs": ["one", "two"], "wanted": ["fox"]},
     "/api/runs/one/steering": {"prompt": "fox", "edits": EDITS, **SAMPLING},
-    "/api/runs/one/steering/dose": {"prompt": "fox", "edits": EDITS, "strengths": [0, 3], "control": 5, **SAMPLING},
+    "/api/runs/one/steering/sweep": {"prompt": "fox", "edits": EDITS, "strengths": [0, 3], "control": 5, **SAMPLING},
     "/api/runs/one/contrast": {
         "a": {"documents": ["old fox", "a dog"] * 6},
         "b": {"documents": ["the red sang"] * 12},

@@ -13,7 +13,6 @@ from mxd.trainer.config.analysis import (
 from mxd.trainer.config.base import INSTALLED_SAMPLE, SAMPLE, Config, Count, RunName, Size, parse_count
 from mxd.trainer.config.layer import Activation, Encoder, LayerConfig, Method
 from mxd.trainer.config.steering import (
-    DoseConfig,
     Edit,
     EditMode,
     Sampling,
@@ -21,6 +20,7 @@ from mxd.trainer.config.steering import (
     SteeringConfig,
     SteeringMode,
     Strength,
+    StrengthSweepConfig,
 )
 from mxd.trainer.config.training import (
     Dtype,
@@ -43,7 +43,6 @@ __all__ = [
     "Config",
     "ContrastConfig",
     "Count",
-    "DoseConfig",
     "Dtype",
     "DtypeChoice",
     "Edit",
@@ -68,6 +67,7 @@ __all__ = [
     "SteeringEvaluationConfig",
     "SteeringMode",
     "Strength",
+    "StrengthSweepConfig",
     "TextConfig",
     "TrainConfig",
     "parse_count",

@@ -269,7 +269,7 @@ class SteeringConfig(Config):
         return tuple(expert for edit in self.edits for expert in edit.experts(steered))
 
 
-class DoseConfig(SteeringConfig):
+class StrengthSweepConfig(SteeringConfig):
     """Strength sweep: the same prompt with one edit at several strengths."""
 
     edit: Annotated[int, Field(ge=0)] = 0

@@ -346,7 +346,7 @@ def _continued(prompt: str, text: Changes) -> list[Token]:
 
 @documented
 @dataclass(frozen=True)
-class DoseText:
+class StrengthSweepText:
     """Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures."""
 
     strength: float
@@ -362,7 +362,7 @@ class DoseText:
 
 @documented
 @dataclass(frozen=True)
-class DoseProgressEvent:
+class StrengthSweepProgressEvent:
     """Progress of a strength sweep."""
 
     tokens: int
@@ -371,7 +371,7 @@ class DoseProgressEvent:
     """Maximum number of tokens."""
     queue_position: int = 0
     """Number of requests that a server handles before this one."""
-    texts: tuple[DoseText, ...] = ()
+    texts: tuple[StrengthSweepText, ...] = ()
     """Strengths that have texts by now, ascending, with all figures up to here."""
     event: Literal["progress"] = "progress"
 
@@ -393,7 +393,7 @@ class ConceptScore:
 
 @documented
 @dataclass(frozen=True)
-class DosePoint(DoseText):
+class StrengthSweepPoint(StrengthSweepText):
     """Effect of one strength."""
 
     activation: ConceptScore
@@ -409,10 +409,10 @@ class DosePoint(DoseText):
 
 @documented
 @dataclass(frozen=True)
-class DoseDoneEvent:
-    """The complete dose curve."""
+class StrengthSweepDoneEvent:
+    """The complete strength sweep."""
 
-    points: tuple[DosePoint, ...]
+    points: tuple[StrengthSweepPoint, ...]
     """Points by ascending strength."""
     baseline_loss: float
     """Loss of the baseline texts under the original model, in nats per token."""
@@ -429,4 +429,4 @@ class DoseDoneEvent:
     event: Literal["done"] = "done"
 
 
-DoseStep = DoseProgressEvent | DoseDoneEvent
+StrengthSweepStep = StrengthSweepProgressEvent | StrengthSweepDoneEvent

@@ -29,17 +29,17 @@ from statistics import fmean, stdev
 import torch
 from torch import Tensor
 
-from mxd.trainer.config import DoseConfig, EditMode, SteeringConfig
+from mxd.trainer.config import EditMode, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
 from mxd.trainer.inference.results import (
     ConceptScore,
-    DoseDoneEvent,
-    DosePoint,
-    DoseProgressEvent,
-    DoseStep,
-    DoseText,
     SteeringStep,
+    StrengthSweepDoneEvent,
+    StrengthSweepPoint,
+    StrengthSweepProgressEvent,
+    StrengthSweepStep,
+    StrengthSweepText,
     TokenEvent,
 )
 from mxd.trainer.inference.steering import Steering, units_without_index
@@ -154,7 +154,9 @@ class _Texts:
 class StrengthSweep:
     """One request: several steerings of one prompt that join a batch together."""
 
-    def __init__(self, concept: Concept, config: DoseConfig, steered: Mapping[float, Steering], control: int) -> None:
+    def __init__(
+        self, concept: Concept, config: StrengthSweepConfig, steered: Mapping[float, Steering], control: int
+    ) -> None:
         """``steered`` has the steering of each strength in ascending order; the first also writes the baseline."""
         self._concept, self._config, self._control = concept, config, control
         self._promoted = concept.promoted_tokens()
@@ -174,7 +176,7 @@ class StrengthSweep:
         cls,
         language_model: LanguageModel,
         runs: Sequence[Run],
-        config: DoseConfig,
+        config: StrengthSweepConfig,
         units: Units | None = None,
         prompt: Sequence[int] | None = None,
     ) -> StrengthSweep:
@@ -219,7 +221,7 @@ class StrengthSweep:
         """The rows of the texts that have not ended."""
         return [row for steering, _ in self._writers for row in steering.rows()]
 
-    def join(self, batch: RowBatch) -> Iterator[DoseStep]:
+    def join(self, batch: RowBatch) -> Iterator[StrengthSweepStep]:
         """Compute the prompt at every strength and sample the first tokens; yield progress after each strength."""
         for steering, texts in self._writers:
             self._record(texts, steering.join(batch))
@@ -227,7 +229,7 @@ class StrengthSweep:
         if self.finished:
             yield self._curve()
 
-    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[DoseStep]:
+    def advance(self, batch: RowBatch, step: StepOutput) -> Iterator[StrengthSweepStep]:
         """Sample the next token of each text that has not ended."""
         for steering, texts in self._writers:
             if not steering.finished:
@@ -241,15 +243,15 @@ class StrengthSweep:
             if isinstance(step, TokenEvent):
                 (self._baseline if step.variant == "baseline" else texts).add_token(step)
 
-    def _progress(self) -> DoseProgressEvent:
+    def _progress(self) -> StrengthSweepProgressEvent:
         sampling, written = self._config.sampling, [self._baseline, *(texts for _, texts in self._writers)]
         total = len(written) * sampling.samples * sampling.max_tokens
         texts = tuple(self._text(strength) for strength, texts in self._steered.items() if texts.losses)
-        return DoseProgressEvent(sum(len(texts.losses) for texts in written), total, texts=texts)
+        return StrengthSweepProgressEvent(sum(len(texts.losses) for texts in written), total, texts=texts)
 
-    def _text(self, strength: float) -> DoseText:
+    def _text(self, strength: float) -> StrengthSweepText:
         texts = self._steered[strength]
-        return DoseText(
+        return StrengthSweepText(
             strength=strength,
             kl=fmean(texts.kl),
             perplexity_ratio=math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0)),
@@ -257,20 +259,20 @@ class StrengthSweep:
             control_text=self._controls.get(strength, texts).first,
         )
 
-    def _curve(self) -> DoseDoneEvent:
+    def _curve(self) -> StrengthSweepDoneEvent:
         written = [*self._steered.values(), *self._controls.values()]
         activations = self._concept.mean_activations([ids for texts in written for ids in texts.ids.values()])
         promoted = {ids: fmean(token in self._promoted for token in ids) for ids in activations}
         points = []
         for strength, texts in self._steered.items():
             control = self._controls.get(strength, texts)
-            point = DosePoint(
+            point = StrengthSweepPoint(
                 **vars(self._text(strength)),
                 activation=_compared(texts, control, activations, MIN_ACTIVATION),
                 promoted=_compared(texts, control, promoted, MIN_PROMOTED),
             )
             points.append(point)
-        return DoseDoneEvent(
+        return StrengthSweepDoneEvent(
             points=tuple(points),
             baseline_loss=fmean(self._baseline.losses),
             baseline_text=self._baseline.first,
@@ -281,10 +283,10 @@ class StrengthSweep:
         )
 
 
-def dose(
-    language_model: LanguageModel, run: Run | Sequence[Run], config: DoseConfig, units: Units | None = None
-) -> Iterator[DoseStep]:
-    """Steer one prompt with one edit at several strengths; yield ``DoseProgressEvent``, at the end ``DoseDoneEvent``.
+def sweep_strengths(
+    language_model: LanguageModel, run: Run | Sequence[Run], config: StrengthSweepConfig, units: Units | None = None
+) -> Iterator[StrengthSweepStep]:
+    """Steer one prompt with one edit at several strengths; yield progress, then ``StrengthSweepDoneEvent``.
 
     Args:
         language_model: the language model of the runs.
@@ -299,14 +301,14 @@ def dose(
     return _run_alone(language_model, StrengthSweep.prepare(language_model, runs, config, units))
 
 
-def _run_alone(language_model: LanguageModel, sweep: StrengthSweep) -> Iterator[DoseStep]:
+def _run_alone(language_model: LanguageModel, sweep: StrengthSweep) -> Iterator[StrengthSweepStep]:
     batch = RowBatch(language_model)
     yield from sweep.join(batch)
     while not sweep.finished:
         yield from sweep.advance(batch, batch.step())
 
 
-def at_strength(config: DoseConfig, strength: float, expert: int | None = None) -> SteeringConfig:
+def at_strength(config: StrengthSweepConfig, strength: float, expert: int | None = None) -> SteeringConfig:
     """Steering config with the varied edit at one strength, of another expert if one is given."""
     change = {"strength": strength} if expert is None else {"strength": strength, "expert": expert}
     edits = tuple(
@@ -315,7 +317,7 @@ def at_strength(config: DoseConfig, strength: float, expert: int | None = None) 
     return SteeringConfig(**{name: getattr(config, name) for name in SteeringConfig.model_fields} | {"edits": edits})
 
 
-def suggest_strength(points: Sequence[DosePoint], mode: EditMode) -> float | None:
+def suggest_strength(points: Sequence[StrengthSweepPoint], mode: EditMode) -> float | None:
     """Suggested strength by the rule above, for ``points`` in ascending order."""
     fluent = (point for point in points if point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
     return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)

@@ -11,14 +11,14 @@ from typing import TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.steering import GateTest
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
 
 AnyConfig = TypeVar("AnyConfig", bound=SteeringConfig)
-AnyDose = TypeVar("AnyDose", bound=DoseConfig)
+AnySweep = TypeVar("AnySweep", bound=StrengthSweepConfig)
 NUM_CANDIDATES = 16
 """Number of experts of nearest density from which the control is drawn."""
 
@@ -142,7 +142,7 @@ def _resolved(edit: Edit, steered: str, medians: Mapping[tuple[str, int], float]
     return edit.model_copy(update={"when": edit.when.model_copy(update={"gates": gates})})
 
 
-def with_control(session: Session, config: AnyDose, steered: str) -> AnyDose:
+def with_control(session: Session, config: AnySweep, steered: str) -> AnySweep:
     """Name the control expert of a sweep, unless it is given or the run has no index.
 
     Args:

@@ -36,8 +36,6 @@ from mxd.backend.responses import model_response
 from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.backend.schemas.steering import (
     CombinationResponse,
-    DoseEvent,
-    DoseRequest,
     EffectsOfEditsRequest,
     EffectsOfEditsResponse,
     FindRequest,
@@ -54,11 +52,13 @@ from mxd.backend.schemas.steering import (
     ShowcaseFile,
     SteeringEvent,
     SteeringRequest,
+    StrengthSweepEvent,
+    StrengthSweepRequest,
 )
-from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.results import DoseProgressEvent, DoseStep
+from mxd.trainer.inference.results import StrengthSweepProgressEvent, StrengthSweepStep
 from mxd.trainer.inference.units import with_control, with_medians
 from mxd.trainer.storage.database.open import writing
 
@@ -74,13 +74,16 @@ async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -
     return await stream_steps(services.inference.generate(list(units), config, units))
 
 
-@router.post("/runs/{run}/steering/dose", response_class=EventStreamJson, responses=stream_responses(DoseEvent))
-async def dose(run: RunName, request: DoseRequest, services: ServicesDep) -> EventStream:
+@router.post("/runs/{run}/steering/dose", response_class=EventStreamJson, include_in_schema=False)  # earlier address
+@router.post(
+    "/runs/{run}/steering/sweep", response_class=EventStreamJson, responses=stream_responses(StrengthSweepEvent)
+)
+async def sweep_strengths(run: RunName, request: StrengthSweepRequest, services: ServicesDep) -> EventStream:
     """Server-sent events: ``progress`` while one edit is tried at several strengths in one batch, then ``done``.
 
     A control expert of similar density is tried at the same strengths.
     """
-    config, units = await prepared(services, run, request, DoseConfig)
+    config, units = await prepared(services, run, request, StrengthSweepConfig)
     return await stream_steps(_with_queue_position(services.inference.generate(list(units), config, units)))
 
 
@@ -97,7 +100,7 @@ async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> E
 
 
 async def prepared(
-    services: Services, run: str, request: SteeringRequest | DoseRequest, kind: type[Config]
+    services: Services, run: str, request: SteeringRequest | StrengthSweepRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
     """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run."""
     request, units = await asyncio.to_thread(_resolved, services, run, request)
@@ -107,11 +110,11 @@ async def prepared(
 
 
 def _resolved(
-    services: Services, run: str, request: SteeringRequest | DoseRequest
-) -> tuple[SteeringRequest | DoseRequest, dict[str, dict[int, float]]]:
+    services: Services, run: str, request: SteeringRequest | StrengthSweepRequest
+) -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
     """Return the request with its control expert and the medians of its experts, and their units, by run."""
     with reading(services.database) as session:
-        if isinstance(request, DoseRequest):
+        if isinstance(request, StrengthSweepRequest):
             request = with_control(session, request, run)
         units = units_of(session, services.runs, run, request)
         return with_medians(session, request, run), units
@@ -119,12 +122,12 @@ def _resolved(
 
 async def _with_queue_position(
     steps: AsyncGenerator[Sequence[Any], None],
-) -> AsyncGenerator[Sequence[DoseStep], None]:
+) -> AsyncGenerator[Sequence[StrengthSweepStep], None]:
     """A waiting sweep has made no progress yet."""
     async with aclosing(steps):
         async for together in steps:
             yield [
-                DoseProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
+                StrengthSweepProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
                 for step in together
             ]
 

@@ -136,7 +136,7 @@ def test_the_largest_seeds_reproduce_their_texts(live_client: TestClient, seed: 
     assert first[0][0] == "token"
 
 
-@pytest.mark.parametrize("path", ["steering", "steering/dose"])
+@pytest.mark.parametrize("path", ["steering", "steering/sweep"])
 def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None:
     edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
     with TestClient(create_app(Settings(data=fitted.data, device="cpu", batch_rows=4))) as client:
@@ -153,12 +153,12 @@ def test_a_queued_request_is_told_its_position(fitted: World, path: str) -> None
 def test_a_sweep_has_a_control_from_the_index(live_client: TestClient) -> None:
     edits = [{"expert": 3, "mode": "add", "strength": 1.0}]
     body = {"prompt": PROMPT, "edits": edits, "sampling": GREEDY, "strengths": [0, 2]}
-    done = json.loads(live_client.post(f"{RUN}/steering/dose", json=body).text.rsplit("data: ", 1)[1])
+    done = json.loads(live_client.post(f"{RUN}/steering/sweep", json=body).text.rsplit("data: ", 1)[1])
     assert done["control"] != 3
     assert [point["strength"] for point in done["points"]] == [0, 2]
     row = live_client.get(f"{RUN}/experts/{done['control']}").json()["row"]
     assert row["active_tokens"] > 0
-    chosen = live_client.post(f"{RUN}/steering/dose", json={**body, "control": 4000})
+    chosen = live_client.post(f"{RUN}/steering/sweep", json={**body, "control": 4000})
     assert chosen.status_code == 404
 
 
@@ -190,7 +190,7 @@ def test_units_come_from_the_database(live_client: TestClient, fitted: World) ->
         ("steering", {"prompt": PROMPT, "sampling": {"max_tokens": 4000}}, 413, "prompt-too-long"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 4000, "mode": "ablate"}]}, 404, "expert-not-found"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "ablate", "run": "x"}]}, 404, "run-not-found"),
-        ("steering/dose", {"prompt": PROMPT, "edits": [{"expert": 2**63, "mode": "add"}]}, 422, "invalid-request"),
+        ("steering/sweep", {"prompt": PROMPT, "edits": [{"expert": 2**63, "mode": "add"}]}, 422, "invalid-request"),
         ("steering", {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "more"}]}, 422, "invalid-request"),
         ("steering", {"prompt": PROMPT, "sampling": {"temperature": -1}}, 422, "invalid-request"),
     ],
@@ -408,12 +408,12 @@ def test_smaller_k_keeps_the_strongest_experts(live_client: TestClient) -> None:
     assert max(len(token["experts"]) for token in told) == 2
 
 
-@pytest.mark.parametrize("path", ["routing", "routing/predictions", "routing/effects", "steering", "steering/dose"])
+@pytest.mark.parametrize("path", ["routing", "routing/predictions", "routing/effects", "steering", "steering/sweep"])
 def test_k_above_the_layers_is_rejected(live_client: TestClient, path: str) -> None:
     bodies: dict[str, Any] = {
         "routing/effects": {"text": PROMPT, "position": 1},
         "steering": {"prompt": PROMPT},
-        "steering/dose": {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "add"}]},
+        "steering/sweep": {"prompt": PROMPT, "edits": [{"expert": 1, "mode": "add"}]},
     }
     answer = live_client.post(f"{RUN}/{path}", json={**bodies.get(path, {"text": PROMPT}), "k": 5})
     assert answer.status_code == 400

@@ -13,8 +13,8 @@ from mxd.backend.errors import BusyError
 from mxd.backend.inference import worker
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.worker import Delivery, Generation, GenerationRequest, ModelWorker
-from mxd.trainer.config import DoseConfig, Edit, Sampling, SteeringConfig
-from mxd.trainer.inference.results import DoseProgressEvent
+from mxd.trainer.config import Edit, Sampling, SteeringConfig, StrengthSweepConfig
+from mxd.trainer.inference.results import StrengthSweepProgressEvent
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
 from tests.helpers.runs import World
@@ -95,7 +95,9 @@ def test_a_step_with_few_rows_predicts_a_longer_full_step(run: Run) -> None:
 
 
 def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
-    config = DoseConfig(prompt="the old fox", edits=(Edit(expert=1, mode="add", strength=1.0),), strengths=(0, 1, 2))
+    config = StrengthSweepConfig(
+        prompt="the old fox", edits=(Edit(expert=1, mode="add", strength=1.0),), strengths=(0, 1, 2)
+    )
     context, deliveries = JobContext(LanguageModel.load(run.language_model_source, "cpu"), [run], 64, Event()), []
 
     def deliver(delivery: Delivery) -> None:
@@ -112,7 +114,7 @@ def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
     (only,) = deliveries
     assert isinstance(only, tuple)
     (progress,) = only
-    assert isinstance(progress, DoseProgressEvent)
+    assert isinstance(progress, StrengthSweepProgressEvent)
     assert [each.strength for each in progress.texts] == [0.0]
 
 

@@ -1,4 +1,4 @@
-"""The figure of dose curves, once there is something to draw."""
+"""The figure of strength sweeps, once there is something to draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mxd.trainer.config import SteeringEvaluationConfig
 from mxd.trainer.storage.database.tables import MeasurementRecord, RunRecord, SteeringStrengthRecord
 
 
-def dose(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
+def result(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
     return SteeringStrengthRecord(
         run_id=1, expert=expert, kind=kind, strength=strength, kl=kl, loss=2.0, self_similarity=0.5, promoted_share=0.1
     )
@@ -20,8 +20,8 @@ def dose(expert: int, kind: str, strength: float, kl: float) -> SteeringStrength
 def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
         for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
-            session.add(dose(expert, "none", 0.0, 0.0))
-            session.add_all(dose(expert, kind, 2.0, kl) for kind in ("expert", "random_expert", "random_direction"))
+            session.add(result(expert, "none", 0.0, 0.0))
+            session.add_all(result(expert, kind, 2.0, kl) for kind in ("expert", "random_expert", "random_direction"))
     figure = own_client.get("/api/figures/steering", params={"run": "first"}).json()
     assert figure["drawn"] == 3
     assert [trace["name"] for trace in figure["data"][:3]] == [

@@ -9,12 +9,18 @@ from statistics import fmean
 import pytest
 import torch
 
-from mxd.trainer.config import DoseConfig, Edit, Sampling, TrainConfig
+from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput
-from mxd.trainer.inference.results import ConceptScore, DoseDoneEvent, DosePoint, DoseProgressEvent, TokenEvent
+from mxd.trainer.inference.results import (
+    ConceptScore,
+    StrengthSweepDoneEvent,
+    StrengthSweepPoint,
+    StrengthSweepProgressEvent,
+    TokenEvent,
+)
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import Concept, at_strength, dose, suggest_strength
+from mxd.trainer.inference.strength_sweep import Concept, at_strength, suggest_strength, sweep_strengths
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
@@ -23,7 +29,7 @@ from tests.helpers.runs import World
 PROMPT = "the old fox"
 SAMPLING = Sampling(max_tokens=6, samples=2, temperature=1.0)
 EDITS = (Edit(expert=3, mode="scale", strength=2.0), Edit(expert=5, mode="add", strength=9.0))
-CONFIG = DoseConfig(prompt=PROMPT, edits=EDITS, edit=1, strengths=(2.0, 0.0, 1.0), sampling=SAMPLING)
+CONFIG = StrengthSweepConfig(prompt=PROMPT, edits=EDITS, edit=1, strengths=(2.0, 0.0, 1.0), sampling=SAMPLING)
 
 
 @pytest.fixture
@@ -33,14 +39,14 @@ def run(world: World) -> Run:
     return run
 
 
-def curve_of(steps: Sequence[object]) -> DoseDoneEvent:
+def curve_of(steps: Sequence[object]) -> StrengthSweepDoneEvent:
     curve = steps[-1]
-    assert isinstance(curve, DoseDoneEvent)
+    assert isinstance(curve, StrengthSweepDoneEvent)
     return curve
 
 
 def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
-    steps = list(dose(world.language_model, run, CONFIG))
+    steps = list(sweep_strengths(world.language_model, run, CONFIG))
     curve = curve_of(steps)
     assert [point.strength for point in curve.points] == [0.0, 1.0, 2.0]
     for point in curve.points:
@@ -60,15 +66,15 @@ def test_each_strength_equals_steering_alone(world: World, run: Run) -> None:
 
 
 def test_progress_is_monotonic_and_ends_at_the_written_tokens(world: World, run: Run) -> None:
-    steps = list(dose(world.language_model, run, CONFIG))
-    events = [step.tokens for step in steps if isinstance(step, DoseProgressEvent)]
+    steps = list(sweep_strengths(world.language_model, run, CONFIG))
+    events = [step.tokens for step in steps if isinstance(step, StrengthSweepProgressEvent)]
     assert events == sorted(events)
     assert 0 < events[0] < events[-1] <= (1 + 3 + 2) * 2 * 6
 
 
 def test_texts_so_far_appear_strength_by_strength_and_grow_into_the_result(world: World, run: Run) -> None:
-    steps = list(dose(world.language_model, run, CONFIG))
-    shown = [step.texts for step in steps if isinstance(step, DoseProgressEvent)]
+    steps = list(sweep_strengths(world.language_model, run, CONFIG))
+    shown = [step.texts for step in steps if isinstance(step, StrengthSweepProgressEvent)]
     assert [len(texts) for texts in shown[:5]] == [1, 2, 3, 3, 3]
     assert [each.strength for each in shown[-1]] == [0.0, 1.0, 2.0]
     for point, *growing in zip(curve_of(steps).points, *shown[4:], strict=True):
@@ -86,26 +92,26 @@ def test_all_strengths_share_one_batch(world: World, run: Run, monkeypatch: pyte
         return step(batch)
 
     monkeypatch.setattr(RowBatch, "step", counted)
-    list(dose(world.language_model, run, CONFIG))
+    list(sweep_strengths(world.language_model, run, CONFIG))
     assert 2 * 2 * 3 <= sizes[0] <= 2 * 2 * (3 + 1)  # the text without edits has rows of its own once it differs
     assert len(sizes) < 6
 
 
 def test_the_control_is_the_same_edit_of_another_expert(world: World, run: Run) -> None:
-    curve = curve_of(list(dose(world.language_model, run, CONFIG.model_copy(update={"control": 7}))))
+    curve = curve_of(list(sweep_strengths(world.language_model, run, CONFIG.model_copy(update={"control": 7}))))
     assert curve.control == 7
-    of_control = DoseConfig.model_validate(
+    of_control = StrengthSweepConfig.model_validate(
         {**CONFIG.model_dump(), "edits": [EDITS[0], EDITS[1].model_copy(update={"expert": 7})]}
     )
     for point, other in zip(
-        curve.points, curve_of(list(dose(world.language_model, run, of_control))).points, strict=True
+        curve.points, curve_of(list(sweep_strengths(world.language_model, run, of_control))).points, strict=True
     ):
         assert point.control_text == other.text
     neutral = curve.points[0]
     for score in (neutral.activation, neutral.promoted):
         assert (score.steered, score.standard_error) == (score.control, 0)
     assert not neutral.exceeds_control
-    assert curve_of(list(dose(world.language_model, run, CONFIG))).control != EDITS[1].expert
+    assert curve_of(list(sweep_strengths(world.language_model, run, CONFIG))).control != EDITS[1].expert
 
 
 @torch.inference_mode()
@@ -123,9 +129,9 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
     assert any(means.values())
 
 
-def point(strength: float, ratio: float, exceeds: bool) -> DosePoint:
+def point(strength: float, ratio: float, exceeds: bool) -> StrengthSweepPoint:
     score, other = ConceptScore(0.0, 0.0, 0.0, exceeds), ConceptScore(0.0, 0.0, 0.0, False)
-    return DosePoint(strength, 0.0, ratio, "", "", other, score)
+    return StrengthSweepPoint(strength, 0.0, ratio, "", "", other, score)
 
 
 def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
@@ -138,7 +144,7 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
 
 def test_invalid_requests(world: World, run: Run) -> None:
     with pytest.raises(UserError, match="no edit 2"):
-        dose(world.language_model, run, CONFIG.model_copy(update={"edit": 2}))
+        sweep_strengths(world.language_model, run, CONFIG.model_copy(update={"edit": 2}))
     ablated = CONFIG.model_copy(update={"edits": (Edit(expert=1, mode="ablate"),), "edit": 0})
     with pytest.raises(UserError, match="no strength to vary"):
-        dose(world.language_model, run, ablated)
+        sweep_strengths(world.language_model, run, ablated)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.trainer.config import DoseConfig, Edit, SteeringConfig
+from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UsageWarning
 from mxd.trainer.inference.units import NUM_CANDIDATES, edit_units, median_in_units, with_control
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from tests.helpers.databases import made_up_database
 
-CONFIG = DoseConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
+CONFIG = StrengthSweepConfig(prompt="the", edits=(Edit(expert=2, mode="add"),))
 
 
 def record(values: np.ndarray, high: float, p99: float = 1.0) -> ExpertRecord:

@@ -3,8 +3,8 @@
 import type {
   ContrastEvent,
   ContrastRequest,
-  DoseEvent,
-  DoseRequest,
+  StrengthSweepEvent,
+  StrengthSweepRequest,
   MetricPoint,
   PriceEvent,
   PriceRequest,
@@ -67,8 +67,8 @@ export const streamSteering = (run: string, request: SteeringRequest, signal: Ab
   events<SteeringEvent>(runUrl(run, "steering"), request, signal);
 
 /** One edit at several strengths. The last event is `done` or `error`. */
-export const streamDose = (run: string, request: DoseRequest, signal: AbortSignal) =>
-  events<DoseEvent>(runUrl(run, "steering/dose"), request, signal);
+export const streamStrengthSweep = (run: string, request: StrengthSweepRequest, signal: AbortSignal) =>
+  events<StrengthSweepEvent>(runUrl(run, "steering/sweep"), request, signal);
 
 /** Price of some edits on unrelated text. The last event is `done` or `error`. */
 export const streamPrice = (run: string, request: PriceRequest, signal: AbortSignal) =>

@@ -22,7 +22,7 @@ function Curves({ run }: { readonly run: RunSummary }) {
     );
   }
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Loading dose curves" rows={8} rowHeight={32} />;
+  if (data === undefined) return <LoadingState label="Loading strength sweeps" rows={8} rowHeight={32} />;
   return <Plot figure={data} height={HEIGHT} label={data.title} />;
 }
 

@@ -2,7 +2,7 @@
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";
-import "./dose/dose.css";
+import "./sweep/sweep.css";
 import "./edits/edits.css";
 import "./find/find.css";
 import "./inputs/settings.css";
@@ -25,7 +25,7 @@ import { useTray } from "@/components/tray/tray-context";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 
-import { DosePane } from "./dose/dose-pane";
+import { SweepPane } from "./sweep/sweep-pane";
 import { EditList } from "./edits/edit-list";
 import { useSharedEdits } from "./edits/use-shared-edits";
 import { FindPane } from "./find/find-pane";
@@ -135,7 +135,7 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
   const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
   return (
     <>
-      {hasPrompt && <DosePane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
+      {hasPrompt && <SweepPane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
       <div className="steering-settings">
         <SamplingSettings params={params} setParams={setParams} />
         <ScopeSettings params={params} setParams={setParams} tokens={tokens} />

@@ -5,10 +5,10 @@ import { Term } from "@/components/terms/term";
 import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-import { describeScore, type DoseRowData, formatShare, MAX_PERPLEXITY_RATIO } from "./dose";
+import { describeScore, type SweepRowData, formatShare, MAX_PERPLEXITY_RATIO } from "./sweep";
 
-interface DoseTableProps {
-  readonly rows: readonly DoseRowData[];
+interface SweepTableProps {
+  readonly rows: readonly SweepRowData[];
   readonly suggested: number | null;
   readonly current: number;
   readonly shown: "steered" | "control";
@@ -16,7 +16,7 @@ interface DoseTableProps {
   readonly onChoose: (strength: number) => void;
 }
 
-interface ScoreBarProps extends Pick<DoseTableProps, "shown"> {
+interface ScoreBarProps extends Pick<SweepTableProps, "shown"> {
   readonly score: ConceptScore | undefined;
   readonly largest: number;
 }
@@ -27,9 +27,9 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
   const other = shown === "steered" ? "control" : "steered";
   const width = (value: number) => `${(100 * value) / largest}%`;
   return (
-    <span className="dose-score" title={describeScore(score)}>
+    <span className="sweep-score" title={describeScore(score)}>
       <span className="num">{formatShare(score[shown])}</span>
-      <span className="dose-bar" aria-hidden="true">
+      <span className="sweep-bar" aria-hidden="true">
         <i style={{ width: width(score[shown]) }} />
         <b style={{ left: width(score[other]) }} />
       </span>
@@ -40,15 +40,15 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
   );
 }
 
-interface RowProps extends Omit<DoseTableProps, "rows" | "suggested" | "current"> {
-  readonly row: DoseRowData;
+interface RowProps extends Omit<SweepTableProps, "rows" | "suggested" | "current"> {
+  readonly row: SweepRowData;
   readonly isCurrent: boolean;
   readonly isSuggested: boolean;
   /** Largest score of each measure, for the bars. */
   readonly largest: { readonly activation: number; readonly promoted: number };
 }
 
-function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
+function SweepRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
   const { perplexity_ratio: ratio } = row;
   const isBroken = shown === "steered" && ratio !== undefined && ratio > MAX_PERPLEXITY_RATIO;
   const text = shown === "steered" ? row.text : row.control_text;
@@ -61,7 +61,7 @@ function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoo
         </button>
         {isSuggested && <span className="chip">suggested</span>}
       </th>
-      <td className="dose-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
+      <td className="sweep-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
       <td data-name="mean activation, % of p99">
         <ScoreBar score={row.activation} largest={largest.activation} shown={shown} />
       </td>
@@ -81,7 +81,7 @@ function DoseRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoo
 /** A tiny score never fills a bar. */
 const SMALLEST_FULL_BAR = 0.05;
 
-export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps) {
+export function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
   const largestOf = (measure: "activation" | "promoted") =>
     Math.max(
       SMALLEST_FULL_BAR,
@@ -91,7 +91,7 @@ export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps
   const ofSteered = props.shown === "control" && <small className="unit">of steered texts</small>;
   const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
   return (
-    <table className="dose-table">
+    <table className="sweep-table">
       <thead>
         <tr>
           <th scope="col">Strength</th>
@@ -114,7 +114,7 @@ export function DoseTable({ rows, suggested, current, ...props }: DoseTableProps
       </thead>
       <tbody>
         {rows.map((row) => (
-          <DoseRow
+          <SweepRow
             key={row.strength}
             row={row}
             largest={largest}

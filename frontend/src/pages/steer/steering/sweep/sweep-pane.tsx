@@ -4,7 +4,7 @@ import { useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 import { Link } from "react-router";
 
-import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
+import type { StrengthSweepDoneEvent, SteeringRequest } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -16,20 +16,20 @@ import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
 
 import {
   describeSample,
-  doseKey,
+  sweepKey,
   MAX_PERPLEXITY_RATIO,
   rowsSoFar,
   SWEEP_STRENGTHS,
   type SweepMode,
   verdict,
-} from "./dose";
-import { DoseTable } from "./dose-table";
-import { type Sweep, useDose } from "./use-dose";
+} from "./sweep";
+import { SweepTable } from "./sweep-table";
+import { type Sweep, useSweep } from "./use-sweep";
 
 type Shown = "steered" | "control";
 type SweepEdit = Edit & { readonly mode: SweepMode };
 
-interface DosePaneProps {
+interface SweepPaneProps {
   readonly run: string;
   readonly request: SteeringRequest;
   readonly edits: readonly Edit[];
@@ -73,9 +73,17 @@ function EditChoice({
 const MAX_PROMOTED = 6;
 
 /** What the figures are measured on and compared with. */
-function Sample({ done, run, shown }: { readonly done: DoseDoneEvent; readonly run: string; readonly shown: Shown }) {
+function Sample({
+  done,
+  run,
+  shown,
+}: {
+  readonly done: StrengthSweepDoneEvent;
+  readonly run: string;
+  readonly shown: Shown;
+}) {
   return (
-    <p className="dose-sample dim">
+    <p className="sweep-sample dim">
       The first text per strength is shown.{" "}
       {shown === "steered" && <>Texts above perplexity ×&nbsp;{MAX_PERPLEXITY_RATIO} are greyed. </>}
       Tokens that the expert promotes here:{" "}
@@ -110,13 +118,13 @@ function SweepProgress({ progress, strengths }: { readonly progress: Sweep["prog
   }
   const task = sweepTask(progress !== null, texts.length < strengths, tokens, total);
   return (
-    <label className="dim dose-progress">
+    <label className="dim sweep-progress">
       {task} <progress {...(tokens > 0 && { value: tokens / total })} />
     </label>
   );
 }
 
-interface SweepTableProps {
+interface SweepResultProps {
   readonly sweep: Sweep;
   /** The expert's run. */
   readonly run: string;
@@ -126,7 +134,7 @@ interface SweepTableProps {
 }
 
 /** The verdict once all texts are scored, and the texts by strength as they arrive. */
-function SweepTable({ sweep: { result, progress }, run, request, edit, onChange }: SweepTableProps) {
+function SweepResult({ sweep: { result, progress }, run, request, edit, onChange }: SweepResultProps) {
   const [shown, setShown] = useState<Shown>("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
@@ -135,7 +143,7 @@ function SweepTable({ sweep: { result, progress }, run, request, edit, onChange 
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
   return (
     <>
-      <div className="dose-verdict" role="status">
+      <div className="sweep-verdict" role="status">
         <span>
           {result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}
           {result !== null && <small className="dim">{describeSample(request)}</small>}
@@ -155,7 +163,7 @@ function SweepTable({ sweep: { result, progress }, run, request, edit, onChange 
           ]}
         />
       </div>
-      <DoseTable
+      <SweepTable
         rows={rows}
         suggested={suggested}
         current={edit.strength}
@@ -168,18 +176,18 @@ function SweepTable({ sweep: { result, progress }, run, request, edit, onChange 
   );
 }
 
-interface DoseForEditProps extends Omit<DosePaneProps, "edits"> {
+interface SweepForEditProps extends Omit<SweepPaneProps, "edits"> {
   readonly edits: readonly SweepEdit[];
   readonly edit: SweepEdit;
   readonly onEdit: (key: string) => void;
 }
 
-function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEditProps) {
-  const { sweep, measure } = useDose(run);
-  const isCurrent = sweep.key === doseKey(request, edit);
+function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForEditProps) {
+  const { sweep, measure } = useSweep(run);
+  const isCurrent = sweep.key === sweepKey(request, edit);
   const isMeasuring = isCurrent && sweep.status === "working";
   return (
-    <section className="dose" aria-label="Strength sweep">
+    <section className="sweep" aria-label="Strength sweep">
       <div className="pane-h">
         <h2>
           <Term id="strength_sweep">Strength sweep</Term>
@@ -202,16 +210,16 @@ function DoseForEdit({ run, request, edits, edit, onEdit, onChange }: DoseForEdi
       </div>
       {isCurrent && sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
       {(isMeasuring || (isCurrent && sweep.result !== null)) && (
-        <SweepTable sweep={sweep} run={edit.run ?? run} request={request} edit={edit} onChange={onChange} />
+        <SweepResult sweep={sweep} run={edit.run ?? run} request={request} edit={edit} onChange={onChange} />
       )}
     </section>
   );
 }
 
-export function DosePane(props: DosePaneProps) {
+export function SweepPane(props: SweepPaneProps) {
   const [chosen, setChosen] = useState<string | null>(null);
   const sweepable = props.edits.filter((edit): edit is SweepEdit => edit.mode !== "ablate");
   const edit = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
   if (edit === undefined) return null;
-  return <DoseForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;
+  return <SweepForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;
 }

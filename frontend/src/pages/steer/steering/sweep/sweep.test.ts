@@ -1,8 +1,8 @@
 import { describe, expect, it } from "vitest";
 
-import type { DoseDoneEvent, SteeringRequest } from "@/api/types";
+import type { StrengthSweepDoneEvent, SteeringRequest } from "@/api/types";
 
-import { describeSample, describeScore, doseKey, doseRequest, rowsSoFar, verdict } from "./dose";
+import { describeSample, describeScore, sweepKey, sweepRequest, rowsSoFar, verdict } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -17,35 +17,35 @@ const EDIT = { expert: 2, mode: "add", strength: 4 } as const;
 const NONE = { steered: 0.01, control: 0.01, standard_error: 0.01, exceeds_control: false };
 const SHOWN = { steered: 0.2, control: 0.02, standard_error: 0.03, exceeds_control: true };
 
-function done(suggested: number | null, ratios: readonly number[], exceeds: boolean): DoseDoneEvent {
+function done(suggested: number | null, ratios: readonly number[], exceeds: boolean): StrengthSweepDoneEvent {
   const points = ratios.map((ratio, strength) => ({
     strength,
     perplexity_ratio: ratio,
     activation: NONE,
     promoted: { ...SHOWN, exceeds_control: exceeds && strength > 0 },
   }));
-  return { suggested, points } as unknown as DoseDoneEvent;
+  return { suggested, points } as unknown as StrengthSweepDoneEvent;
 }
 
 describe("a strength sweep", () => {
   it("is the same request, shortened, with one edit at every strength", () => {
-    const request = doseRequest(REQUEST, EDIT);
+    const request = sweepRequest(REQUEST, EDIT);
     expect(request.edit).toBe(1);
     expect(request.edits?.[1]).toMatchObject({ strength: 1, when: { first: 20 } });
     expect(request.strengths).toEqual([0, 1, 2, 3, 4, 6, 8]);
     expect(request.sampling).toMatchObject({ max_tokens: 24, samples: 4, seed: 5 });
-    expect(doseRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
+    expect(sweepRequest(REQUEST, { ...EDIT, run: "other" }).edit).toBe(2);
   });
 
   it("has a cache key independent of the edit's strength", () => {
-    expect(doseKey(REQUEST, EDIT)).toBe(doseKey(REQUEST, { ...EDIT, strength: 1 }));
-    expect(doseKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(doseKey(REQUEST, EDIT));
+    expect(sweepKey(REQUEST, EDIT)).toBe(sweepKey(REQUEST, { ...EDIT, strength: 1 }));
+    expect(sweepKey({ ...REQUEST, prompt: "So" }, EDIT)).not.toBe(sweepKey(REQUEST, EDIT));
   });
 
   it("names a measure that is large enough to count", () => {
     const small = { steered: 0.031, control: 0, standard_error: 0.001, exceeds_control: false };
     const point = { strength: 1, perplexity_ratio: 1, activation: SHOWN, promoted: small };
-    const sentence = verdict({ suggested: 1, points: [point] } as unknown as DoseDoneEvent, String);
+    const sentence = verdict({ suggested: 1, points: [point] } as unknown as StrengthSweepDoneEvent, String);
     expect(sentence).toContain(
       "here the mean activation, clearly exceeds the control’s, at a perplexity of at most × 3. The score is 20\u00a0%",
     );
@@ -78,7 +78,7 @@ describe("a strength sweep", () => {
       promoted: { ...SHOWN, steered },
     });
     const points = [at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3)];
-    expect(verdict({ suggested: 2, points } as unknown as DoseDoneEvent, String)).toContain(
+    expect(verdict({ suggested: 2, points } as unknown as StrengthSweepDoneEvent, String)).toContain(
       "The largest within this limit is 15\u00a0% at 4, at perplexity × 1.5.",
     );
   });

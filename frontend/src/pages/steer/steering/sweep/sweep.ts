@@ -1,6 +1,13 @@
 /** Strength sweep of one edit: the request, and what its result says. */
 
-import type { ConceptScore, DoseDoneEvent, DosePoint, DoseRequest, DoseText, SteeringRequest } from "@/api/types";
+import type {
+  ConceptScore,
+  StrengthSweepDoneEvent,
+  StrengthSweepPoint,
+  StrengthSweepRequest,
+  StrengthSweepText,
+  SteeringRequest,
+} from "@/api/types";
 import { type Edit, editKey, type EditMode } from "@/lib/edits/edits";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
@@ -19,7 +26,10 @@ const SAMPLES = 4;
 export const MAX_PERPLEXITY_RATIO = 3;
 
 /** The page's request, with one edit at every strength of its mode. */
-export function doseRequest(request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }): DoseRequest {
+export function sweepRequest(
+  request: SteeringRequest,
+  edit: Edit & { readonly mode: SweepMode },
+): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
   const index = edits.findIndex((other) => editKey({ expert: other.expert, ...runOf(other) }) === editKey(edit));
   return {
@@ -36,10 +46,10 @@ function sweepTokens({ max_tokens: tokens = MAX_TOKENS }: NonNullable<SteeringRe
 }
 
 /** A strength with what is known of it by now. */
-export type DoseRowData = Pick<DosePoint, "strength"> & Partial<DosePoint>;
+export type SweepRowData = Pick<StrengthSweepPoint, "strength"> & Partial<StrengthSweepPoint>;
 
 /** One row per strength from the start, so that the table keeps its size while texts arrive. */
-export function rowsSoFar(strengths: readonly number[], texts: readonly DoseText[]): readonly DoseRowData[] {
+export function rowsSoFar(strengths: readonly number[], texts: readonly StrengthSweepText[]): readonly SweepRowData[] {
   return strengths.map((strength) => texts.find((text) => text.strength === strength) ?? { strength });
 }
 
@@ -48,8 +58,8 @@ function runOf({ run }: { readonly run?: string | null }): { run?: string } {
 }
 
 /** Cache key of a sweep: the request without the edit's own strength. */
-export function doseKey(request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }): string {
-  return JSON.stringify(doseRequest(request, edit));
+export function sweepKey(request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }): string {
+  return JSON.stringify(sweepRequest(request, edit));
 }
 
 /** Percentages with one decimal below 10. */
@@ -71,7 +81,7 @@ type Measure = "activation" | "promoted";
 const MEASURE_NAMES = { activation: "mean activation", promoted: "share of promoted tokens" } as const;
 
 /** Which strength to use and by which rule, or why there is none. */
-export function verdict(done: DoseDoneEvent, describe: (strength: number) => string): string {
+export function verdict(done: StrengthSweepDoneEvent, describe: (strength: number) => string): string {
   const { suggested, points } = done;
   const chosen = points.find((point) => point.strength === suggested);
   if (chosen !== undefined) return describeChosen(chosen, points, describe);
@@ -86,8 +96,8 @@ export function verdict(done: DoseDoneEvent, describe: (strength: number) => str
 }
 
 function describeChosen(
-  chosen: DosePoint,
-  points: readonly DosePoint[],
+  chosen: StrengthSweepPoint,
+  points: readonly StrengthSweepPoint[],
   describe: (strength: number) => string,
 ): string {
   const measure = clearestMeasure(chosen);
@@ -101,7 +111,7 @@ function describeChosen(
 }
 
 /** Of the measures that show the concept, the one that exceeds its control by more standard errors. */
-function clearestMeasure({ activation, promoted }: DosePoint): Measure {
+function clearestMeasure({ activation, promoted }: StrengthSweepPoint): Measure {
   const surplus = (score: ConceptScore) =>
     exceeds(score) ? (score.steered - score.control) / Math.max(score.standard_error, 1e-6) : -1;
   return surplus(activation) > surplus(promoted) ? "activation" : "promoted";
