@@ -182,7 +182,7 @@ def _row(example: TopExample) -> dict[str, Any]:
         "position": example.position,
         "text": "".join(example.tokens),
         "tokens": list(example.tokens),
-        "activations": list(example.coefficients),
+        "activations": list(example.activations),
     }
 
 

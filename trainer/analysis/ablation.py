@@ -7,7 +7,7 @@ in each bin estimates the mean over all tokens on which the expert is active, no
 MLP's output and adds one vector at one token:
 
 - ablation, −a_n (c_n * zD): remove the expert's contribution.
-- amplification, +u_n (c_n * zD): raise its coefficient by u_n, its 99th percentile.
+- amplification, +u_n (c_n * zD): raise its activation by u_n, its 99th percentile.
 - random expert, +u_m (c_m * zD): raise a random expert m of similar density by its own 99th percentile.
 - random direction, +r: add a random direction with the norm of the amplification.
 
@@ -189,10 +189,10 @@ class Interventions(NamedTuple):
     position: Tensor
     expert: Tensor
     unit: Tensor
-    """99th percentile of the expert's coefficient, u_n."""
+    """99th percentile of the expert's activation, u_n."""
     random_expert: Tensor
     random_unit: Tensor
-    """99th percentile of the random expert's coefficient, u_m."""
+    """99th percentile of the random expert's activation, u_m."""
 
 
 class InterventionEffects(NamedTuple):
@@ -319,7 +319,7 @@ class ExpertAblation:
     kl_ablated: float
     """KL divergence of the next-token distribution when only this expert is ablated."""
     kl_amplified: float
-    """KL divergence when the expert's coefficient is raised by its 99th percentile."""
+    """KL divergence when the expert's activation is raised by its 99th percentile."""
     kl_random_expert: float
     """KL divergence when a random expert of similar density is raised by its own, on the same tokens."""
     kl_random_direction: float

@@ -270,7 +270,7 @@ class TextCounter:
         """Sum the pairs of each expert in each document."""
         unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
         keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
-        return _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.coefficient.astype(np.float64)).merged()
+        return _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64)).merged()
 
     def counts(self) -> DocumentCounts:
         """Return the counts of all documents."""
@@ -298,11 +298,11 @@ class TextCounter:
         ids, peak = self.text.sequences[sequence], int(selected.position[index])
         first, end = max(1, peak - TOKENS_BEFORE), peak + TOKENS_AFTER + 1
         pairs = self._top.pairs.select(np.arange(selected.start[index], selected.end[index]))
-        active = zip(pairs.position.tolist(), pairs.coefficient.tolist(), pairs.rank.tolist(), strict=True)
+        active = zip(pairs.position.tolist(), pairs.activation.tolist(), pairs.rank.tolist(), strict=True)
         return ContrastExample(
             sequence=sequence,
             position=peak - first,
-            coefficient=float(selected.coefficient[index]),
+            coefficient=float(selected.activation[index]),
             token_ids=tuple(ids[first:end]),
             active=tuple((place - first, value, rank) for place, value, rank in active if first <= place < end),
         )

@@ -67,7 +67,7 @@ NUM_TOKENS = 6
 def direct_effects(
     language_model: LanguageModel, run: Run, text: str | Sequence[int], position: int, k: int | None = None
 ) -> tuple[ExpertEffect, ...]:
-    """Return the direct effects of the experts active on the token at ``position``, largest coefficient first.
+    """Return the direct effects of the experts active on the token at ``position``, largest activation first.
 
     Args:
         text: the text, or its token ids.
@@ -420,7 +420,7 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
     with torch.inference_mode(False), torch.enable_grad():
         activations_TK = routing.activations_TK.clone().requires_grad_()
         experts_TO = sparse_layer.contribution(dense_TM.clone(), Routing(activations_TK, routing.indices_TK.clone()))
-        # The contribution is linear in the coefficients, so this derivative is exact.
+        # The contribution is linear in the activations, so this derivative is exact.
         (slope_TK,) = torch.autograd.grad(experts_TO, activations_TK, gradient_TO)
     return slope_TK * routing.activations_TK, routing
 

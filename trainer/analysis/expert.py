@@ -56,20 +56,20 @@ class TopExample:
 
     tokens: tuple[str, ...]
     """Texts of the T tokens. Joined, they are the sequence."""
-    coefficients: tuple[float, ...]
-    """Coefficient at each of the T tokens; 0 where the expert is inactive."""
+    activations: tuple[float, ...]
+    """Activation at each of the T tokens; 0 where the expert is inactive."""
     position: int
-    """Index of the token with the largest coefficient."""
+    """Index of the token with the largest activation."""
 
     @property
     def activation(self) -> float:
-        """Largest coefficient."""
-        return self.coefficients[self.position]
+        """Largest activation."""
+        return self.activations[self.position]
 
     def shaded(self, max_activation: float, named: str) -> list[Token]:
         """Tokens around the peak, with activations relative to ``max_activation``; ``named`` is the expert in tips."""
         start, end = max(0, self.position - TOKENS_AROUND_PEAK), self.position + TOKENS_AROUND_PEAK + 1
-        window = list(enumerate(zip(self.tokens, self.coefficients, strict=True)))[start:end]
+        window = list(enumerate(zip(self.tokens, self.activations, strict=True)))[start:end]
         return [
             Token(
                 text,
@@ -95,29 +95,29 @@ class Expert(ShortRepr):
     density: float
     """Share of indexed tokens on which the expert is active."""
     mean_activation: float
-    """Mean coefficient over the expert's active tokens."""
+    """Mean activation over the expert's active tokens."""
     max_activation: float
-    """Largest coefficient."""
+    """Largest activation."""
     p99: float
-    """99th percentile of the coefficient, the unit of strength in edits."""
+    """99th percentile of the activation, the unit of strength in edits."""
     entropy: float
     """Entropy of the distribution of active tokens, in bits."""
     top_tokens: tuple[tuple[str, int], ...]
     """Most frequent active tokens with their counts, most frequent first."""
     examples: tuple[TopExample, ...]
-    """Examples with the largest coefficients, largest first."""
+    """Examples with the largest activations, largest first."""
     recurrence: tuple[Match, ...] = ()
     """Best match in each other run, by ``mxd recurrence``; empty if it was not measured."""
 
     histogram: tuple[int, ...] = ()
-    """Counts of the coefficient in equal bins from 0 to ``histogram_high``."""
+    """Counts of the activation in equal bins from 0 to ``histogram_high``."""
     histogram_high: float = 0.0
     promoted: tuple[TokenEffect, ...] = ()
     """Next tokens that the expert makes more probable; empty unless ``mxd ablate`` or the dashboard measured them."""
     suppressed: tuple[TokenEffect, ...] = ()
 
     def snapshot(self, origin: Origin = UNKNOWN) -> Snapshot:
-        """Statistics, top tokens, promoted tokens and examples with tokens shaded by coefficient."""
+        """Statistics, top tokens, promoted tokens and examples with tokens shaded by activation."""
         facts = [
             ("density", f"{self.density:.3%}"),
             ("mean activation", f"{self.mean_activation:.3f}"),
@@ -217,10 +217,10 @@ def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int)
 
 def _top_example(run: Run, example: ExampleRecord, token_ids: bytes) -> TopExample:
     tokens = token_texts(run.tokenizer, np.frombuffer(token_ids, TOKEN_IDS).tolist())
-    coefficients = [0.0] * len(tokens)
-    for position, coefficient, _ in np.frombuffer(example.active, ACTIVE).tolist():
-        coefficients[position] = coefficient
-    return TopExample(tuple(tokens), tuple(coefficients), example.position)
+    activations = [0.0] * len(tokens)
+    for position, activation, _ in np.frombuffer(example.active, ACTIVE).tolist():
+        activations[position] = activation
+    return TopExample(tuple(tokens), tuple(activations), example.position)
 
 
 def _text(run: Run, ids: list[int]) -> str:

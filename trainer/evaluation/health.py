@@ -170,7 +170,7 @@ class SharedExperts:
     density: float
     """Density of the most active expert."""
     coefficient_share: float
-    """Their share of the sum of all coefficients."""
+    """Their share of the sum of all activations."""
     output_share: float
     """Their share of the summed norms of all experts' contributions."""
 

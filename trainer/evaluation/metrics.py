@@ -213,7 +213,7 @@ class LayerStatistics:
     active_N: Tensor
     """Number of active tokens of each expert."""
     mass_N: Tensor
-    """Sum of each expert's coefficients."""
+    """Sum of each expert's activations."""
     norm_N: Tensor
     """Sum of the norms of each expert's contributions."""
 

@@ -1,12 +1,12 @@
 """Conditions of edits on a growing text: the share of an edit's effect at a position, and tests of gate activations.
 
-Edits to the gate: changes of the coefficients of chosen experts.
+Edits to the gate: changes of the activations of chosen experts.
 
 Edits never change weights. They add columns to a ``Routing``: for each edited expert the difference between the edited
-and the live coefficient. A difference of zero therefore leaves the output bit-identical.
+and the live activation. A difference of zero therefore leaves the output bit-identical.
 
 A condition has two parts. Its parts that depend on the position give every token its own plan, before the forward pass.
-Its gate tests are evaluated inside the forward pass, on the live coefficients of the same token.
+Its gate tests are evaluated inside the forward pass, on the live activations of the same token.
 
 Shapes: B batch rows, R rows with the same layer, T tokens, P tokens of some rows, I input width, O output width,
 M edited experts (width of the dense output in ``dense_RTM``), K active experts.
@@ -85,7 +85,7 @@ def _applies(condition: Condition, progress: TextProgress, position: int, number
 
 
 class AffineChange(NamedTuple):
-    """The edited coefficient as a function of the live coefficient a: factor * a + shift."""
+    """The edited activation as a function of the live activation a: factor * a + shift."""
 
     factor: float = 1.0
     shift: float = 0.0
@@ -102,7 +102,7 @@ class AffineChange(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """A change of one coefficient, made only on tokens where all checks hold."""
+    """A change of one activation, made only on tokens where all checks hold."""
 
     change: AffineChange = AffineChange()
     checks: tuple[GateCheck, ...] = ()
@@ -157,7 +157,7 @@ class EditPlan:
 
     @cached_property
     def stages(self) -> Mapping[int, tuple[Stage, ...]]:
-        """Edited expert -> the changes of its coefficient, in order; neighbours without checks are composed."""
+        """Edited expert -> the changes of its activation, in order; neighbours without checks are composed."""
         stages: dict[int, list[Stage]] = {}
         count = len(self.edits)
         parts = zip(self.edits, self.shares or (1.0,) * count, self.checks or ((),) * count, strict=True)
@@ -179,7 +179,7 @@ class EditPlan:
 def edit_routing(
     plans: Sequence[EditPlan], plan_of_T: Tensor, routing: Routing, earlier: Mapping[int, Routing] | None = None
 ) -> Routing:
-    """Difference between edited and live coefficients, as a routing of M columns.
+    """Difference between edited and live activations, as a routing of M columns.
 
     Computes all tokens together, whichever row they belong to: in a generation step they are few, and the cost is the
     number of kernels.
@@ -196,7 +196,7 @@ def edit_routing(
     rows.append([(0, ())] * columns)
     device = routing.indices_TK.device
     ids_TM = torch.tensor([[expert for expert, _ in row] for row in rows], device=device)[plan_of_T]
-    live_TM = edited_TM = _coefficients(routing, ids_TM)
+    live_TM = edited_TM = _activations(routing, ids_TM)
     for depth in range(max(len(stages) for row in rows for _, stages in row)):
         now = [[stages[depth] if depth < len(stages) else UNCHANGED for _, stages in row] for row in rows]
         changes_TM2 = torch.tensor([[stage.change for stage in row] for row in now], device=device)[plan_of_T]
@@ -228,11 +228,11 @@ def _checked(checks: Sequence[Sequence[GateCheck]], plan_of_T: Tensor, routing: 
     ids_TM = torch.tensor([[check.expert for check in row] for row in checks], device=device)[plan_of_T]
     levels_TM = torch.tensor([[check.level for check in row] for row in checks], device=device)[plan_of_T]
     is_above_TM = torch.tensor([[check.is_above for check in row] for row in checks], device=device)[plan_of_T]
-    return (_coefficients(routing, ids_TM) > levels_TM) == is_above_TM
+    return (_activations(routing, ids_TM) > levels_TM) == is_above_TM
 
 
-def _coefficients(routing: Routing, ids_TM: Tensor) -> Tensor:
-    """Live coefficients [T, M] of chosen experts; 0 where inactive."""
+def _activations(routing: Routing, ids_TM: Tensor) -> Tensor:
+    """Live activations [T, M] of chosen experts; 0 where inactive."""
     same_TKM = routing.indices_TK.unsqueeze(2) == ids_TM.unsqueeze(1)
     return (routing.activations_TK.unsqueeze(2) * same_TKM).sum(dim=1)
 

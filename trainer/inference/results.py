@@ -58,7 +58,7 @@ class RoutedToken:
     start: bool
     """True if this is the start token, which also precedes every document in training."""
     experts: tuple[RoutedExpert, ...]
-    """Active experts in descending order of coefficient."""
+    """Active experts in descending order of activation."""
 
 
 @documented

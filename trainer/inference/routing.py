@@ -69,7 +69,7 @@ def route_together(
 def routed_experts(
     sparse_layer: SparseLayer, dense_TM: Tensor, routing: LayerRouting
 ) -> list[tuple[RoutedExpert, ...]]:
-    """For each token its active experts in descending order of coefficient, with their shares of the output norm."""
+    """For each token its active experts in descending order of activation, with their shares of the output norm."""
     norms_TK = sparse_layer.contribution_norms(dense_TM, routing)
     shares_TK = norms_TK / norms_TK.sum(dim=1, keepdim=True).clamp_min(1e-12)
     values_2TK = torch.stack((routing.activations_TK.to(shares_TK), shares_TK)).tolist()  # one wait for both

@@ -158,7 +158,7 @@ def _bin_edges(histogram_B: Ints, high: float) -> list[list[float]]:
 
 def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> Iterator[dict[str, Any]]:
     active_P = np.zeros(len(pairs.expert), ACTIVE)
-    active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.coefficient, pairs.rank
+    active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.activation, pairs.rank
     for start in range(0, len(selected.expert), ROWS_PER_INSERT):
         # In chunks, because Python objects take many times the memory of arrays.
         chunk = SelectedExamples._make(field[start : start + ROWS_PER_INSERT] for field in selected)
@@ -341,6 +341,6 @@ def _prices(run: Run, language_model: LanguageModel) -> Tensor | None:
 
 
 def _units(statistics: ExpertStatistics) -> dict[int, float]:
-    """99th percentile of the coefficient of each active expert."""
+    """99th percentile of the activation of each active expert."""
     p99 = statistics.percentiles(0.99)
     return {int(expert): float(p99[expert]) for expert in np.nonzero(statistics.active_tokens > 0)[0]}

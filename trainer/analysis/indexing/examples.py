@@ -2,7 +2,7 @@
 
 **Examples** are the largest activations, and random ones from each activation bin. Candidates are (expert, sequence)
 groups with all active pairs of the expert in that sequence. A batch adds groups that may still be selected: their
-coefficient exceeds the smallest selected one, or their random priority is below the largest selected one. Pruning drops
+activation exceeds the smallest selected one, or their random priority is below the largest selected one. Pruning drops
 the other groups and tightens the thresholds. Selection depends on an example's own values only, not on the order of the
 text, so the parts of several processes can be merged. Memory does not grow with the text.
 
@@ -69,9 +69,9 @@ class _Groups(NamedTuple):
         return cls(starts, group_lengths(starts, len(pairs.expert)))
 
     def peaks(self, pairs: ActivePairs) -> Ints:
-        """Index of each group's largest coefficient, [G]; the first of equal ones."""
-        largest_P = np.repeat(np.maximum.reduceat(pairs.coefficient, self.starts), self.lengths)
-        indices = np.flatnonzero(pairs.coefficient == largest_P)
+        """Index of each group's largest activation, [G]; the first of equal ones."""
+        largest_P = np.repeat(np.maximum.reduceat(pairs.activation, self.starts), self.lengths)
+        indices = np.flatnonzero(pairs.activation == largest_P)
         group = np.repeat(np.arange(len(self.starts)), self.lengths)[indices]
         return indices[group_starts(group)]
 
@@ -101,7 +101,7 @@ class TopExamples:
         self._num_pending = 0
         self._prune_at = prune_at
         self._min_peak_N: NDArray[np.float32] = np.zeros(num_experts, np.float32)
-        """Smallest peak coefficient that can still be a top example."""
+        """Smallest peak activation that can still be a top example."""
         limit = _NO_LIMIT if examples_per_bin else np.uint64(0)
         self._max_priority_M: NDArray[np.uint64] = np.full(num_experts * ACTIVATION_BINS, limit)
         """Priority below which a pair can still be a random example."""
@@ -112,7 +112,7 @@ class TopExamples:
             return
         self._widen(widened)
         groups = _Groups.from_pairs(pairs)
-        largest_G = np.maximum.reduceat(pairs.coefficient, groups.starts)
+        largest_G = np.maximum.reduceat(pairs.activation, groups.starts)
         candidate_G = largest_G > self._min_peak_N[pairs.expert[groups.starts]]
         drawn_P = priorities(pairs, self.seed) < self._max_priority_M[_expert_bins(pairs, statistics)]
         candidate_G |= np.logical_or.reduceat(drawn_P, groups.starts)
@@ -158,7 +158,7 @@ class TopExamples:
             rank=np.concatenate([largest_rank, drawn_rank]),
             sequence=pairs.sequence[chosen].astype(np.int64),
             position=pairs.position[chosen].astype(np.int64),
-            coefficient=pairs.coefficient[chosen],
+            coefficient=pairs.activation[chosen],
             start=start,
             end=start + groups.lengths[group_P[chosen]],
         )
@@ -171,14 +171,14 @@ class TopExamples:
         if not len(pairs.expert):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         peaks = groups.peaks(pairs)
-        peaks = peaks[pairs.coefficient[peaks] >= self._min_peak_N[pairs.expert[peaks]]]
+        peaks = peaks[pairs.activation[peaks] >= self._min_peak_N[pairs.expert[peaks]]]
         # The bit patterns of positive floats sort like the floats.
-        descending_keys = np.uint32(2**32 - 1) - pairs.coefficient[peaks].view(np.uint32)
+        descending_keys = np.uint32(2**32 - 1) - pairs.activation[peaks].view(np.uint32)
         peaks = peaks[stable_argsort(descending_keys)]
         peaks = peaks[stable_argsort(pairs.expert[peaks])]
         ranks = positions_in_groups(pairs.expert[peaks])
         last = peaks[ranks == self.top - 1]
-        self._min_peak_N[pairs.expert[last]] = pairs.coefficient[last]
+        self._min_peak_N[pairs.expert[last]] = pairs.activation[last]
         selected = ranks < self.top
         return peaks[selected], ranks[selected]
 
@@ -270,7 +270,7 @@ class RoutedSample:
             self.token_ids[sequence] = token_ids_SL[sequence - first].astype(np.uint32)
             here = pairs.sequence == sequence
             position, expert = pairs.position[here], pairs.expert[here]
-            order = np.lexsort((-pairs.coefficient[here], position))
+            order = np.lexsort((-pairs.activation[here], position))
             self._routed[sequence] = (np.bincount(position, minlength=length), expert[order].astype(np.int64))
 
     def _admit(self, sequences: Sequence[int]) -> list[int]:

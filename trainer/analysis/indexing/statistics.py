@@ -6,10 +6,10 @@ sort key is one integer per pair: the expert in the high bits, the slot in the b
 integers many times faster than rows with several columns.
 
 **Histograms.** An expert's histogram covers [0, 2^e). e is the smallest exponent whose range holds the expert's largest
-coefficient. When a larger coefficient arrives, the range doubles and neighbouring bins are summed. The counts are
+activation. When a larger activation arrives, the range doubles and neighbouring bins are summed. The counts are
 therefore those of a single pass with the final range, and the counts of two parts of a text can be added.
 
-The largest coefficients of each expert are kept too, because one unit of steering is their 99th percentile.
+The largest activations of each expert are kept too, because one unit of steering is their 99th percentile.
 
 **Token counts** are exact counts of the vocabulary tokens on which each expert is active. This is an external merge
 sort. A run is a sorted array of 64-bit words: the (expert, token) key in the high bits, the count in the low bits.
@@ -51,9 +51,9 @@ class ActivePairs(NamedTuple):
     expert: NDArray[np.int32]
     sequence: NDArray[np.int32]
     position: NDArray[np.uint16]
-    coefficient: NDArray[np.float32]
+    activation: NDArray[np.float32]
     rank: NDArray[np.uint16]
-    """Rank of the expert among those active on its token, 0 for the largest coefficient."""
+    """Rank of the expert among those active on its token, 0 for the largest activation."""
 
     def select(self, chosen: NDArray[Any]) -> ActivePairs:
         """Return the pairs chosen by an index array or a mask."""
@@ -93,7 +93,7 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
     token_P = slot_P >> column_bits
     column_P = slot_P & ((1 << column_bits) - 1)
     activation_P = activations_TK[token_P, column_P]
-    # Top-k gates sort by coefficient. Threshold gates do not.
+    # Top-k gates sort by activation. Threshold gates do not.
     is_sorted = bool((activations_TK[:, 1:] <= activations_TK[:, :-1]).all())
     rank_P = column_P if is_sorted else ranks_in_token(token_P, activation_P)
     row_P, position_P = np.divmod(token_P.astype(np.int32), np.int32(length))
@@ -101,14 +101,14 @@ def active_pairs(routing: Routing, length: int, sequence_ids_S: Ints) -> tuple[A
         expert=(keys_P >> slot_bits).astype(np.int32),
         sequence=sequence_ids_S.astype(np.int32)[row_P],
         position=position_P.astype(np.uint16),
-        coefficient=activation_P,
+        activation=activation_P,
         rank=np.minimum(rank_P, LAST_RANK).astype(np.uint16),
     )
     return pairs, token_P
 
 
 def ranks_in_token(token_P: Ints, activation_P: NDArray[np.float32]) -> Ints:
-    """Rank of each pair among those of its token, [P], 0 for the largest coefficient."""
+    """Rank of each pair among those of its token, [P], 0 for the largest activation."""
     order_P = np.lexsort((-activation_P, token_P))
     starts = group_starts(token_P[order_P])
     rank_P = np.empty(len(order_P), np.int64)
@@ -155,15 +155,15 @@ ACTIVATION_BINS = 8
 INACTIVE_EXPONENT = -1000
 """Exponent of an expert that has not been active. It is below that of any float32."""
 TAIL_SHARE = 0.04
-"""Share of an expert's active tokens whose coefficients are kept, largest first."""
+"""Share of an expert's active tokens whose activations are kept, largest first."""
 MIN_TAIL, ALL_TAILS = 256, 1 << 25
-"""Coefficients kept at least per expert, and at most for all experts together."""
+"""Activations kept at least per expert, and at most for all experts together."""
 PENDING = 1 << 20
-"""Coefficients that are collected before they are sorted."""
+"""Activations that are collected before they are sorted."""
 
 
 class ExpertStatistics:
-    """Active tokens, coefficient sums, maxima and histograms of every expert."""
+    """Active tokens, activation sums, maxima and histograms of every expert."""
 
     def __init__(self, num_experts: int) -> None:
         self.active_tokens: Ints = np.zeros(num_experts, np.int64)
@@ -183,15 +183,15 @@ class ExpertStatistics:
             return {}
         starts_R = group_starts(pairs.expert)
         experts_R = pairs.expert[starts_R]
-        widened = self._widen(experts_R, np.maximum.reduceat(pairs.coefficient, starts_R))
+        widened = self._widen(experts_R, np.maximum.reduceat(pairs.activation, starts_R))
         self.active_tokens[experts_R] += group_lengths(starts_R, len(pairs.expert))
-        self.sums[experts_R] += np.add.reduceat(pairs.coefficient, starts_R, dtype=np.float64)
+        self.sums[experts_R] += np.add.reduceat(pairs.activation, starts_R, dtype=np.float64)
         np.add.at(
             self.histogram_NB.reshape(-1),
             pairs.expert.astype(np.int64) * HISTOGRAM_BINS + self.histogram_bins(pairs),
             1,
         )
-        self.tails.add(pairs.expert, pairs.coefficient, self.active_tokens)
+        self.tails.add(pairs.expert, pairs.activation, self.active_tokens)
         return widened
 
     def merge(self, other: ExpertStatistics) -> None:
@@ -208,9 +208,9 @@ class ExpertStatistics:
 
     def histogram_bins(self, pairs: ActivePairs) -> NDArray[np.int32]:
         """Histogram bin of each pair, [P], under the current ranges."""
-        # Scaling by a power of two is exact, so no coefficient crosses a bin edge by rounding.
+        # Scaling by a power of two is exact, so no activation crosses a bin edge by rounding.
         scale_N = np.ldexp(float(HISTOGRAM_BINS), -self.exponents)
-        return (pairs.coefficient * scale_N[pairs.expert]).astype(np.int32)
+        return (pairs.activation * scale_N[pairs.expert]).astype(np.int32)
 
     def activation_bins(self, pairs: ActivePairs) -> NDArray[np.int32]:
         """Activation bin of each pair, [P], from 0 (lowest) to ACTIVATION_BINS - 1."""
@@ -223,19 +223,19 @@ class ExpertStatistics:
 
     @property
     def means(self) -> Floats:
-        """Mean coefficient over the expert's active tokens, [N]. 0 for dead experts.
+        """Mean activation over the expert's active tokens, [N]. 0 for dead experts.
 
         The float32 rounding makes the result independent of the order of summation.
         """
         return (self.sums / np.maximum(self.active_tokens, 1)).astype(np.float32).astype(np.float64)
 
     def percentiles(self, share: float) -> Floats:
-        """Upper percentile of each expert's coefficient over its active tokens, [N]: the smallest coefficient that at
+        """Upper percentile of each expert's activation over its active tokens, [N]: the smallest activation that at
         least ``share`` of them do not exceed.
 
         It is exact up to ``100 * max(MIN_TAIL, ALL_TAILS / N)`` active tokens per expert, which is 800,000 for 4,096
         experts, unless a text becomes much weaker towards its end. Beyond that, it is the upper edge of the histogram
-        bin that contains it, clipped to the largest coefficient.
+        bin that contains it, clipped to the largest activation.
         """
         cumulative = self.histogram_NB.cumsum(axis=1)
         reached = (cumulative >= share * self.active_tokens[:, None]).argmax(axis=1)
@@ -256,7 +256,7 @@ class ExpertStatistics:
 
 
 class Tails:
-    """The largest coefficients of every expert, and the largest of those that were dropped."""
+    """The largest activations of every expert, and the largest of those that were dropped."""
 
     def __init__(self, num_experts: int) -> None:
         self.expert: NDArray[np.int32] = np.zeros(0, np.int32)
@@ -267,7 +267,7 @@ class Tails:
         self._num_pending = 0
 
     def add(self, expert_P: NDArray[np.int32], value_P: NDArray[np.float32], active_N: Ints) -> None:
-        """Add the coefficients of some pairs; ``active_N`` counts the active tokens with them."""
+        """Add the activations of some pairs; ``active_N`` counts the active tokens with them."""
         kept = value_P > self.dropped[expert_P]
         self._pending.append((expert_P[kept], value_P[kept]))
         self._num_pending += int(kept.sum())
@@ -275,17 +275,17 @@ class Tails:
             self._sort(active_N)
 
     def merge(self, other: Tails) -> None:
-        """Add the coefficients of another part of the text."""
+        """Add the activations of another part of the text."""
         self._pending += [*other._pending, (other.expert, other.value)]
         self.dropped = np.maximum(self.dropped, other.dropped)
 
     def arrays(self, active_N: Ints) -> tuple[NDArray[np.int32], NDArray[np.float32], NDArray[np.float32]]:
-        """Experts, coefficients and the largest dropped coefficients, for another process."""
+        """Experts, activations and the largest dropped activations, for another process."""
         self._sort(active_N)
         return self.expert, self.value, self.dropped
 
     def percentiles(self, share: float, active_N: Ints) -> Floats:
-        """Percentile of each expert, [N]; NaN where coefficients that it may depend on were dropped, and 0 if dead."""
+        """Percentile of each expert, [N]; NaN where activations that it may depend on were dropped, and 0 if dead."""
         self._sort(active_N)
         found_N = np.zeros(len(active_N))
         experts = np.flatnonzero(active_N)
@@ -298,7 +298,7 @@ class Tails:
         return found_N
 
     def _sort(self, active_N: Ints) -> None:
-        """Sort by expert, largest coefficient first, and drop the small ones."""
+        """Sort by expert, largest activation first, and drop the small ones."""
         parts = [(self.expert, self.value), *self._pending]
         expert_P, value_P = (np.concatenate(values) for values in zip(*parts, strict=True))
         order_P = np.lexsort((-value_P, expert_P))

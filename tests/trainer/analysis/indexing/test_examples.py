@@ -82,7 +82,7 @@ def test_pairs_are_ordered_for_every_k() -> None:
     pairs, token_P = active_pairs(random_routing(0, 9), LENGTH, np.arange(9) * 2)
     rows = list(zip(*(field.tolist() for field in pairs[:3]), strict=True))
     assert rows == sorted(rows)
-    assert (pairs.coefficient > 0).all()
+    assert (pairs.activation > 0).all()
     assert set(pairs.sequence.tolist()) <= set(range(0, 18, 2))
     assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
 

@@ -20,7 +20,7 @@ def batch(first: int, count: int, generator: np.random.Generator) -> ActivePairs
         expert=np.tile(np.array([3, 5], np.int32), tokens // 2),
         sequence=(sequence + first).astype(np.int32),
         position=position.astype(np.uint16),
-        coefficient=generator.random(tokens).astype(np.float32),
+        activation=generator.random(tokens).astype(np.float32),
         rank=np.zeros(tokens, np.uint16),
     )
 
@@ -53,7 +53,7 @@ def test_experts_are_sorted_by_activation() -> None:
     assert counts.tolist() == [2] * LENGTH
     for token in range(LENGTH):
         here = pairs.position == token
-        strongest = pairs.expert[here][pairs.coefficient[here].argmax()]
+        strongest = pairs.expert[here][pairs.activation[here].argmax()]
         assert experts[2 * token] == strongest
 
 

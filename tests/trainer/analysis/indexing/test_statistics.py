@@ -32,7 +32,7 @@ def counted(parts: list[ActivePairs]) -> ExpertStatistics:
 
 def expected(parts: list[ActivePairs]) -> list[float]:
     pairs = ActivePairs.concatenate(parts)
-    values = [pairs.coefficient[pairs.expert == expert] for expert in range(EXPERTS)]
+    values = [pairs.activation[pairs.expert == expert] for expert in range(EXPERTS)]
     return [float(np.percentile(it, 99, method="inverted_cdf")) if len(it) else 0.0 for it in values]
 
 
