@@ -67,7 +67,7 @@ export function expertQuery(run: string, expert: number) {
   });
 }
 
-export function contextsQuery(run: string, expert: number, bin: number, limit: number) {
+export function examplesQuery(run: string, expert: number, bin: number, limit: number) {
   return infiniteQueryOptions({
     queryKey: ["run", run, "contexts", expert, bin, limit],
     queryFn: ({ signal, pageParam }) => {
@@ -82,7 +82,7 @@ export function contextsQuery(run: string, expert: number, bin: number, limit: n
 }
 
 /** A random sample of all activations, reproducible by its seed. */
-export function randomContextsQuery(run: string, expert: number, seed: number) {
+export function randomExamplesQuery(run: string, expert: number, seed: number) {
   return queryOptions({
     queryKey: ["run", run, "random-contexts", expert, seed],
     queryFn: ({ signal }) => {
@@ -94,7 +94,7 @@ export function randomContextsQuery(run: string, expert: number, seed: number) {
 }
 
 /** The first few top examples, without paging. */
-export function topContextsQuery(run: string, expert: number, limit: number) {
+export function topExamplesQuery(run: string, expert: number, limit: number) {
   return queryOptions({
     queryKey: ["run", run, "top-contexts", expert, limit],
     queryFn: ({ signal }) => {

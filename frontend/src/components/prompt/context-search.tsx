@@ -2,7 +2,7 @@
 
 import { useQueries } from "@tanstack/react-query";
 
-import { topContextsQuery } from "@/api/queries";
+import { topExamplesQuery } from "@/api/queries";
 import type { Context } from "@/api/types";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
@@ -21,7 +21,7 @@ export function useSuggestedContexts(run: string, count = MAX_SUGGESTIONS): read
     .experts.slice(0, MAX_SUGGESTIONS)
     .map((row) => row.expert);
   const experts = [...new Set([...edits.map((edit) => edit.expert), ...others])].slice(0, count);
-  const queries = useQueries({ queries: experts.map((expert) => topContextsQuery(run, expert, 1)) });
+  const queries = useQueries({ queries: experts.map((expert) => topExamplesQuery(run, expert, 1)) });
   return experts.flatMap((expert, i) => (queries[i]?.data?.examples ?? []).map((context) => ({ expert, context })));
 }
 

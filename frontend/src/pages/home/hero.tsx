@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";
 import { Link } from "react-router";
 
-import { expertQuery, topContextsQuery } from "@/api/queries";
+import { expertQuery, topExamplesQuery } from "@/api/queries";
 import type { ShowcaseText, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PromptBox } from "@/components/prompt/prompt-box";
@@ -41,7 +41,7 @@ const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 /** An expert of the text: its label and strongest examples. */
 function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data } = useQuery(expertQuery(run, expert));
-  const { data: page } = useQuery(topContextsQuery(run, expert, EXAMPLES));
+  const { data: page } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
   if (data === undefined || page === undefined) return <LoadingState label="Loading expert" rows={4} />;
   const { row } = data;
   return (

@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 
-import { topContextsQuery } from "@/api/queries";
+import { topExamplesQuery } from "@/api/queries";
 import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -111,7 +111,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
 
 /** Top examples, from the run's index. */
 function Examples({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const { data, error } = useQuery(topContextsQuery(run, expert, EXAMPLES));
+  const { data, error } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
   const contexts = data?.examples ?? [];
   if (error !== null || (data !== undefined && contexts.length === 0)) return null;
   const largest = Math.max(1e-9, ...contexts.map(({ coefficient }) => coefficient));

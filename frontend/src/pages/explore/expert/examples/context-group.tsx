@@ -2,7 +2,7 @@
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 
-import { contextsQuery } from "@/api/queries";
+import { examplesQuery } from "@/api/queries";
 import type { ActivationBin, Context } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { Button } from "@/components/ui/button";
@@ -57,13 +57,13 @@ function countText({ examples }: ActivationBin, shown: number, isRepeated: boole
 
 /** The fetched top examples. The groups below leave them out. */
 export function useTopExamples(run: string, expert: number): readonly Context[] {
-  const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, CONTEXTS_PER_PAGE));
   return data?.pages.flatMap((page) => page.examples) ?? [];
 }
 
 export function ContextGroup(props: ContextGroupProps) {
   const { run, expert, bin, isSingle = false, isOpen, onOpen, ...concordance } = props;
-  const query = useInfiniteQuery(contextsQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
+  const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
   const top = useTopExamples(run, expert);

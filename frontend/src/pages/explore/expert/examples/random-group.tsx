@@ -2,7 +2,7 @@
 
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
 
-import { randomContextsQuery } from "@/api/queries";
+import { randomExamplesQuery } from "@/api/queries";
 import type { RandomExamples } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { Button } from "@/components/ui/button";
@@ -50,7 +50,7 @@ function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
 
 export function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
   const { run, expert, ...concordance } = props;
-  const sampleQuery = randomContextsQuery(run, expert, seed);
+  const sampleQuery = randomExamplesQuery(run, expert, seed);
   const { data, error, refetch } = useQuery({ ...sampleQuery, placeholderData: keepPreviousData });
   const top = useTopExamples(run, expert);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;

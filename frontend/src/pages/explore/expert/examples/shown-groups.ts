@@ -2,7 +2,7 @@
 
 import type { QueryClient } from "@tanstack/react-query";
 
-import { contextsQuery, randomContextsQuery } from "@/api/queries";
+import { examplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { ActivationBin, ExpertDetail } from "@/api/types";
 import type { Values } from "@/hooks/use-url-state";
 import type { ShownGroup } from "@/pages/explore/expert/download/expert-file";
@@ -20,10 +20,10 @@ export function shownGroups(
   { open, lock, seed }: Params,
 ): readonly ShownGroup[] {
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
-  const topQuery = contextsQuery(run, row.expert, 0, CONTEXTS_PER_PAGE);
+  const topQuery = examplesQuery(run, row.expert, 0, CONTEXTS_PER_PAGE);
   const top = queries.getQueryData(topQuery.queryKey)?.pages.flatMap((page) => page.examples) ?? [];
   const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
-    const { queryKey } = contextsQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
+    const { queryKey } = examplesQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
     const fetched = queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
     const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin), top);
     return {
@@ -35,7 +35,7 @@ export function shownGroups(
       duplicates: numDuplicates,
     };
   };
-  const { queryKey } = randomContextsQuery(run, row.expert, seed);
+  const { queryKey } = randomExamplesQuery(run, row.expert, seed);
   const sample = queries.getQueryData(queryKey)?.examples ?? [];
   const contexts = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));
   return [

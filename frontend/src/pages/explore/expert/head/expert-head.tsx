@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { useNavigate } from "react-router";
 
 import { useSetLabel } from "@/api/mutations";
-import { contextsQuery, expertQuery, fetchRandomExpert, randomContextsQuery } from "@/api/queries";
+import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
@@ -89,7 +89,7 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
     const fetchContexts = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
       detail.bins
         .filter(({ bin: bin, examples: contexts }) => contexts > 0 && includes(bin))
-        .map(({ bin: bin }) => queries.infiniteQuery(contextsQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
+        .map(({ bin: bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
     const fetchNeighbours = async () => {
       const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
@@ -100,7 +100,7 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
       }
       for (const detail of details) {
         if (isCancelled) return;
-        const random = queries.query(randomContextsQuery(run, detail.row.expert, 0));
+        const random = queries.query(randomExamplesQuery(run, detail.row.expert, 0));
         await Promise.all([random, ...fetchContexts(detail, (bin) => bin > 0)]);
       }
     };
@@ -152,7 +152,7 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
 
 function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
   const links = usePageLinks();
-  const { data } = useInfiniteQuery(contextsQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, CONTEXTS_PER_PAGE));
   const strongest = data?.pages[0]?.examples[0];
   const prompt = strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() };
   return (

@@ -3,7 +3,7 @@
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { contextsQuery, randomContextsQuery } from "@/api/queries";
+import { examplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { ContextToken } from "@/components/tokens/concordance";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
@@ -11,9 +11,9 @@ import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 /** The example that contains the locked token; `seed` is the random sample's. */
 function useLockedContext(run: string, expert: number, lock: ContextToken | null, seed: number) {
   const isInSample = lock?.bin === RANDOM_GROUP;
-  const options = contextsQuery(run, expert, isInSample ? 0 : (lock?.bin ?? 0), CONTEXTS_PER_PAGE);
+  const options = examplesQuery(run, expert, isInSample ? 0 : (lock?.bin ?? 0), CONTEXTS_PER_PAGE);
   const stored = useInfiniteQuery({ ...options, enabled: lock !== null && !isInSample });
-  const sample = useQuery({ ...randomContextsQuery(run, expert, seed), enabled: isInSample });
+  const sample = useQuery({ ...randomExamplesQuery(run, expert, seed), enabled: isInSample });
   if (lock === null) return undefined;
   if (isInSample) return sample.data?.examples[lock.rank];
   return stored.data?.pages.flatMap((page) => page.examples).find((candidate) => candidate.rank === lock.rank);

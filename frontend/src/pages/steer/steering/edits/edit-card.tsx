@@ -5,7 +5,7 @@ import { useState } from "react";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import { expertQuery, topContextsQuery } from "@/api/queries";
+import { expertQuery, topExamplesQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
@@ -58,7 +58,7 @@ function NoSnippets() {
 }
 
 function Snippets({ run, row }: SnippetsProps) {
-  const { data } = useQuery(topContextsQuery(run, row.expert, NUM_SNIPPETS));
+  const { data } = useQuery(topExamplesQuery(run, row.expert, NUM_SNIPPETS));
   if (data === undefined) return <NoSnippets />;
   return (
     <div className="snippets">
