@@ -45,7 +45,7 @@ IDENTIFIERS = _names(
     POLITENESS PATIENCE_SECONDS NOBODY_READS began_as kl_up kl_off steering_doses stock_ops kept_figures at_once
     while_wanted while_connected given_up lay_beside only_one is_held whole_folder write_whole written_down chosen_start
     trouble_with told_of in_words should_stop fitting_dtype last_text demo_rest rows_as_json read_by spanning
-    MXD_WAITING MXD_WAITING_REQUESTS MXD_ROWS
+    MXD_WAITING MXD_WAITING_REQUESTS MXD_ROWS DoseConfig DoseRequest DoseEvent SteeredMlp LayerFunction
     """
 )
 PREFIXES = ("refuse_", "_see_that_")
