@@ -133,7 +133,8 @@ fuzz: $(PACKAGES)
 	@FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -q -m hypothesis --ignore-glob '*/fuzz/*'
 
 # Installs other packages and fetches Neuronpedia's code, so it is not part of make test.
-interop: $(PACKAGES)
+interop: $(PACKAGES) $(MODEL)
+	@bash scripts/browser.sh
 	@INTEROP=1 $(BIN)/python -m pytest -q $(PYTEST) tests/interop
 	@sort .interop/table.md
 

@@ -51,23 +51,26 @@ class Oracles:
 
 def neuronpedia() -> Path:
     """Return a checkout of Neuronpedia, which is not a package, at the pinned commit."""
-    source = os.environ.get("INTEROP_NEURONPEDIA", NEURONPEDIA)
-    return _checkout("neuronpedia", source, NEURONPEDIA_COMMIT, NEURONPEDIA_PATHS)
+    return _checkout("neuronpedia", "INTEROP_NEURONPEDIA", NEURONPEDIA, NEURONPEDIA_COMMIT, NEURONPEDIA_PATHS)
 
 
 def clt_training(branch: str) -> Path:
     """Return a checkout of a branch of clt-training, which is not a package, at the pinned commit."""
-    source = os.environ.get("INTEROP_CLT_TRAINING", CLT_TRAINING)
-    return _checkout(f"clt-training-{branch}", source, CLT_TRAINING_COMMITS[branch], ("sparsify",))
+    commit = CLT_TRAINING_COMMITS[branch]
+    return _checkout(f"clt-training-{branch}", "INTEROP_CLT_TRAINING", CLT_TRAINING, commit, ("sparsify",))
 
 
-def _checkout(name: str, source: str, commit: str, paths: tuple[str, ...]) -> Path:
-    folder = CACHE / name
+def _checkout(name: str, variable: str, address: str, commit: str, paths: tuple[str, ...]) -> Path:
+    """A commit of a repository; the environment variable may name a clone of it."""
+    folder, source = CACHE / name, os.environ.get(variable, address)
     with _lock(folder):
         if not (folder / ".complete").is_file():
             shutil.rmtree(folder, ignore_errors=True)
-            subprocess.run(["git", "clone", "-q", "--no-checkout", source, str(folder)], check=True)
-            subprocess.run(["git", "-C", str(folder), "checkout", "-q", commit, "--", *paths], check=True)
+            clone = ["git", "clone", "-q", "--no-checkout", source, str(folder)]
+            checkout = ["git", "-C", str(folder), "checkout", "-q", commit, "--", *paths]
+            assert all(subprocess.run(words).returncode == 0 for words in (clone, checkout)), (
+                f"Not tested: {source} cannot be fetched at {commit[:7]}. Without GitHub, set {variable} to a clone."
+            )
             (folder / ".complete").touch()
     return folder
 
