@@ -42,6 +42,9 @@ LONGEST_LIST = 4096
 LONGEST_SEQUENCE = 2**16
 """Positions are stored as 16-bit numbers."""
 YEARS = range(2000, 2200)
+TOKEN_IDS_BELOW = 2**24
+"""More than any vocabulary. The tokenizer is no limit: embeddings may have more rows, with ids that texts and promoted
+tokens can have."""
 
 
 class InvalidValueError(ValueError):
@@ -165,12 +168,10 @@ STEERED_KINDS = ("none", "expert", "random_expert", "random_direction")
 
 @dataclass
 class RunContents:
-    """Experts, vocabulary and sequences that the rows of a run refer to."""
+    """Experts and sequences that the rows of a run refer to."""
 
     name: str
     num_experts: int
-    vocabulary: int
-    """Token ids are below this."""
     lengths: dict[int, int] = field(default_factory=dict)
     """Sequence -> number of tokens."""
     counts: dict[str, int] = field(default_factory=dict)
@@ -233,11 +234,11 @@ def _index(_run: RunContents, row: Row) -> None:
     check_whole("context_length", row["context_length"] - 1, LONGEST_SEQUENCE)
 
 
-def _expert(run: RunContents, row: Row) -> None:
+def _expert(_run: RunContents, row: Row) -> None:
     check_not_negative(row, *NOT_NEGATIVE)
     for pair in check_list("top_tokens", row["top_tokens"]):
         token, count = check_numbers("top_tokens", pair, 2)
-        check_whole("top_tokens", token, run.vocabulary)
+        check_whole("top_tokens", token, TOKEN_IDS_BELOW)
         check_whole("top_tokens", count)
     for count in check_list("histogram", row["histogram"]):
         check_whole("histogram", count)
@@ -248,8 +249,8 @@ def _expert(run: RunContents, row: Row) -> None:
 def _sequence(run: RunContents, row: Row) -> None:
     number, ids = check_whole("sequence", row["sequence"]), read_array("token_ids", row["token_ids"], TOKEN_IDS)
     check_whole("length of the sequence", len(ids) - 1, LONGEST_SEQUENCE)
-    if int(ids.max()) >= run.vocabulary:
-        raise InvalidValueError(f"token_ids has {int(ids.max())}, but the tokenizer has {run.vocabulary} tokens")
+    if int(ids.max()) >= TOKEN_IDS_BELOW:
+        raise InvalidValueError(f"token_ids has {int(ids.max())}, more than any vocabulary")
     run.lengths[number] = len(ids)
 
 
@@ -293,7 +294,7 @@ def _ablation(run: RunContents, row: Row) -> None:
     check_whole("random_expert", row["random_expert"], run.num_experts)
     for name in ("promoted", "suppressed"):
         for pair in check_list(name, row[name]):
-            check_whole(name, check_numbers(name, pair, 2)[0], run.vocabulary)
+            check_whole(name, check_numbers(name, pair, 2)[0], TOKEN_IDS_BELOW)
 
 
 def _strength(run: RunContents, row: Row) -> None:

@@ -30,7 +30,6 @@ from mxd.backend.export.bundles.pack import (
 )
 from mxd.trainer.analysis.indexing.build import index_search
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.language_model.tokenizer import vocabulary_size
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.rows import EXCLUDED_COLUMNS as RUN_COLUMNS
 from mxd.trainer.storage.database.rows import from_json, insert_rows
@@ -173,7 +172,7 @@ def _copy(archive: zipfile.ZipFile, manifest: Manifest, name: str, target: Path)
 
 def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: Run) -> None:
     record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
-    contents = RunContents(run.name, record.num_experts, vocabulary_size(run.tokenizer))
+    contents = RunContents(run.name, record.num_experts)
     for name, table in TABLES.items():
         if name not in manifest.entries:
             continue
