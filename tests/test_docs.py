@@ -111,8 +111,9 @@ def test_command_lines_are_found() -> None:
         command_from(["train", "--widht", "3"])
 
 
-def test_the_job_script_is_bash_and_trains() -> None:
-    path = ROOT / "docs" / "slurm" / "train.sbatch"
+@pytest.mark.parametrize("script", ["train", "train-nodes"])
+def test_the_job_scripts_are_bash_and_train(script: str) -> None:
+    path = ROOT / "docs" / "slurm" / f"{script}.sbatch"
     subprocess.run(["bash", "-n", path], check=True)
     call = re.search(r"-m mxd (.*?) &$", path.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE)
     assert call is not None

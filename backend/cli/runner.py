@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ OUT_OF_MEMORY_MESSAGE = (
     "auto-map spreads the language model over all devices."
 )
 INTERRUPTED = 130
+SECONDS_TO_TELL = 5.0
 
 
 def run_command(words: Sequence[str]) -> int:
@@ -37,6 +39,10 @@ def _run(words: Sequence[str]) -> int:
     processes = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
     if processes > 1 and not command.shares_work:
         name, _ = split_command(words)
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            # torchrun stops all processes once one has ended, so the one with the message must be first.
+            time.sleep(SECONDS_TO_TELL)
+            raise SilentError(name)
         raise UserError(
             f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
             f"{shlex.join(['mxd', *words])}"

@@ -201,7 +201,9 @@ class ActivationCache:
         """
         manifest = _read_manifest(folder)
         if not manifest.complete_buffers:
-            raise UserError(f"The cache {folder} is still empty. Run the same 'mxd train --cache' again to continue it.")
+            raise UserError(
+                f"The cache {folder} is still empty. Run the same 'mxd train --cache' again to continue it."
+            )
         return cls(folder, manifest, device)
 
     @property

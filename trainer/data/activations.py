@@ -23,8 +23,7 @@ from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.distributed import prefetch
+from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
 
 SEQUENCES_PER_FORWARD = 32
 PREFETCHED_BUFFERS = 1
@@ -129,7 +128,9 @@ def capture_layers(
     own_R = torch.arange(len(ids_ST)) if own is None else torch.tensor(own)
     buffers: dict[int, MlpActivations] = {}
     done = 0
-    for first, part_BT in zip(range(0, len(ids_ST), SEQUENCES_PER_FORWARD), ids_ST.split(SEQUENCES_PER_FORWARD), strict=True):
+    for first, part_BT in zip(
+        range(0, len(ids_ST), SEQUENCES_PER_FORWARD), ids_ST.split(SEQUENCES_PER_FORWARD), strict=True
+    ):
         kept_R = own_R[(own_R >= first) & (own_R < first + len(part_BT))] - first
         with torch.inference_mode():
             parts = language_model.capture_layers(layers, part_BT)
@@ -138,7 +139,10 @@ def capture_layers(
         for layer, part in parts.items():
             if layer not in buffers:
                 buffers[layer] = MlpActivations(
-                    *(values.new_empty(len(own_R) * ids_ST.shape[1], values.shape[1], dtype=torch.float32) for values in part)
+                    *(
+                        values.new_empty(len(own_R) * ids_ST.shape[1], values.shape[1], dtype=torch.float32)
+                        for values in part
+                    )
                 )
             for rows, new in zip(buffers[layer], part, strict=True):
                 new_BTW = new.unflatten(0, part_BT.shape)

@@ -10,6 +10,7 @@ import random
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from glob import glob
 from hashlib import blake2b
 from heapq import heappop, heappush
 from itertools import chain, islice
@@ -19,6 +20,7 @@ from typing import Literal
 from mxd.trainer.config import TextConfig
 from mxd.trainer.data.readers import (
     Document,
+    TextFile,
     can_be_divided,
     column_index,
     document_of,
@@ -29,6 +31,7 @@ from mxd.trainer.data.readers import (
     read_documents,
     read_piece,
 )
+from mxd.trainer.data.remote import is_url, remote_files
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 from mxd.trainer.utils.files import endpoint, is_unreachable
 
@@ -72,7 +75,7 @@ def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iter
     return _documents(config, files, order, seed)
 
 
-def _documents(config: TextConfig, files: list[Path] | None, order: Order, seed: int) -> Iterator[Document]:
+def _documents(config: TextConfig, files: list[TextFile] | None, order: Order, seed: int) -> Iterator[Document]:
     rng = random.Random(seed)
     if order == "as-is":
         stream = _hub_documents(config) if files is None else _in_turn(files, config.column)
@@ -98,7 +101,7 @@ def _documents(config: TextConfig, files: list[Path] | None, order: Order, seed:
         raise UserError(f"{config.dataset} holds no documents, or only empty ones. Choose a dataset with text.")
 
 
-def _in_turn(files: list[Path], column: str) -> Iterator[Document]:
+def _in_turn(files: list[TextFile], column: str) -> Iterator[Document]:
     return filter(_is_not_blank, chain.from_iterable(read_documents(path, column) for path in files))
 
 
@@ -118,7 +121,7 @@ def _up_to_the_limits(stream: Iterator[Document]) -> Iterator[Document]:
             return
 
 
-def _mixed(files: list[Path], column: str, rng: random.Random) -> Iterator[Document]:
+def _mixed(files: list[TextFile], column: str, rng: random.Random) -> Iterator[Document]:
     """Documents of several pieces at a time, which follow one another in random order."""
     size = max(PIECE_BYTES, _total_bytes(files) // MOST_PIECES)
     divided = [pieces(path, size) for path in files]
@@ -145,11 +148,11 @@ def _mixed(files: list[Path], column: str, rng: random.Random) -> Iterator[Docum
             reading.pop()
 
 
-def _total_bytes(files: Sequence[Path]) -> int:
+def _total_bytes(files: Sequence[TextFile]) -> int:
     return sum(path.stat().st_size for path in files)
 
 
-def _is_read_in_passes(files: Sequence[Path]) -> bool:
+def _is_read_in_passes(files: Sequence[TextFile]) -> bool:
     """True if few files hold a text of which a part can be read only after all before it."""
     return (
         len(files) < OPEN_PIECES
@@ -226,12 +229,19 @@ def _is_hub_name(text: str) -> bool:
     return bool(_HUB_NAME.fullmatch(text))
 
 
-def _files(text: str) -> list[Path]:
+def _files(text: str) -> list[TextFile]:
+    if is_url(text):
+        remote = [file for _, file in sorted(remote_files(text).items()) if is_supported(file.name)]
+        if not remote:
+            raise UserError(f"{text} holds no .txt, .jsonl, .csv or .parquet files.")
+        return [*remote]
     path = Path(os.path.expanduser(text))
+    if not os.path.exists(path) and set("*?[") & set(text):
+        return _matching(str(path))
     if not text.strip() or not os.path.exists(path):
         raise NotFoundError(
             f"There is no file or folder '{text[:300]}'. Give a .txt, .jsonl, .csv or .parquet file "
-            "(also .gz or .zst), a folder of them, or the name of a Hub dataset."
+            "(also .gz or .zst), a folder or pattern (*) of them, a URL (hf://, s3://), or the name of a Hub dataset."
         )
     if path.is_dir():
         files = sorted(_supported_files(path), key=lambda file: file.relative_to(path).parts)
@@ -243,6 +253,14 @@ def _files(text: str) -> list[Path]:
             f"Unsupported file: {path}. Give a .txt, .jsonl or .csv file (also .gz or .zst), or a .parquet file."
         )
     return [path]
+
+
+def _matching(pattern: str) -> list[TextFile]:
+    """Files that match a pattern, in the order of those of a folder."""
+    paths = {path.parts: path for path in map(Path, glob(pattern, recursive=True)) if is_supported(path.name)}
+    if not paths:
+        raise NotFoundError(f"No .txt, .jsonl, .csv or .parquet file matches '{pattern[:300]}'. Check the pattern.")
+    return [path for _, path in sorted(paths.items()) if path.is_file()]
 
 
 def _supported_files(folder: Path) -> Iterator[Path]:
@@ -265,19 +283,20 @@ def size_bytes(config: TextConfig) -> int | None:
 def fingerprint(config: TextConfig) -> str:
     """Fingerprint of a text, 32 hexadecimal digits, independent of the folder it is in.
 
-    Covers the column and each file's name, size, first MiB and last MiB. For a Hub dataset it covers only the name and
-    split, so it needs no network. A renamed or recompressed copy has another fingerprint.
+    Covers the column and each file's name, size, first MiB and last MiB. For a Hub dataset or a URL it covers only the
+    name and split, so it needs no network. A renamed or recompressed copy has another fingerprint.
 
     Raises:
         UserError: as ``documents`` raises immediately, or a file cannot be read.
     """
     digest = blake2b(config.column.encode(), digest_size=16)
-    if _is_hub_name(config.dataset):
+    if is_url(config.dataset) or _is_hub_name(config.dataset):
         digest.update(f"\0{config.dataset}\0{config.split}".encode())
         return digest.hexdigest()
     root = Path(os.path.expanduser(config.dataset))
     for path in _files(config.dataset):
-        name = path.relative_to(root) if path != root else path.name
+        assert isinstance(path, Path)
+        name = path.relative_to(root) if root.is_dir() else path.name
         with file_errors(path), path.open("rb") as file:
             size = path.stat().st_size
             digest.update(f"\0{name}\0{size}\0".encode(errors="surrogateescape"))

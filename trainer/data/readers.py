@@ -23,6 +23,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mxd.trainer.data.remote import RemoteFile
 from mxd.trainer.errors import UserError
 
 PLAIN_BYTES = 2**20
@@ -45,6 +46,7 @@ MAX_TOKEN_ID = 2**31 - 1
 """Ids are stored as 32-bit integers."""
 Document = str | list[int]
 """Text of a document, or its token ids if the column holds them."""
+TextFile = Path | RemoteFile
 Convert = Callable[[object, str, str], Document]
 
 
@@ -53,7 +55,7 @@ def is_supported(name: str) -> bool:
     return _format_and_compression(name) is not None
 
 
-def read_documents(path: Path, column: str, convert: Convert | None = None) -> Iterator[Document]:
+def read_documents(path: TextFile, column: str, convert: Convert | None = None) -> Iterator[Document]:
     """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
 
     A column of a .jsonl or .parquet file may hold lists of token ids instead of text.
@@ -84,7 +86,7 @@ def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
 
 
 @contextmanager
-def file_errors(path: Path) -> Iterator[None]:
+def file_errors(path: TextFile) -> Iterator[None]:
     """Turn I/O and format errors into a UserError about ``path``."""
     try:
         yield
@@ -154,9 +156,13 @@ def _format_and_compression(name: str) -> tuple[str, str | None] | None:
     return None
 
 
-def _open(path: Path, compression: str | None) -> io.BufferedReader:
+def _open(path: TextFile, compression: str | None) -> io.BufferedReader:
     # pyarrow's streams detect truncated .zst files.
-    return io.BufferedReader(pa.input_stream(str(path), compression=compression), _LINE_BYTES)
+    return io.BufferedReader(pa.input_stream(_source(path), compression=compression), _LINE_BYTES)
+
+
+def _source(path: TextFile) -> str | io.BufferedReader:
+    return str(path) if isinstance(path, Path) else path.open("rb")
 
 
 def _lines(file: io.BufferedReader, source: str) -> Iterator[bytes]:
@@ -184,14 +190,14 @@ def _decoded(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, str]]:
         line += chunk.count(b"\n")
 
 
-def _plain(path: Path, compression: str | None, _column: str, _convert: Convert) -> Iterator[str]:
+def _plain(path: TextFile, compression: str | None, _column: str, _convert: Convert) -> Iterator[str]:
     with _open(path, compression) as file:
         chunks = iter(lambda: file.read(PLAIN_BYTES) + file.readline(_LINE_BYTES), b"")
         for _, text in _decoded(chunks, str(path)):
             yield text.replace("\r\n", "\n")
 
 
-def _jsonl(path: Path, compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
+def _jsonl(path: TextFile, compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
     with _open(path, compression) as file:
         yield from _jsonl_documents(_lines(file, str(path)), column, str(path), convert)
 
@@ -217,7 +223,7 @@ def _jsonl_document(line: str, column: str, where: str, convert: Convert) -> Doc
     return document
 
 
-def _csv(path: Path, compression: str | None, column: str, _convert: Convert) -> Iterator[str]:
+def _csv(path: TextFile, compression: str | None, column: str, _convert: Convert) -> Iterator[str]:
     # Allow long documents, but stop at an unclosed quote. The limit is global to the csv module.
     csv.field_size_limit(_MOST_FIELD_CHARACTERS)
     with _open(path, compression) as file:
@@ -235,13 +241,13 @@ def _csv(path: Path, compression: str | None, column: str, _convert: Convert) ->
             ) from error
 
 
-def _parquet(path: Path, _compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
+def _parquet(path: TextFile, _compression: str | None, column: str, convert: Convert) -> Iterator[Document]:
     with _open_parquet(path) as file:
         yield from _parquet_rows(file, path, column, range(file.metadata.num_rows), convert)
 
 
-def _open_parquet(path: Path) -> pq.ParquetFile:
-    return pq.ParquetFile(path, pre_buffer=False, buffer_size=PLAIN_BYTES)
+def _open_parquet(path: TextFile) -> pq.ParquetFile:
+    return pq.ParquetFile(_source(path), pre_buffer=False, buffer_size=PLAIN_BYTES)
 
 
 def _row_groups(file: pq.ParquetFile) -> list[range]:
@@ -251,23 +257,28 @@ def _row_groups(file: pq.ParquetFile) -> list[range]:
 
 
 def _parquet_rows(
-    file: pq.ParquetFile, path: Path, column: str, rows: range, convert: Convert
+    file: pq.ParquetFile, path: TextFile, column: str, rows: range, convert: Convert
 ) -> Iterator[Document]:
-        column_index(column, file.schema_arrow.names, str(path))
-        groups = [(index, group) for index, group in enumerate(_row_groups(file)) if group.start < rows.stop and rows.start < group.stop]
-        position = groups[0][1].start if groups else 0
-        try:
-            for batch in file.iter_batches(_PARQUET_ROWS, row_groups=[index for index, _ in groups], columns=[column]):
-                wanted = batch.column(0)[max(rows.start - position, 0): max(rows.stop - position, 0)]
-                position += len(batch)
-                for value in wanted.to_pylist():
-                    yield convert(value, column, str(path))
-                if position >= rows.stop: return
-        except UnicodeDecodeError as error:
-            raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
+    column_index(column, file.schema_arrow.names, str(path))
+    groups = [
+        (index, group)
+        for index, group in enumerate(_row_groups(file))
+        if group.start < rows.stop and rows.start < group.stop
+    ]
+    position = groups[0][1].start if groups else 0
+    try:
+        for batch in file.iter_batches(_PARQUET_ROWS, row_groups=[index for index, _ in groups], columns=[column]):
+            wanted = batch.column(0)[max(rows.start - position, 0) : max(rows.stop - position, 0)]
+            position += len(batch)
+            for value in wanted.to_pylist():
+                yield convert(value, column, str(path))
+            if position >= rows.stop:
+                return
+    except UnicodeDecodeError as error:
+        raise UserError(f"Column '{column}' of {path} is not UTF-8. Write the file again as UTF-8.") from error
 
 
-_READERS: dict[str, Callable[[Path, str | None, str, Convert], Iterator[Document]]] = {
+_READERS: dict[str, Callable[[TextFile, str | None, str, Convert], Iterator[Document]]] = {
     ".txt": _plain,
     ".jsonl": _jsonl,
     ".csv": _csv,
@@ -284,19 +295,19 @@ class Piece(NamedTuple):
     Every document that ``read_documents`` yields is in one of a file's pieces. A piece of a .txt file is a document.
     """
 
-    path: Path
+    path: TextFile
     start: int
     """First byte of a .txt or .jsonl file, first row of a .parquet file. Lines are in the piece in which they start."""
     stop: int | None
     """Byte or row after the last one; None for a file that is read from its beginning to its end."""
 
 
-def can_be_divided(path: Path) -> bool:
+def can_be_divided(path: TextFile) -> bool:
     """True if a part of a file can be read without all before it. In a .csv file, quotes may hold line ends."""
     return path.suffix.lower() in (".txt", ".jsonl", ".parquet")
 
 
-def pieces(path: Path, piece_bytes: int) -> list[Piece]:
+def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
     """Divide a file into pieces of about ``piece_bytes``, at least one. Parquet files have pieces of at least 1,024
     rows.
 

@@ -148,7 +148,9 @@ def _tokenised(
     for batch in _batches(stream):
         texts = [document for document in batch if isinstance(document, str)]
         tokenised = iter(_token_ids(texts, tokenizer) if texts else ())
-        rows = (after_start(start_token, next(tokenised)) if isinstance(document, str) else document for document in batch)
+        rows = (
+            after_start(start_token, next(tokenised)) if isinstance(document, str) else document for document in batch
+        )
         yield np.fromiter(chain.from_iterable(rows), dtype=np.int32)
 
 

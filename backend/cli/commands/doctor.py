@@ -35,6 +35,11 @@ LARGEST_READ = 2 * GIGABYTE
 """Bytes of weights that are read to find missing, misshapen and non-finite ones."""
 MARKS: dict[Verdict, str] = {"good": "ok", "warning": "warn", "bad": "BAD"}
 MIN_SQLITE = (3, 35, 0)
+NETWORK = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "fuse.ceph", "fuse.glusterfs", "fuse.sshfs", "glusterfs", "gpfs", "lustre"}
+    | {"nfs", "nfs4", "orangefs", "smb3", "wekafs"}
+)
+"""Types of network file systems, as the kernel names them."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,23 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     verdict: Verdict = "bad" if free < MIN_DISK else "warning" if free < LOW_DISK else "good"
     advice = None if verdict == "good" else "Free disk space, or set MXD_DATA to a folder on another disk."
     yield Finding("disk", verdict, f"{free / GIGABYTE:.1f} GB free in {folder}", advice)
+    from sqlalchemy import make_url
+
+    database = make_url(settings.database_url)
+    if database.get_backend_name() == "sqlite" and (kind := _filesystem(Path(database.database or folder))) in NETWORK:
+        state = (
+            f"{database.database} is on a network file system ({kind}), where SQLite's write-ahead log does not work"
+        )
+        advice = "Set MXD_DATABASE to PostgreSQL (postgresql+psycopg://…), or to a SQLite file on a local disk."
+        yield Finding("network file system", "warning", state, advice)
+
+
+def _filesystem(path: Path) -> str:
+    """Type of the file system that holds a path."""
+    import psutil
+
+    inside = [one for one in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(one.mountpoint)]
+    return max(inside, key=lambda one: len(one.mountpoint)).fstype if inside else ""
 
 
 def _database(settings: Settings) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 import datasets
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -222,7 +223,9 @@ def test_a_small_text_is_sampled_as_it_is(rows: TextConfig) -> None:
     assert list(documents(rows, "sampled", seed=1)) == list(documents(rows))
 
 
-def test_a_long_plain_text_is_divided_at_its_lines(large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_plain_text_is_divided_at_its_lines(
+    large: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MOST_CHARACTERS", 100_000)
     (tmp_path / "a.txt").write_text("".join(f"{row}\n" for row in large))
     shuffled = list(only_texts(documents(TextConfig(dataset=str(tmp_path / "a.txt")), "shuffled"), "The text"))
@@ -299,7 +302,9 @@ def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> 
 
 def test_the_shards_of_a_dataset_are_shuffled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shards = {"shard": list(range(40))}
-    rows = datasets.IterableDataset.from_generator(lambda shard: ({"text": str(each)} for each in shard), gen_kwargs=shards)
+    rows = datasets.IterableDataset.from_generator(
+        lambda shard: ({"text": str(each)} for each in shard), gen_kwargs=shards
+    )
     on_the_hub(monkeypatch, lambda *_, **__: rows)
     monkeypatch.setattr(module, "BUFFER_DOCUMENTS", 2)
     config = TextConfig(dataset="some-one/corpus")
@@ -390,3 +395,44 @@ def test_the_fingerprint_of_a_dataset_needs_no_network() -> None:
 def test_a_missing_text_has_no_fingerprint(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError):
         fingerprint(TextConfig(dataset=str(tmp_path / "nothing.txt")))
+
+
+@pytest.fixture
+def bucket(folder: Path) -> Iterator[str]:
+    """The folder in fsspec's file system in memory, with a parquet file."""
+    memory = fsspec.filesystem("memory")
+    pq.write_table(pa.table({"text": [f"row {number}" for number in range(3000)]}), folder / "d.parquet")
+    memory.put(str(folder), "/bucket/texts", recursive=True)
+    yield "memory://bucket/texts"
+    memory.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize("order", ["as-is", "shuffled", "sampled"])
+def test_a_url_has_the_documents_of_its_local_copy(
+    bucket: str, folder: Path, order: Literal["as-is", "shuffled", "sampled"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in (module.MOST_DOCUMENTS, 100):  # shuffled as a whole, and in pieces
+        monkeypatch.setattr(module, "MOST_DOCUMENTS", limit)
+        local, remote = (list(documents(TextConfig(dataset=place), order, 3)) for place in (str(folder), bucket))
+        assert len(local) == 3004
+        assert remote == local
+
+
+def test_patterns_of_paths_and_urls(bucket: str, folder: Path) -> None:
+    for place in (str(folder), bucket):
+        assert list(documents(TextConfig(dataset=f"{place}/**/*.jsonl"))) == ["two", "three"]
+        assert list(documents(TextConfig(dataset=f"{place}/[ab]*.txt"))) == ["one"]
+        assert list(documents(TextConfig(dataset=f"{place}/a.txt"))) == ["one"]
+    assert fingerprint(TextConfig(dataset=bucket)) != fingerprint(TextConfig(dataset=f"{bucket}/a.txt"))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ("memory://nothing/here", "There is no file at memory://nothing/here"),
+        ("nowhere-3://bucket/text.jsonl", "Cannot read nowhere-3://bucket/text.jsonl: Protocol not known"),
+        ("missing/*.jsonl", "No .txt, .jsonl, .csv or .parquet file matches 'missing/*.jsonl'"),
+    ],
+)
+def test_places_that_cannot_be_read(dataset: str, message: str) -> None:
+    assert message in failure(TextConfig(dataset=dataset))

@@ -191,7 +191,11 @@ def test_supported_names() -> None:
 # ---------------------------------------------------------------- pieces
 
 
-@given(rows=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=30), size=st.integers(1, 60), final=st.booleans())
+@given(
+    rows=st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=30),
+    size=st.integers(1, 60),
+    final=st.booleans(),
+)
 def test_each_row_is_in_one_piece(
     tmp_path_factory: pytest.TempPathFactory, rows: list[str], size: int, final: bool
 ) -> None:
@@ -206,7 +210,11 @@ def test_each_row_is_in_one_piece(
     assert [row for piece in divided for row in read_piece(piece, "text")] == rows
 
 
-@given(text=st.text(st.characters(codec="utf-8", exclude_characters="\r\ufeff"), max_size=300), size=st.integers(1, 60), near=st.integers(4, 40))
+@given(
+    text=st.text(st.characters(codec="utf-8", exclude_characters="\r\ufeff"), max_size=300),
+    size=st.integers(1, 60),
+    near=st.integers(4, 40),
+)
 def test_the_pieces_of_a_plain_text_make_up_the_text(
     tmp_path_factory: pytest.TempPathFactory, text: str, size: int, near: int
 ) -> None:

