@@ -62,7 +62,7 @@ def test_a_network_file_system_is_a_warning(data: Path, capsys: Capture, monkeyp
     mounted = [SimpleNamespace(mountpoint="/", fstype="ext4"), SimpleNamespace(mountpoint=str(data), fstype="nfs4")]
     monkeypatch.setattr(psutil, "disk_partitions", lambda **_: mounted)
     run(["doctor", "--data", str(data)])
-    assert "is on nfs4, a network file system" in capsys.readouterr().out
+    assert "is on a network file system (nfs4)" in capsys.readouterr().out
     run(["doctor", "--data", str(data), "--database", "sqlite:////elsewhere.sqlite"])
     assert "write-ahead" not in capsys.readouterr().out
 
