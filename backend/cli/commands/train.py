@@ -20,6 +20,7 @@ from mxd.backend.cli.parser import nest, options, validate
 from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.layer import method_traits, methods
 from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.evaluation_metrics import LIMITS
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.display import suggest
 
@@ -544,10 +545,8 @@ def _format_result(result: TrainResult) -> str:
 
 def _routing_warning(result: TrainResult) -> str | None:
     """Return a warning if the layer's output hardly depends on its routing."""
-    from mxd.trainer.evaluation.results import LOW_ROUTING_SHARE
-
     share = result.routing_share
-    if share is None or not share < LOW_ROUTING_SHARE:
+    if share is None or not share < LIMITS["routing_share"]:
         return None
     return (
         f"{result.run}: the routing share of the output is only {share:.2f} on the last {result.step_tokens:,} tokens. "

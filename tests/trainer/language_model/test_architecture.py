@@ -31,6 +31,7 @@ from transformers import (
 from mxd.trainer.errors import UsageWarning, UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
+from tests.helpers.architectures import plain_mlps
 from tests.helpers.language_models import byte_tokenizer, tiny_language_model
 
 SIZES: dict[str, Any] = {
@@ -81,10 +82,10 @@ def test_an_mlp_beside_experts_is_no_plain_mlp() -> None:
     gemma: dict[str, Any] = SIZES | {"head_dim": 8, "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 300}
     config = Gemma4TextConfig(**gemma, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=48)
     architecture = outline(config)
-    assert architecture.plain_mlps == []
+    assert plain_mlps(architecture) == []
     with pytest.raises(UserError, match=r"the block has experts beside it \(experts\)"):
         architecture.mlp_shape(0)
-    assert outline(Gemma4TextConfig(**gemma)).plain_mlps == [0, 1]
+    assert plain_mlps(outline(Gemma4TextConfig(**gemma))) == [0, 1]
 
 
 @pytest.mark.parametrize(
