@@ -2,10 +2,10 @@
 
     python -m scripts.output_shares RUN… --cache FOLDER --buffer 4 --tokens 8192 > outputs.jsonl
 
-The buffer must lie behind the tokens that the runs were trained on. For each run: the normalised MSE of each sequence,
-also with the mixing frozen at the best constant and with the dense output frozen at its median, and that of the mean
-output; the same on Gaussian inputs with the moments of the buffer; and how similar each expert's matrix is to the
-original decoder. Without forward passes of the language model, it takes seconds per run. Prints one line per run.
+The buffer must lie behind the tokens that the runs were trained on. Prints one line per run: the normalised MSE of each
+sequence, with the mixing frozen at the best constant, with the dense output frozen at its median, and of the mean
+output. The same is measured on Gaussian inputs with the moments of the text's. MxDs also have the similarity of each
+expert's matrix to the original decoder. Without forward passes of the language model, it takes seconds per run.
 """
 
 from __future__ import annotations

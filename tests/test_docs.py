@@ -43,6 +43,7 @@ OTHER_FLAGS = {
     "--neuronpedia-source-set-id",
     "--hook-point",
     "--output",
+    "--buffer",
 }
 """Flags of other programs in the documents."""
 
