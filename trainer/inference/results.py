@@ -316,7 +316,7 @@ def steering_snapshot(
     named = [_edit_name(run, edit, origin) for edit in edits]
     title = f"Steered with {' and '.join(named)}" if named else "Baseline and steered text"
     pairs = [
-        Pair([(name, _continued(prompt, text)) for name, text in zip(("Original", "Steered"), pair, strict=True)])
+        Pair([(name, _continued(prompt, text)) for name, text in zip(("Baseline", "Steered"), pair, strict=True)])
         for pair in zip(*texts, strict=False)
     ]
     note = (
@@ -341,7 +341,7 @@ def _continued(prompt: str, text: Changes) -> list[Token]:
         Token(piece, change_shade(change / SHADED_NATS), f"{plain(piece)}\nΔ log p {change:+.3f} nats", value=change)
         for piece, change in text
     )
-    return [Token(prompt), *changes]
+    return [Token(prompt, "prompt"), *changes]
 
 
 @documented

@@ -16,7 +16,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import printable
 from mxd.trainer.utils.files import atomic_write, disk_errors
 
-CSS = (Path(__file__).parent / "snapshot.css").read_text("utf-8")
+CSS = " ".join((Path(__file__).parent / "snapshot.css").read_text("utf-8").split())
 ACTIVATION_STEPS, CHANGE_STEPS = 9, 4
 """Steps of the colour scales of the dashboard."""
 CELLS_IN_MARKDOWN = 5
@@ -220,7 +220,7 @@ UNKNOWN = Origin()
 """Origin of a result that nothing else is known of."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Snapshot:
     """Something to show. Notebooks render it; ``save`` writes it to a file."""
 
@@ -275,6 +275,9 @@ class Snapshot:
         atomic_write(path, self.html() if path.suffix == ".html" else self.markdown())
         return path
 
+    def __repr__(self) -> str:
+        return f"Snapshot({self.title!r})"
+
     def _repr_html_(self) -> str:
         return f"<style>{CSS}</style>{self.fragment()}"
 
@@ -320,8 +323,8 @@ def _attributes(token: Token) -> str:
 
 
 def _shown(text: str) -> str:
-    """Text of a shaded token, with symbols for white space, which carry the shade."""
-    return text.replace("\n", "↵\n") if text.strip() or "\n" in text else text.replace(" ", "␣").replace("\t", "⇥")
+    """Text of a shaded token, with symbols if it is white space, which carry the shade."""
+    return text if text.strip() else text.replace(" ", "␣").replace("\t", "⇥").replace("\n", "↵\n")
 
 
 # ---------------------------------------------------------------- Markdown
