@@ -37,6 +37,18 @@ export function circuitQuery(request: CircuitRequest | null) {
   });
 }
 
+/** Measured changes when groups of experts are ablated; disabled without a request. */
+export function circuitEffectsQuery(request: components["schemas"]["CircuitEffectsRequest"] | null) {
+  return queryOptions({
+    queryKey: ["run", request?.runs[0], "circuit-effects", request],
+    queryFn:
+      request === null
+        ? skipToken
+        : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body: request, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 /** The measured effects of a circuit. */
 export function circuitCheckQuery(request: CircuitRequest, graph: CircuitGraph) {
   return queryOptions({

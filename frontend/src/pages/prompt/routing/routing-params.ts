@@ -29,6 +29,8 @@ const MAX_ROWS = 2000;
 export const ROUTING_PARAMS = {
   prompt: textParam(""),
   lock: lockParam,
+  /** Run of the locked expert, in the view of several layers. */
+  of: textParam(""),
   /** A second text to compare with; null for none. */
   against: textParam(null),
   align: choiceParam(["aligned", "apart"], "aligned"),

@@ -11,7 +11,7 @@ export interface CellPosition {
 interface HeatHandlers {
   readonly onEnter: (place: CellPosition, element: HTMLElement) => void;
   readonly onLeave: () => void;
-  readonly onLock: (place: CellPosition) => void;
+  readonly onLock: (place: CellPosition, element: HTMLElement) => void;
 }
 
 function closestCell(target: EventTarget): HTMLElement | null {
@@ -28,11 +28,10 @@ function horizontalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | 
   return row[row.indexOf(element) + step];
 }
 
-/** The next cell above or below in the same column: a token, or a run if runs are columns. Empty cells are skipped. */
+/** The next cell above or below on the same token. Empty cells are skipped. */
 function verticalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
-  const { position = "", run } = element.dataset;
-  const selector = run === undefined ? `[data-position="${position}"]` : `[data-run="${run}"]`;
-  const column = element.closest("table")?.querySelectorAll<HTMLElement>(selector);
+  const { position = "" } = element.dataset;
+  const column = element.closest("table")?.querySelectorAll<HTMLElement>(`[data-position="${position}"]`);
   const all = [...(column ?? [])];
   return all[all.indexOf(element) + step];
 }
@@ -57,7 +56,7 @@ export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
     onBlur: onLeave,
     onClick: (event: MouseEvent) => {
       const element = closestCell(event.target);
-      if (element !== null) onLock(readCellPosition(element));
+      if (element !== null) onLock(readCellPosition(element), element);
     },
     onKeyDown: (event: KeyboardEvent) => {
       const element = closestCell(event.target);

@@ -49,7 +49,7 @@ function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly
 
 export function PathPanel({ column, layers, predicted, method }: PathPanelProps) {
   return (
-    <aside className="token-panel" aria-label="Path of the token">
+    <aside className="token-panel trace-path" aria-label="Path of the token">
       <section>
         <div className="pane-h">
           <h2>

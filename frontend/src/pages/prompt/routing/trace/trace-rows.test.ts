@@ -3,6 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
+import { laterCells, strongestFed } from "./feeds";
 import { traceLayers, tracedName } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
@@ -31,20 +32,31 @@ const ROUTINGS = [
   { layer: 0, response: EARLY },
 ];
 
-test("layers are in order, and each token has its strongest rare experts first", () => {
+test("the last layer is first, and each token has its strongest rare experts first", () => {
   const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
-  expect(layers.map(({ run }) => run)).toEqual(["early", "late"]);
-  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
-  expect(layers[1]?.tokens.has(0)).toBe(false);
+  expect(layers.map(({ run }) => run)).toEqual(["late", "early"]);
+  expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
+  expect(layers[0]?.tokens.has(0)).toBe(false);
 });
 
 test("experts that fire nearly everywhere can be left out", () => {
   const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 50);
-  expect(layers[1]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
+  expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
 });
 
 test("an expert without a label is named after its most frequent token", () => {
   expect(tracedName(info)).toBe("fires on “girl”");
   expect(tracedName({ ...info, label: "children" })).toBe("children");
   expect(tracedName({ ...info, top_tokens: [] })).toBe("");
+});
+
+test("a cell feeds later layers on its own token and after it; small changes are left out", () => {
+  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
+  const early = { run: "early", position: 1, expert: 4 };
+  const later = laterCells(layers, early);
+  expect(later).toEqual([{ run: "late", position: 1, expert: 2, activation: 2 }]);
+  expect(laterCells(layers, { ...early, position: 2 })).toEqual([]);
+  expect(laterCells(layers, { run: "late", position: 1, expert: 2 })).toEqual([]);
+  expect(strongestFed(later, [-0.5])).toMatchObject([{ change: 0.5, share: 0.25 }]);
+  expect(strongestFed(later, [0.001])).toEqual([]);
 });

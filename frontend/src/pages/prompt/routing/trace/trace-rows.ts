@@ -44,14 +44,14 @@ function tracedExperts(rows: readonly HeatRow[], position: number): readonly Tra
     .slice(0, TRACED_EXPERTS);
 }
 
-/** From the first layer to the last. Experts above `density` percent are left out. */
+/** From the last layer to the first. Experts above `density` percent are left out. */
 export function traceLayers(
   routings: readonly LayerRouting[],
   columns: readonly Column[],
   density: number,
 ): readonly TraceLayer[] {
   return [...routings]
-    .sort((a, b) => a.layer - b.layer)
+    .sort((a, b) => b.layer - a.layer)
     .map(({ layer, response }) => {
       const own = columns.flatMap(({ position }) => {
         const token = response.tokens[position];

@@ -1,76 +1,151 @@
-/** Tokens as rows, layers as columns: each row is a token's path, from its first layer to the next token. */
+/** Layers as rows, the last one on top, and tokens as columns; lines from a chosen cell to the cells that it feeds. */
 
-import { useMemo } from "react";
-import { Link } from "react-router";
+import { type CSSProperties, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { PredictedToken } from "@/api/types";
-import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
 import { useTips } from "@/components/tokens/tip-layer";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { sequentialStep } from "@/lib/scales/colour-scale";
+import { formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
-import { type CellPosition, heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
+import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
 import { type Column, formatKl, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
+import { ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
-import { type TracedExpert, type TraceLayer, tracedName } from "./trace-rows";
+import type { Fed } from "./feeds";
+import { TracedTip } from "./traced-tip";
+import { type TraceLayer, tracedName } from "./trace-rows";
+
+export interface TracedCell {
+  readonly run: string;
+  readonly position: number;
+  readonly expert: number;
+}
 
 interface TraceTableProps {
+  readonly prompt: string;
   readonly columns: readonly Column[];
   readonly layers: readonly TraceLayer[];
   readonly predicted: Predicted;
-  /** Position of the token whose path is in the side panel. */
+  /** Position of the token whose path is in the panel. */
   readonly current: number | undefined;
-  readonly onChoose: (position: number) => void;
+  readonly chosen: TracedCell | null;
+  /** What the chosen cell feeds; empty until it is measured. */
+  readonly fed: readonly Fed[];
+  readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
-interface ExpertProps extends TracedExpert {
+const cellId = (run: string, position: number) => `traced-${run}-${position}`;
+
+interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
   readonly position: number;
 }
 
-function Expert({ layer, position, row, cell }: ExpertProps) {
+function Cell({ layer, position, chosen, fed }: CellProps) {
+  const [strongest] = layer.tokens.get(position) ?? [];
+  if (strongest === undefined) return <span className="dim">–</span>;
+  const { row, cell } = strongest;
+  const isChosen = chosen?.run === layer.run && chosen.position === position && chosen.expert === row.expert;
+  const amount = fed.find((one) => one.run === layer.run && one.position === position);
+  const step = Math.max(1, sequentialStep(cell.coefficient, layer.end));
   return (
-    <Link
-      to={pageLinks(layer.run).expert(row.expert)}
-      tabIndex={-1}
+    <button
+      type="button"
+      id={cellId(layer.run, position)}
       data-position={position}
       data-run={layer.run}
       data-expert={row.expert}
-      className={`s${Math.max(1, sequentialStep(cell.coefficient, layer.end))}`}
+      data-fed={amount === undefined ? undefined : amount.change > 0 ? "up" : "down"}
+      aria-pressed={isChosen}
+      style={
+        { "--fill": `${(100 * cell.coefficient) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties
+      }
     >
-      <span className="name">
-        <span className="mono id">{row.expert}</span> {tracedName(row.info)}
-      </span>
-    </Link>
+      <span className="name">{tracedName(row.info) || `expert ${row.expert}`}</span>
+      {amount !== undefined && <em className="num">{formatSigned(amount.change, 2)}</em>}
+    </button>
   );
 }
 
-function useEvents({ columns, layers, predicted, onChoose }: TraceTableProps) {
+/** Curves from the chosen cell, measured in the table after each layout. */
+function Lines({ chosen, fed }: Pick<TraceTableProps, "chosen" | "fed">) {
+  const svg = useRef<SVGSVGElement>(null);
+  const [curves, setCurves] = useState<readonly { readonly path: string; readonly fed: Fed }[]>([]);
+  useLayoutEffect(() => {
+    const table = svg.current?.nextElementSibling;
+    if (!(table instanceof HTMLElement) || chosen === null) return undefined;
+    const centre = (run: string, position: number) => {
+      const cell = document.getElementById(cellId(run, position));
+      const at = cell?.closest("td");
+      if (!cell || !at) return null;
+      const top = at.offsetTop + cell.offsetTop;
+      return { x: at.offsetLeft + at.offsetWidth / 2, top, bottom: top + cell.offsetHeight };
+    };
+    const draw = () => {
+      const from = centre(chosen.run, chosen.position);
+      setCurves(
+        fed.flatMap((one) => {
+          const to = centre(one.run, one.position);
+          if (from === null || to === null) return [];
+          const [y1, y2] = [from.top, to.bottom];
+          const bend = Math.max(16, (y1 - y2) / 2);
+          return [{ fed: one, path: `M${from.x} ${y1}C${from.x} ${y1 - bend} ${to.x} ${y2 + bend} ${to.x} ${y2}` }];
+        }),
+      );
+    };
+    const observer = new ResizeObserver(draw);
+    observer.observe(table);
+    return () => observer.disconnect();
+  }, [chosen, fed]);
+  const largest = Math.max(...fed.map(({ share }) => Math.abs(share)));
+  return (
+    <svg ref={svg} className="trace-lines" aria-hidden="true">
+      {chosen !== null &&
+        curves.map(({ path, fed: { run, position, change, share } }) => (
+          <path
+            key={cellId(run, position)}
+            d={path}
+            className={change > 0 ? "up" : "down"}
+            strokeWidth={1.5 + 4.5 * (Math.abs(share) / largest)}
+          />
+        ))}
+    </svg>
+  );
+}
+
+function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableProps) {
   const tips = useTips();
   return useMemo(() => {
-    const tipAt = ({ position, expert }: CellPosition, run: string | undefined) => {
-      const column = columns.find((one) => one.position === position);
+    const find = (position: number, run: string | undefined) => {
       const layer = layers.find((one) => one.run === run);
-      const traced = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
-      if (column === undefined) return null;
-      if (traced === undefined) return <ColumnTip column={column} predicted={predicted} />;
-      return <CellTip row={traced.row} column={column} />;
+      return { layer, traced: layer?.tokens.get(position)?.[0], column: columns.find((c) => c.position === position) };
     };
     return heatEvents({
-      onEnter: (cell, element) => tips.show(element, tipAt(cell, element.dataset.run)),
-      onLeave: tips.hide,
-      onLock: ({ position, expert }) => {
-        if (expert === null) onChoose(position);
+      onEnter: ({ position }, element) => {
+        const { layer, traced, column } = find(position, element.dataset.run);
+        if (column === undefined) return;
+        const isCell = layer !== undefined && traced !== undefined;
+        tips.show(
+          element,
+          isCell ? (
+            <TracedTip run={layer.run} prompt={prompt} column={column} row={traced.row} />
+          ) : (
+            <ColumnTip column={column} predicted={predicted} />
+          ),
+        );
       },
+      onLeave: tips.hide,
+      onLock: ({ position, expert }, { dataset: { run } }) =>
+        onChoose(position, expert === null || run === undefined ? null : { run, position, expert }),
     });
-  }, [columns, layers, onChoose, predicted, tips]);
+  }, [prompt, columns, layers, onChoose, predicted, tips]);
 }
 
 /** The most probable next token of the original model and, where it differs, with the layers replaced. */
-function NextToken({ predictions }: Pick<PredictedToken, "predictions">) {
+function NextToken({ predictions, kl }: PredictedToken) {
   const [original] = predictions;
   if (original === undefined) return null;
   const replaced = predictions.reduce((best, one) => (one.replaced > best.replaced ? one : best), original);
@@ -83,71 +158,60 @@ function NextToken({ predictions }: Pick<PredictedToken, "predictions">) {
           <TokenChip text={replaced.text} />
         </>
       )}
+      <span className="dim num">{formatKl(kl)}</span>
     </>
   );
 }
 
-function Head({ layers }: Pick<TraceTableProps, "layers">) {
-  return (
-    <thead>
-      <tr>
-        <th scope="col">Token</th>
-        {layers.map(({ run, layer }) => (
-          <th key={run} scope="col" title={run}>
-            Layer {layer}
-          </th>
-        ))}
-        <th scope="col">
-          <Term id="traced_next">Next token</Term>
-        </th>
-        <th scope="col" className="num">
-          <Term id="kl">KL</Term>
-        </th>
-      </tr>
-    </thead>
-  );
-}
-
-function Path({ column, layers, predicted, current }: Omit<TraceTableProps, "columns"> & { readonly column: Column }) {
-  const { position, token } = column;
-  const next = predicted?.[position];
-  return (
-    <tr className={position === current ? "lk" : undefined}>
-      <th scope="row">
-        <button type="button" data-position={position} data-run="" aria-pressed={position === current}>
-          {columnText(token.text)}
-        </button>
-      </th>
-      {layers.map((layer) => {
-        const [strongest] = layer.tokens.get(position) ?? [];
-        return (
-          <td key={layer.run}>
-            {strongest === undefined ? (
-              <span className="dim">–</span>
-            ) : (
-              <Expert layer={layer} position={position} {...strongest} />
-            )}
-          </td>
-        );
-      })}
-      <td className="next">{next === undefined ? "…" : <NextToken predictions={next.predictions} />}</td>
-      <td className="num">{next === undefined ? "…" : formatKl(next.kl)}</td>
-    </tr>
-  );
-}
-
 export function TraceTable(props: TraceTableProps) {
-  const { columns, ...shared } = props;
+  const { columns, layers, predicted, current, chosen, fed } = props;
   const events = useEvents(props);
+  const mark = (position: number) => (position === current ? "lk" : undefined);
   return (
-    <ScrollBox className="trace-box" label="Trace">
-      <table className="trace" aria-label="Strongest expert, tokens by layers" {...events}>
-        <Head layers={props.layers} />
+    <ScrollBox className="trace-box" label="Layers of the prompt">
+      <Lines chosen={chosen} fed={fed} />
+      <table className="trace" aria-label="Strongest expert, layers by tokens" data-drawn={fed.length > 0} {...events}>
+        <thead>
+          <tr>
+            <td />
+            {columns.map(({ position, token }) => (
+              <th key={position} scope="col" className={mark(position)}>
+                <button type="button" data-position={position} aria-pressed={position === current}>
+                  {columnText(token.text)}
+                </button>
+              </th>
+            ))}
+          </tr>
+        </thead>
         <tbody>
-          {columns.map((column) => (
-            <Path key={column.position} column={column} {...shared} />
+          {layers.map((layer) => (
+            <tr key={layer.run}>
+              <th scope="row" title={layer.run}>
+                Layer {layer.layer}
+              </th>
+              {columns.map(({ position }) => (
+                <td key={position} className={mark(position)}>
+                  <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
+                </td>
+              ))}
+            </tr>
           ))}
         </tbody>
+        <tfoot>
+          <tr>
+            <th scope="row">
+              <Term id="traced_next">Next token</Term>, <Term id="kl">KL</Term>
+            </th>
+            {columns.map(({ position }) => {
+              const next = predicted?.[position];
+              return (
+                <td key={position} className={mark(position)}>
+                  {next === undefined ? "…" : <NextToken {...next} />}
+                </td>
+              );
+            })}
+          </tr>
+        </tfoot>
       </table>
     </ScrollBox>
   );

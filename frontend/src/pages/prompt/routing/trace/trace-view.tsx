@@ -1,25 +1,30 @@
-/** A text through several layers at once: the path of every token in a table, and that of one token beside it. */
+/** A text through several layers at once: all tokens in a table, and the path of one token below it. */
 
 import "./trace.css";
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 
+import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
 
+import { type Fed, useFeeds } from "./feeds";
 import { PathPanel } from "./path-panel";
 import { traceLayers } from "./trace-rows";
-import { TraceTable } from "./trace-table";
+import { type TracedCell, TraceTable } from "./trace-table";
+
+const NONE: readonly Fed[] = [];
 
 interface TraceViewProps {
   readonly run: RunSummary;
@@ -58,14 +63,36 @@ interface NotesProps {
 function Notes({ runs, layers, ...shared }: NotesProps) {
   return (
     <>
-      <p className="heat-order dim">
-        Each row follows one token through {layers} layers, each of which reads the original model’s activations. A cell
-        shows the expert with the largest <Term id="traced_order">share × rarity</Term>.
+      <p className="dim">
+        Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
+        <Term id="traced_order">share × rarity</Term>.
         {startAlike(runs) &&
           " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
       </p>
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
     </>
+  );
+}
+
+interface FeedsProps {
+  readonly chosen: TracedCell | null;
+  readonly feeds: ReturnType<typeof useFeeds>;
+}
+
+/** What the lines show, or what to press for them. */
+function Feeds({ chosen, feeds: { fed, error } }: FeedsProps) {
+  const text =
+    chosen === null
+      ? "Press a cell to see what it feeds."
+      : fed === undefined
+        ? "Ablating the expert on this token…"
+        : fed.length === 0
+          ? "Ablating this expert changes no cell above it by 1 % or more."
+          : "Lines: what the expert adds to later cells, measured by ablating it on this token. Green raises, purple lowers.";
+  return (
+    <p className="trace-feeds" role="status">
+      {error === null ? text : <span className="bad">{messageOf(error)}</span>}
+    </p>
   );
 }
 
@@ -81,21 +108,37 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const { data } = useQuery(predictionsQuery(run.name, prompt, others));
   const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
   const column = columns.find(({ position }) => position === params.lock?.position) ?? columns.at(-1);
-  const onChoose = useCallback((position: number) => setParams({ lock: { position, expert: null } }), [setParams]);
+  const { lock, of } = params;
+  const chosen = useMemo(
+    () => (lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert }),
+    [lock, of],
+  );
+  const feeds = useFeeds(params.prompt, layers, chosen);
+  const onChoose = useCallback(
+    (position: number, cell: TracedCell | null) => {
+      const isSame = cell !== null && cell.run === chosen?.run && cell.position === chosen.position;
+      const next = isSame ? null : cell;
+      setParams({ lock: { position, expert: next?.expert ?? null }, of: next?.run ?? "" });
+    },
+    [setParams, chosen],
+  );
+  useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
   return (
-    <div className="prompted-columns">
-      <section className="prompted-main heat-pane" aria-label="Path of each token">
+    <>
+      <section className="prompted-main trace-pane" aria-label="Layers">
         <div className="pane-h">
-          <h2>Path of each token</h2>
+          <Feeds chosen={chosen} feeds={feeds} />
           <span className="grow" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         </div>
-        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
         <TraceTable
+          prompt={params.prompt}
           columns={columns}
           layers={layers}
           predicted={predicted}
           current={column?.position}
+          chosen={chosen}
+          fed={feeds.fed ?? NONE}
           onChoose={onChoose}
         />
         <div className="heat-foot">
@@ -104,10 +147,11 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           <StartToken params={params} setParams={setParams} />
           <DensityFilter params={params} setParams={setParams} />
         </div>
+        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
       </section>
       {column !== undefined && (
         <PathPanel column={column} layers={layers} predicted={predicted} method={`${layers.length} layers`} />
       )}
-    </div>
+    </>
   );
 }
