@@ -2,14 +2,15 @@
 
 import { useSyncExternalStore } from "react";
 
-const QUERY = "(max-width: 720px)";
+import { pageScale } from "@/lib/browser/presentation";
+
+const WIDTH = 720;
 
 function subscribe(listener: () => void): () => void {
-  const media = window.matchMedia(QUERY);
-  media.addEventListener("change", listener);
-  return () => media.removeEventListener("change", listener);
+  window.addEventListener("resize", listener);
+  return () => window.removeEventListener("resize", listener);
 }
 
 export function useIsNarrow(): boolean {
-  return useSyncExternalStore(subscribe, () => window.matchMedia(QUERY).matches);
+  return useSyncExternalStore(subscribe, () => window.innerWidth <= WIDTH * pageScale());
 }

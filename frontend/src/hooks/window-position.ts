@@ -3,6 +3,8 @@
  * would force an extra layout.
  */
 
+import { pageScale } from "@/lib/browser/presentation";
+
 interface WindowPosition {
   /** Pixels of the page above the window. */
   readonly top: number;
@@ -14,7 +16,7 @@ const listeners = new Set<() => void>();
 let position: WindowPosition = { top: 0, height: 0 };
 
 function readPosition(): void {
-  position = { top: window.scrollY, height: window.innerHeight };
+  position = { top: window.scrollY / pageScale(), height: window.innerHeight / pageScale() };
 }
 
 function notify(): void {

@@ -3,6 +3,7 @@
 import { type ReactNode, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
 
 import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
+import { pageScale } from "@/lib/browser/presentation";
 import { blockAt, visibleRows } from "@/lib/rows/visible-rows";
 
 interface VirtualRowsProps {
@@ -25,7 +26,9 @@ function useDistanceFromTop(element: HTMLElement | null): number {
   const [top, setTop] = useState(0);
   useEffect(() => {
     if (element === null) return undefined;
-    const observer = new ResizeObserver(() => setTop(element.getBoundingClientRect().top + window.scrollY));
+    const observer = new ResizeObserver(() =>
+      setTop((element.getBoundingClientRect().top + window.scrollY) / pageScale()),
+    );
     observer.observe(document.body);
     return () => observer.disconnect();
   }, [element]);

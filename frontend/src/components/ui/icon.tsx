@@ -14,14 +14,6 @@ const SHAPES = {
     </>
   ),
   routing: <path d="M2.5 8h3l3.5-4.5h4.5M5.5 8 9 12.5h4.5M5.5 8h8" />,
-  circuits: (
-    <>
-      <path d="M4.2 11.2 7.3 5M11.8 11.2 8.7 5M5.5 12.5h5" />
-      <circle cx="8" cy="3.7" r="1.5" />
-      <circle cx="3.9" cy="12.5" r="1.5" />
-      <circle cx="12.1" cy="12.5" r="1.5" />
-    </>
-  ),
   steering: (
     <>
       <path d="M3 4.5h5.5M12 4.5h1M3 11.5h1M7.5 11.5H13" />
@@ -29,17 +21,7 @@ const SHAPES = {
       <circle cx="5.8" cy="11.5" r="1.7" />
     </>
   ),
-  faithfulness: <path d="M2.5 13.5v-7M6.2 13.5v-11M9.9 13.5v-4M13.5 13.5v-9" />,
-  health: <path d="M1.5 8.5h3l2-5 3 9 2-4h3" />,
   probing: <path d="M2.5 2.5v11h11M5 10.5l2.2-3 2.3 1.6 3.5-5" />,
-  frontier: <path d="M2.5 2.5v11h11M5 4.5c.8 4 3.2 5.8 8 6.3" />,
-  benchmark: <path d="M2.5 13.5v-4h3.7V5h3.6v3h3.7v5.5zM6.2 9.5v4M9.8 8v5.5" />,
-  contrast: (
-    <>
-      <circle cx="8" cy="8" r="5.3" />
-      <path d="M8 2.7a5.3 5.3 0 0 1 0 10.6z" fill="currentColor" />
-    </>
-  ),
   chevronDown: <path d="m4.5 6.5 3.5 3.5 3.5-3.5" />,
   chevronUp: <path d="m4.5 9.5 3.5-3.5 3.5 3.5" />,
   chevronLeft: <path d="M9.8 4 5.8 8l4 4" />,
@@ -92,11 +74,11 @@ const SHAPES = {
   stop: <rect x="4.5" y="4.5" width="7" height="7" rx="1" fill="currentColor" />,
   play: <path d="M5.5 3.8v8.4L12 8z" fill="currentColor" />,
   warning: <path d="M8 2.8 14 13H2zM8 6.5v3M8 11.3h.01" />,
-  compare: <path d="M5.5 2.5v11M10.5 2.5v11M2.5 5.5h3M2.5 10.5h3M10.5 5.5h3M10.5 10.5h3" />,
   book: <path d="M3 3.2c2-.7 3.6-.5 5 .6 1.4-1.1 3-1.3 5-.6v9.3c-2-.7-3.6-.5-5 .6-1.4-1.1-3-1.3-5-.6zM8 3.8v9.3" />,
   help: (
     <path d="M8 14.2a6.2 6.2 0 1 0 0-12.4 6.2 6.2 0 0 0 0 12.4ZM6.2 6.3c.1-1 .8-1.6 1.8-1.6s1.8.6 1.8 1.5c0 1.3-1.8 1.4-1.8 2.7M8 11.2h.01" />
   ),
+  present: <path d="M2 3h12v8H2zM8 11v2.5M5 13.5h6" />,
   code: <path d="M5.5 4.5 2 8l3.5 3.5M10.5 4.5 14 8l-3.5 3.5" />,
   keyboard: <path d="M1.8 4.5h12.4v7H1.8zM4 7h.01M6.6 7h.01M9.3 7h.01M12 7h.01M5.3 9.3h5.4" />,
   more: <path d="M3.5 8h.01M8 8h.01M12.5 8h.01" strokeWidth="2.2" />,

@@ -3,6 +3,7 @@
 export const SHORTCUTS = {
   search: { key: "/", what: "Search labels, tokens and examples", where: "Everywhere" },
   steer: { key: "t", what: "Open Steering with the tray", where: "Everywhere" },
+  present: { key: "p", what: "Presentation: full screen, everything at 150 %", where: "Everywhere" },
   help: { key: "?", what: "Show keyboard shortcuts", where: "Everywhere" },
   release: { key: "Escape", what: "Release the newest lock, or close the open dialog", where: "Everywhere" },
   previous: { key: "k", what: "Previous expert", where: "Expert" },

@@ -4,15 +4,15 @@ import { useQuery } from "@tanstack/react-query";
 import { useEffect, useMemo } from "react";
 import { Link } from "react-router";
 
-import { expertQuery, topExamplesQuery } from "@/api/queries";
+import { expertQuery, healthQuery, topExamplesQuery } from "@/api/queries";
 import type { ShowcaseText, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { Concordance } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { ShadedText } from "@/components/tokens/shaded-text";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
 import { LinkButton } from "@/components/ui/button";
@@ -30,6 +30,9 @@ import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 import { HOME_PARAMS } from "./home-params";
 
 const EXAMPLES = 3;
+/** Tokens of an example before and after its strongest one. */
+const BEFORE = 12;
+const AFTER = 6;
 const MAX_TOKENS = 64;
 const STEP = 0.25;
 /** Largest strength without stored texts. */
@@ -50,7 +53,11 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
         <span className="mono">{expert}</span>{" "}
         <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
       </Link>
-      <Concordance contexts={page.examples} largest={row.max_activation} mode="snippet" />
+      {page.examples.map((context) => (
+        <p key={context.rank}>
+          <ShadedText context={context} before={BEFORE} after={AFTER} largest={row.max_activation} />
+        </p>
+      ))}
     </section>
   );
 }
@@ -84,28 +91,24 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
 
 interface StrengthRowProps {
   readonly value: number;
-  readonly initial: number;
-  readonly end: number;
+  /** Strengths with a stored text, or else the initial one and the largest. */
+  readonly stops: readonly number[];
   readonly onDrag: (strength: number) => void;
   readonly onCommit: (strength: number) => void;
   readonly steeringUrl: string;
 }
 
-function StrengthRow({ value, initial, end, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
+function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
   return (
     <div className="hero-slider">
       <Slider
         label="Strength of the experts"
         value={value}
         min={0}
-        max={end}
+        max={stops.at(-1) ?? NO_TEXTS_END}
         step={STEP}
         neutral={0}
-        ticks={[
-          { at: 0, label: "0, original" },
-          { at: initial, label: `+${initial}` },
-          { at: end, label: `+${end}` },
-        ]}
+        ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
         onChange={onDrag}
         onChangeEnd={onCommit}
       />
@@ -121,16 +124,28 @@ function StrengthRow({ value, initial, end, onDrag, onCommit, steeringUrl }: Str
 function Why({ compareUrl }: { readonly compareUrl: string }) {
   return (
     <p className="hero-why">
-      Why experts? A transcoder feature writes one fixed direction. Each expert of an{" "}
-      <Term id="mxd">MxD (mixture of decoders)</Term> is a{" "}
+      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
+      <Term id="mxd">MxD</Term> is a{" "}
       <a className="link" href={PAPER_URL}>
         linear map of its own
       </a>
-      , so what it writes depends on the token. One unit is an expert’s 99th percentile.{" "}
+      , so what it writes depends on the token.{" "}
       <Link className="link" to={compareUrl}>
         What that costs, and where a transcoder is better.
       </Link>
     </p>
+  );
+}
+
+/** What an empty text waits for. */
+function Waiting() {
+  const { data } = useQuery(healthQuery);
+  return (
+    <span className="hero-waiting" role="status">
+      {data?.language_models.length === 0
+        ? " Loading the language model, once. The first words follow in some seconds."
+        : " The language model is reading the prompt."}
+    </span>
   );
 }
 
@@ -160,12 +175,14 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: Steer
           </>
         )}
       />
+      {isBusy && pieces.length === 0 && <Waiting />}
       {failure !== null && <p role="alert">{failure}</p>}
     </div>
   );
 }
 
-const shadeByChange = (piece: Piece) => divergingClass(piece.value ?? 0, SCALE_LIMIT);
+/** Line breaks have no area to shade. */
+const shadeByChange = (piece: Piece) => (piece.text.trim() === "" ? "" : divergingClass(piece.value ?? 0, SCALE_LIMIT));
 
 interface HeroProps {
   readonly run: string;
@@ -192,6 +209,8 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run, changed, shownEdits, stored);
   const links = pageLinks(run);
+  const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
+  const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
   return (
     <section className="hero" aria-label="Steering a text">
       <h1>
@@ -215,8 +234,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
         <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
         <StrengthRow
           value={shown}
-          initial={initial}
-          end={texts.at(-1)?.strength ?? NO_TEXTS_END}
+          stops={stops}
           onDrag={drag}
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}

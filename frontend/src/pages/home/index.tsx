@@ -8,6 +8,7 @@ import { Link } from "react-router";
 
 import { showcaseQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
+import { tourUrl } from "@/components/layout/tour";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -25,7 +26,7 @@ import { Hero } from "./hero";
 import { HOME_PARAMS } from "./home-params";
 
 /** A prompt that is about nothing in particular. */
-const PROMPT = "This morning I went to the";
+const PROMPT = "The doctor gave the patient some medicine for her pain";
 
 function Door({ icon, to, title, children }: DoorProps) {
   return (
@@ -133,6 +134,15 @@ function Content({ run }: { readonly run: RunSummary }) {
   );
 }
 
+function TourLink() {
+  const links = usePageLinks();
+  return (
+    <Link className="link" to={tourUrl(links, 1)}>
+      Take the tour: six steps, two minutes
+    </Link>
+  );
+}
+
 export default function HomePage() {
   return (
     <>
@@ -143,6 +153,9 @@ export default function HomePage() {
           <div className="home">
             <Content run={run} />
             <Doors run={run} />
+            <p className="home-tour">
+              First time here? <TourLink />
+            </p>
           </div>
         )}
       </WithRun>

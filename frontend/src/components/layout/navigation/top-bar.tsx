@@ -8,7 +8,10 @@ import { useSearchDialog } from "@/components/layout/search/search-dialog";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { BrandMark, Icon } from "@/components/ui/icon";
+import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap } from "@/lib/browser/shortcuts";
+
+import { tourUrl } from "@/components/layout/tour";
 
 import { placeOf, PLACES } from "./pages";
 import { RunChooser } from "./run-chooser";
@@ -35,7 +38,7 @@ function Places() {
   );
 }
 
-/** Glossary, shortcuts and theme. */
+/** Tour, documentation, glossary, shortcuts and theme. */
 function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
   const [isOpen, setOpen] = useState(false);
   const links = usePageLinks();
@@ -46,6 +49,18 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
       </TriggerButton>
       <Popover className="popover help-menu" placement="bottom end">
         <Dialog aria-label="Help and theme">
+          <Link to={tourUrl(links, 1)} onClick={() => setOpen(false)}>
+            <Icon name="play" />
+            Tour in six steps
+          </Link>
+          <a href="/documentation/tutorial.html">
+            <Icon name="note" />
+            Tutorial
+          </a>
+          <a href="/documentation/index.html">
+            <Icon name="list" />
+            Documentation
+          </a>
           <Link to={links.page("glossary")} onClick={() => setOpen(false)}>
             <Icon name="book" />
             Glossary
@@ -86,6 +101,14 @@ export function TopBar({ onShortcuts }: { readonly onShortcuts: () => void }) {
       <Button variant="ghost" className="narrow" aria-label="Search" onClick={search.open}>
         <Icon name="search" />
       </Button>
+      <Button
+        variant="ghost"
+        className="present"
+        icon="present"
+        aria-label="Presentation"
+        title={`Presentation (${keyCap("present")})`}
+        onClick={togglePresentation}
+      />
       <Help onShortcuts={onShortcuts} />
     </header>
   );

@@ -9,6 +9,7 @@ describe("URL parameters of Routing", () => {
     const values = {
       prompt: "a\nb & c",
       lock: { position: 3, expert: 12 },
+      of: "other-l2",
       against: "a second text",
       align: "apart",
       layers: ["one", "other-l2"],

@@ -15,16 +15,17 @@ import { Navigate, useLocation } from "react-router";
 import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { useTurnsDraft } from "@/components/prompt/chat-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
+import { EmptyState } from "@/components/ui/states";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 
+import { ChatInput, History, Strengths } from "./chat/chat";
 import { SweepPane } from "./sweep/sweep-pane";
 import { EditList } from "./edits/edit-list";
 import { useSharedEdits } from "./edits/use-shared-edits";
@@ -36,7 +37,7 @@ import { Gallery } from "./sharing/gallery";
 import { OpenedSession, SaveSession } from "./sharing/sessions";
 import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
 import { Streams } from "./texts/streams";
-import { hasBothTexts, sharedTexts, withOriginal } from "./texts/generation";
+import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
 import { type Generator, useGeneration } from "./texts/use-generation";
 
 /** A chat as plain text, once it has been routed. */
@@ -82,12 +83,12 @@ function useSteering(run: RunSummary, view: View) {
   // Selected tokens, lock and session belong to the old prompt.
   const resetSelection = { lock: null, at: [], session: "" };
   const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...resetSelection }, "push"), null);
-  const turns = useTurnsDraft(params.turns, (next) => setParams({ turns: next, ...resetSelection }, "push"));
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
   // Once the chats have diverged, the original model answers its own history, in a generation without edits.
   const isDiverged = haveDiverged(params.turns);
-  const generator = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
+  const together = isDiverged ? sideBySide(steeredGenerator, originalGenerator) : steeredGenerator;
+  const generator = view === "chat" ? { ...together, generation: asReplies(together.generation) } : together;
   const startSteered = steeredGenerator.start;
   const startOriginal = originalGenerator.start;
   // As text, because the turns are read again whenever another parameter of the URL changes.
@@ -110,14 +111,26 @@ function useSteering(run: RunSummary, view: View) {
     start(request);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
   }, [key, start, view]);
-  const unchanged = JSON.stringify(turns.turns) === JSON.stringify(params.turns) && draft.text === params.prompt;
-  const commit = () => (params.turns.length > 0 ? turns.commit() : draft.commit());
   const generate = () => {
-    isRequested.current = !unchanged;
-    if (unchanged) start(request);
-    else commit();
+    isRequested.current = draft.text !== params.prompt;
+    if (draft.text === params.prompt) start(request);
+    else draft.commit();
   };
-  return { params, setParams, edits, replaceAll, generator, draft, turns, request, generate, commit };
+  /** Both chats continue with their own replies, if there are any, and the message. */
+  const send = (message: string) => {
+    const replies = bothReplies(generator.generation);
+    const answer =
+      replies === undefined
+        ? []
+        : [
+            ...params.turns.slice(-1),
+            { role: "assistant" as const, text: replies.steered, original: replies.original },
+          ];
+    isRequested.current = true;
+    const before = params.turns.at(-1)?.role === "user" ? params.turns.slice(0, -1) : params.turns;
+    setParams({ turns: [...before, ...answer, { role: "user", text: message }], ...resetSelection }, "push");
+  };
+  return { params, setParams, edits, replaceAll, generator, draft, request, generate, send };
 }
 
 interface LowerSectionsProps {
@@ -154,9 +167,53 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
   );
 }
 
+/** The chats of the original and of the steered model. */
+function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) {
+  const { params, setParams, edits, generator, generate, send } = state;
+  const tray = useTray();
+  const { generation } = generator;
+  const begun = params.turns.filter(({ text }) => text !== "");
+  const start = replyStart(begun);
+  return (
+    <>
+      <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />
+      <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+      {begun.length === 0 ? (
+        <div className="steering-empty">
+          <EmptyState title="Send a message">
+            The original model and the model with the edits on the left both answer it. Each keeps its own history.
+          </EmptyState>
+        </div>
+      ) : (
+        <Streams
+          generation={generation}
+          prompt={start}
+          maxTokens={params.tokens}
+          edits={edits.length}
+          lock={params.lock}
+          onLock={(lock) => setParams({ lock })}
+          onRetry={generate}
+          history={(variant) => <History turns={start === "" ? begun : begun.slice(0, -1)} variant={variant} />}
+        />
+      )}
+      <ChatInput
+        initial={begun.length === 0 ? params.prompt : ""}
+        isGenerating={isRunning(generation)}
+        hasTurns={begun.length > 0}
+        onSend={send}
+        onStop={generator.stop}
+        onNew={() => {
+          generator.stop();
+          setParams({ turns: NO_MESSAGE, prompt: "", lock: null, session: "" }, "push");
+        }}
+      />
+    </>
+  );
+}
+
 function Steering({ run, view }: { readonly run: RunSummary; readonly view: View }) {
   const state = useSteering(run, view);
-  const { params, setParams, edits, replaceAll, generator, draft, turns, generate, commit } = state;
+  const { params, setParams, edits, replaceAll, generator, draft, generate } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
@@ -172,34 +229,33 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
         edits={edits}
         routing={routed}
         steered={generation.steered}
-        onBeforeChange={commit}
+        onBeforeChange={draft.commit}
         onReset={replaceAll}
       />
       <div className="steering-main">
-        <PromptRow
-          run={run}
-          draft={draft}
-          turns={turns}
-          generator={generator}
-          onGenerate={generate}
-          onChoose={choose}
-        />
-        <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={commit} />
-        <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
-        {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-          <EmptyPrompt run={run} isTyped={draft.text.trim() !== "" || turns.turns.length > 0} onChoose={choose} />
+        {view === "chat" ? (
+          <ChatColumns run={run} state={state} />
         ) : (
-          view !== "strength" && (
-            <Streams
-              generation={generation}
-              prompt={params.turns.length > 0 ? replyStart(params.turns) : params.prompt}
-              maxTokens={params.tokens}
-              edits={edits.length}
-              lock={params.lock}
-              onLock={(lock) => setParams({ lock })}
-              onRetry={generate}
-            />
-          )
+          <>
+            <PromptRow run={run} draft={draft} generator={generator} onGenerate={generate} onChoose={choose} />
+            <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+            <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+            {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
+              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
+            ) : (
+              view !== "strength" && (
+                <Streams
+                  generation={generation}
+                  prompt={params.prompt}
+                  maxTokens={params.tokens}
+                  edits={edits.length}
+                  lock={params.lock}
+                  onLock={(lock) => setParams({ lock })}
+                  onRetry={generate}
+                />
+              )
+            )}
+          </>
         )}
         <LowerSections run={run} state={state} text={text} tokens={routed?.tokens} />
       </div>
@@ -237,13 +293,16 @@ type View = keyof typeof VIEWS;
 const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
 
 /** Replies are longer than the continuations of a text. */
-const CHAT_TOKENS = 200;
+const CHAT_TOKENS = 256;
 
-/** The address of the chat that begins with the prompt. */
+/** A chat to which nothing has been sent. */
+const NO_MESSAGE: SteeringParams["turns"] = [{ role: "user", text: "" }];
+
+/** The address of a new chat, whose input holds the prompt. */
 function chatUrl(search: string): string {
-  const { prompt, tokens } = readParams(STEERING_PARAMS, search);
-  const turns = [{ role: "user" as const, text: prompt }];
-  return `/chat${writeParams(STEERING_PARAMS, search, { turns, at: [], tokens: Math.max(tokens, CHAT_TOKENS) })}`;
+  const { tokens } = readParams(STEERING_PARAMS, search);
+  const changed = { turns: NO_MESSAGE, at: [], tokens: Math.max(tokens, CHAT_TOKENS) };
+  return `/chat${writeParams(STEERING_PARAMS, search, changed)}`;
 }
 
 export default function SteeringPage() {

@@ -3,8 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { laterCells, strongestFed } from "./feeds";
-import { traceLayers, tracedName } from "./trace-rows";
+import { laterCells, strongestFed, traceLayers, tracedName } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 

@@ -20,6 +20,13 @@ export interface TracedExpert {
   readonly cell: HeatCell;
 }
 
+/** A cell of the table: the strongest expert of a run on a token. */
+export interface TracedCell {
+  readonly run: string;
+  readonly position: number;
+  readonly expert: number;
+}
+
 export interface TraceLayer {
   readonly run: string;
   readonly layer: number;
@@ -66,4 +73,44 @@ export function traceLayers(
 /** The label, or the token on which the expert fires most often; empty if neither is known. */
 export function tracedName({ label, automatic, top_tokens: [token] }: RoutedExpertInfo): string {
   return label ?? shownAutomatic(automatic)?.label ?? (token === undefined ? "" : firesOn(token));
+}
+
+/** A cell, and what the chosen expert adds to its activation. */
+export interface Fed extends TracedCell {
+  readonly change: number;
+  /** Relative to the cell's activation. */
+  readonly share: number;
+}
+
+/** The most cells that lines lead to, and the smallest relative change. */
+const MAX_FED = 12;
+const MIN_SHARE = 0.01;
+/** The server's limit. */
+const MAX_READ = 1024;
+
+/** The strongest experts of later layers, on the cell's token and those after it, with their activations. */
+export function laterCells(layers: readonly TraceLayer[], { run, position: from }: TracedCell) {
+  const own = layers.find((layer) => layer.run === run)?.layer ?? Infinity;
+  return layers
+    .filter(({ layer }) => layer > own)
+    .flatMap(({ run: later, tokens }) =>
+      [...tokens].flatMap(([position, [strongest]]) =>
+        position < from || strongest === undefined
+          ? []
+          : [{ run: later, position, expert: strongest.row.expert, activation: strongest.cell.coefficient }],
+      ),
+    )
+    .slice(0, MAX_READ);
+}
+
+/** The cells with the largest relative changes. `changes`: of their activations when the chosen expert is ablated. */
+export function strongestFed(later: ReturnType<typeof laterCells>, changes: readonly number[]): readonly Fed[] {
+  return later
+    .map(({ activation, ...cell }, index): Fed => {
+      const change = -(changes[index] ?? 0);
+      return { ...cell, change, share: change / activation };
+    })
+    .filter(({ share }) => Math.abs(share) >= MIN_SHARE)
+    .sort((a, b) => Math.abs(b.share) - Math.abs(a.share))
+    .slice(0, MAX_FED);
 }

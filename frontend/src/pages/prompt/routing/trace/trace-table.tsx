@@ -14,15 +14,8 @@ import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
 import { type Column, formatKl, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
-import type { Fed } from "./feeds";
 import { TracedTip } from "./traced-tip";
-import { type TraceLayer, tracedName } from "./trace-rows";
-
-export interface TracedCell {
-  readonly run: string;
-  readonly position: number;
-  readonly expert: number;
-}
+import { type Fed, type TracedCell, type TraceLayer, tracedName } from "./trace-rows";
 
 interface TraceTableProps {
   readonly prompt: string;

@@ -19,10 +19,10 @@ import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
 
-import { type Fed, useFeeds } from "./feeds";
+import { useFeeds } from "./feeds";
 import { PathPanel } from "./path-panel";
-import { traceLayers } from "./trace-rows";
-import { type TracedCell, TraceTable } from "./trace-table";
+import { type Fed, type TracedCell, traceLayers } from "./trace-rows";
+import { TraceTable } from "./trace-table";
 
 const NONE: readonly Fed[] = [];
 

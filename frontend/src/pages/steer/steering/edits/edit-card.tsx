@@ -110,7 +110,7 @@ interface StrengthProps {
   readonly onChange: (strength: number) => void;
 }
 
-function StrengthSlider({ edit, mode, value, onDrag, onChange }: StrengthProps) {
+export function StrengthSlider({ edit, mode, value, onDrag, onChange }: StrengthProps) {
   const scale = editScale(mode);
   return (
     <Slider

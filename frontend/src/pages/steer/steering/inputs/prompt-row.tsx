@@ -4,7 +4,6 @@ import { useQuery } from "@tanstack/react-query";
 
 import { isEmptyPrompt, sessionsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { ChatBox, type useTurnsDraft } from "@/components/prompt/chat-box";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { FromContext } from "@/components/prompt/from-context";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
@@ -14,43 +13,32 @@ import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { Gallery } from "@/pages/steer/steering/sharing/gallery";
-import { bothReplies, isRunning } from "@/pages/steer/steering/texts/generation";
+import { isRunning } from "@/pages/steer/steering/texts/generation";
 import type { Generator } from "@/pages/steer/steering/texts/use-generation";
 
 interface PromptRowProps {
   readonly run: RunSummary;
   readonly draft: PromptDraft;
-  readonly turns: ReturnType<typeof useTurnsDraft>;
   readonly generator: Generator;
   readonly onGenerate: () => void;
   readonly onChoose: (prompt: string) => void;
 }
 
-export function PromptRow({ run, draft, turns, generator, onGenerate, onChoose }: PromptRowProps) {
+export function PromptRow({ run, draft, generator, onGenerate, onChoose }: PromptRowProps) {
   const isGenerating = isRunning(generator.generation);
-  const isChat = turns.turns.length > 0;
-  const isEmpty = isEmptyPrompt({ text: isChat ? "" : draft.text, turns: turns.turns });
+  const isEmpty = isEmptyPrompt({ text: draft.text });
   useShortcut("release", generator.stop, isGenerating);
   return (
     <section className="prompt-row">
-      {isChat ? (
-        <ChatBox
-          turns={turns.turns}
-          onChange={turns.type}
-          onSubmit={onGenerate}
-          replies={turns.isEdited ? undefined : bothReplies(generator.generation)}
-        />
-      ) : (
-        <PromptBox
-          label="Prompt"
-          placeholder="Type a prompt to continue"
-          value={draft.text}
-          onChange={draft.setText}
-          onSubmit={onGenerate}
-        />
-      )}
+      <PromptBox
+        label="Prompt"
+        placeholder="Type a prompt to continue"
+        value={draft.text}
+        onChange={draft.setText}
+        onSubmit={onGenerate}
+      />
       <div className="prompt-actions">
-        {!isChat && run.indexed_tokens !== null && (
+        {run.indexed_tokens !== null && (
           <FromContext run={run.name} onChoose={(context) => onChoose(continuationPrompt(context))} />
         )}
         {isGenerating ? (

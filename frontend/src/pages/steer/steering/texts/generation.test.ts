@@ -12,6 +12,7 @@ import {
   isRunning,
   meanKl,
   NO_GENERATION,
+  asReplies,
   bothReplies,
   stopped,
   continuationText,
@@ -163,5 +164,12 @@ describe("the room for a text", () => {
     const finished = reduceEvents(running, [DONE], 1);
     expect(bothReplies(finished)).toEqual({ steered: "Use leaves.", original: "Boil" });
     expect(bothReplies(requested(finished))).toBeUndefined();
+  });
+
+  it("leaves out a reply's last sentence if the limit of tokens has cut it", () => {
+    const tokens = [token("steered", 0, " Use"), token("steered", 1, " leaves."), token("steered", 2, " Then wait")];
+    const finished = reduceEvents(requested(NO_GENERATION), [START, ...tokens, token("baseline", 0, " Boil"), DONE], 0);
+    expect(bothReplies(asReplies(finished))).toEqual({ steered: "Use leaves.", original: "Boil" });
+    expect(asReplies(requested(finished)).steered.continuations).toEqual([]);
   });
 });

@@ -179,6 +179,37 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
   return Math.round(prompt.length + (hasEndedEarly ? longest : expected));
 }
 
+/** Everything up to the last end of a sentence. */
+const WHOLE_SENTENCES = /^[^]*[.!?…:]["'”’)*]*(?=\s|$)/;
+
+/** A text that ended at the limit of tokens, without the sentence that it cut. */
+function withoutCutSentence(text: VariantText): VariantText {
+  return {
+    ...text,
+    continuations: text.continuations.map((continuation) => {
+      const whole = WHOLE_SENTENCES.exec(continuationText(continuation))?.[0];
+      if (whole === undefined) return continuation;
+      let length = 0;
+      const end = continuation.tokens.findIndex(
+        ({ text: characters }) => (length += characters.length) >= whole.length,
+      );
+      return { tokens: continuation.tokens.slice(0, end + 1), pieces: continuation.pieces.slice(0, end + 1) };
+    }),
+  };
+}
+
+/** A chat's replies: whole sentences, and nothing of the turn before. */
+export function asReplies(state: Generation): Generation {
+  if (state.isOutdated) return { ...state, baseline: NO_TEXT, steered: NO_TEXT };
+  const { done } = state;
+  if (done === null) return state;
+  return {
+    ...state,
+    ...(done.baseline_reason === "length" && { baseline: withoutCutSentence(state.baseline) }),
+    ...(done.steered_reason === "length" && { steered: withoutCutSentence(state.steered) }),
+  };
+}
+
 /** The first text of each variant without its end-of-text token, once both are complete. */
 export function bothReplies(
   generation: Generation,

@@ -42,6 +42,8 @@ export interface StreamPaneProps {
   /** Tokens that were asked for. */
   readonly maxTokens: number;
   readonly badge?: ReactNode;
+  /** The turns of a chat before the text. */
+  readonly history?: ReactNode;
   readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
   readonly hovered: Hovered | null;
@@ -49,7 +51,7 @@ export interface StreamPaneProps {
   readonly onLock: (lock: SteeringLock | null) => void;
 }
 
-interface TextProps extends Omit<StreamPaneProps, "badge" | "maxTokens"> {
+interface TextProps extends Omit<StreamPaneProps, "badge" | "history" | "maxTokens"> {
   readonly sample: number;
   readonly continuation: Continuation;
 }
@@ -100,8 +102,8 @@ function ContinuationText(props: TextProps) {
   );
 }
 
-/** Auto-scroll while a text grows, unless the user has scrolled up. Finished texts begin at the top, to be compared. */
-function useAutoScroll(count: number, isSingle: boolean, isGrowing: boolean) {
+/** Auto-scroll while a text grows, unless the user has scrolled up. Finished texts begin at the top, to be compared; a chat stays at its end. */
+function useAutoScroll(count: number, isSingle: boolean, isGrowing: boolean, isChat: boolean) {
   const box = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
   const onScroll = () => {
@@ -113,18 +115,23 @@ function useAutoScroll(count: number, isSingle: boolean, isGrowing: boolean) {
     if (isSingle && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
   }, [count, isSingle]);
   useLayoutEffect(() => {
-    if (!isGrowing) box.current?.scrollTo({ top: 0 });
-  }, [isGrowing]);
+    if (!isGrowing) box.current?.scrollTo({ top: isChat ? box.current.scrollHeight : 0 });
+  }, [isGrowing, isChat]);
   return { box, onScroll };
 }
 
 const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered: "Steered" };
 
-export function StreamPane({ badge, ...props }: StreamPaneProps) {
+export function StreamPane({ badge, history, ...props }: StreamPaneProps) {
   const { variant, generation, prompt, maxTokens } = props;
   const { continuations } = generation[variant];
   const count = continuations.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const { box, onScroll } = useAutoScroll(count, continuations.length === 1, isRunning(generation));
+  const { box, onScroll } = useAutoScroll(
+    count,
+    continuations.length === 1,
+    isRunning(generation),
+    history !== undefined,
+  );
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
       <div className="pane-h">
@@ -142,6 +149,7 @@ export function StreamPane({ badge, ...props }: StreamPaneProps) {
         style={{ "--expected-characters": expectedCharacters(generation, prompt, maxTokens) } as CSSProperties}
         onScroll={onScroll}
       >
+        {history}
         {continuations.map((continuation, sample) => (
           <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />
         ))}

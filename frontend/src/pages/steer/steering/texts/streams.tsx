@@ -1,8 +1,9 @@
 /** Baseline and steered text side by side, with legend, error and plain-text view. */
 
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 
 import { ApiError } from "@/api/http/errors";
+import type { Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
@@ -26,6 +27,8 @@ interface StreamsProps {
   readonly lock: SteeringLock | null;
   readonly onLock: (lock: SteeringLock | null) => void;
   readonly onRetry: () => void;
+  /** The turns of a chat before each text. */
+  readonly history?: (variant: Variant) => ReactNode;
 }
 
 function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "prompt">) {
@@ -52,22 +55,23 @@ function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "p
   );
 }
 
-export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry }: StreamsProps) {
+export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry, history }: StreamsProps) {
   const [hovered, setHovered] = useState<Hovered | null>(null);
   const [asText, setAsText] = useState(false);
   useShortcut("release", () => onLock(null), lock !== null);
   const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
   const kl = meanKl(generation.steered);
   return (
-    <div className="streams">
+    <div className={history === undefined ? "streams" : "streams of-chat"}>
       {asText ? (
         <PlainTexts generation={generation} prompt={prompt} />
       ) : (
         <div className="stream-panes">
-          <StreamPane variant="baseline" {...paneProps} />
+          <StreamPane variant="baseline" {...paneProps} history={history?.("baseline")} />
           <StreamPane
             variant="steered"
             {...paneProps}
+            history={history?.("steered")}
             badge={
               <span className={edits > 0 ? "chip sel" : "chip"}>
                 {edits === 0 ? "no edits" : `${edits} ${edits === 1 ? "edit" : "edits"}`}

@@ -1,0 +1,89 @@
+/** A tour of the dashboard in six steps. The step is in the address, so that a link opens it and Back returns to it. */
+
+import { Link, useLocation } from "react-router";
+
+import type { PageName } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
+import { LinkButton } from "@/components/ui/button";
+
+interface Step {
+  readonly page: PageName;
+  readonly title: string;
+  readonly text: string;
+}
+
+const PROMPT = "The doctor gave the patient some medicine for her pain";
+
+const STEPS: readonly Step[] = [
+  {
+    page: "home",
+    title: "What an expert does",
+    text: "Move the slider. Two experts turn prose into verse. Green words became more likely.",
+  },
+  {
+    page: "experts",
+    title: "Find an expert",
+    text: "Sort by steerability, or search for words. An expert’s page shows what it fires on and what it writes.",
+  },
+  {
+    page: "routing",
+    title: "Follow a sentence",
+    text: "Each row is an expert, each column a token. Press a token to see what its experts write.",
+  },
+  {
+    page: "layers",
+    title: "Through all layers",
+    text: "The same sentence in every layer. Press a cell to see which later experts it feeds.",
+  },
+  {
+    page: "steering",
+    title: "Steer a text",
+    text: "Add experts on the left and move their strengths. Sessions has examples. Strength suggests a value.",
+  },
+  {
+    page: "evaluate",
+    title: "Is it faithful?",
+    text: "What the replacement costs beside transcoders of equal size, with intervals. Also where it loses.",
+  },
+];
+
+/** Address of a step, from 1. */
+export function tourUrl(links: ReturnType<typeof usePageLinks>, step: number): string {
+  const page = STEPS[step - 1]?.page ?? "home";
+  const hasPrompt = page === "routing" || page === "layers" || page === "steering";
+  return `${links.page(page, hasPrompt ? { prompt: PROMPT } : {})}#tour-${step}`;
+}
+
+export function Tour() {
+  const { hash, pathname, search } = useLocation();
+  const links = usePageLinks();
+  const number = Number(/^#tour-(\d)$/.exec(hash)?.[1] ?? 0);
+  const step = STEPS[number - 1];
+  if (step === undefined) return null;
+  const end = pathname + search;
+  return (
+    <aside className="tour" aria-label="Tour">
+      <p className="dim">
+        Tour, {number} of {STEPS.length}
+      </p>
+      <h2>{step.title}</h2>
+      <p>{step.text}</p>
+      <footer>
+        {number < STEPS.length && (
+          <Link className="link" to={end} replace>
+            Skip
+          </Link>
+        )}
+        <span className="grow" />
+        {number > 1 && (
+          <LinkButton size="small" to={tourUrl(links, number - 1)}>
+            Back
+          </LinkButton>
+        )}
+        <LinkButton size="small" variant="primary" to={number < STEPS.length ? tourUrl(links, number + 1) : end}>
+          {number < STEPS.length ? "Next" : "Done"}
+        </LinkButton>
+      </footer>
+    </aside>
+  );
+}

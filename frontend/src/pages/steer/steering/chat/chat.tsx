@@ -1,0 +1,128 @@
+/** Parts of a chat in two columns: strengths on top, a history per column, and one input below. */
+
+import "./chat.css";
+
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { expertQuery } from "@/api/queries";
+import type { Variant } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { PromptBox } from "@/components/prompt/prompt-box";
+import { type ChatTurn, originalTurns, steeredTurns } from "@/components/prompt/turns-param";
+import { Button } from "@/components/ui/button";
+import { useDraggedValue } from "@/hooks/use-dragged-value";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
+import { StrengthSlider } from "@/pages/steer/steering/edits/edit-card";
+
+interface StrengthProps {
+  readonly run: string;
+  readonly edit: Edit;
+  readonly mode: Exclude<Edit["mode"], "ablate">;
+  readonly onChange: (edit: Edit) => void;
+}
+
+function Strength({ run, edit, mode, onChange }: StrengthProps) {
+  const { data } = useQuery(expertQuery(edit.run ?? run, edit.expert));
+  const { shown, drag, commit } = useDraggedValue(edit.strength, (strength) => onChange({ ...edit, strength }));
+  return (
+    <div className="chat-strength">
+      <span>
+        <span className="mono dim">{editKey(edit)}</span>{" "}
+        <ExpertLabel
+          label={data?.row.label ?? null}
+          automatic={data?.row.automatic}
+          topTokens={data?.row.top_tokens.map(({ text }) => text) ?? []}
+        />
+      </span>
+      <StrengthSlider edit={edit} mode={mode} value={shown} onDrag={drag} onChange={commit} />
+      <output>{describeEdit({ mode, strength: shown })}</output>
+    </div>
+  );
+}
+
+interface StrengthsProps {
+  readonly run: string;
+  readonly edits: readonly Edit[];
+  readonly onChange: (edit: Edit) => void;
+}
+
+export function Strengths({ run, edits, onChange }: StrengthsProps) {
+  return (
+    <div className="chat-strengths">
+      {edits.map((edit) =>
+        edit.mode === "ablate" ? null : (
+          <Strength key={editKey(edit)} run={run} edit={edit} mode={edit.mode} onChange={onChange} />
+        ),
+      )}
+    </div>
+  );
+}
+
+interface HistoryProps {
+  readonly turns: readonly ChatTurn[];
+  readonly variant: Variant;
+}
+
+/** The turns of one column before the reply that is generated. */
+export function History({ turns, variant }: HistoryProps) {
+  const own = variant === "baseline" ? originalTurns(turns) : steeredTurns(turns);
+  return (
+    <ol className="chat-history">
+      {own.map(({ role, text }, index) => (
+        <li key={index} data-role={role}>
+          <span className="sr">{role}: </span>
+          {text}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+interface ChatInputProps {
+  readonly initial: string;
+  readonly isGenerating: boolean;
+  readonly hasTurns: boolean;
+  readonly onSend: (text: string) => void;
+  readonly onStop: () => void;
+  readonly onNew: () => void;
+}
+
+export function ChatInput({ initial, isGenerating, hasTurns, onSend, onStop, onNew }: ChatInputProps) {
+  const [text, setText] = useState(initial);
+  useShortcut("release", onStop, isGenerating);
+  const send = () => {
+    if (text.trim() === "" || isGenerating) return;
+    onSend(text.trim());
+    setText("");
+  };
+  return (
+    <section className="prompt-row chat-input">
+      <PromptBox
+        label="Message to both"
+        placeholder="Message to both"
+        value={text}
+        onChange={setText}
+        onSubmit={send}
+        onEnter="submit"
+      />
+      <div className="prompt-actions">
+        {hasTurns && (
+          <Button variant="ghost" onClick={onNew}>
+            New chat
+          </Button>
+        )}
+        {isGenerating ? (
+          <Button icon="stop" shortcut="release" onClick={onStop}>
+            Stop
+          </Button>
+        ) : (
+          <Button variant="primary" disabled={text.trim() === ""} onClick={send}>
+            Send<kbd aria-hidden="true">↵</kbd>
+          </Button>
+        )}
+      </div>
+    </section>
+  );
+}
