@@ -7,6 +7,8 @@ import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
+import { documentation } from "./documentation";
+
 const OTHER_LANGUAGE = /react-(aria|stately).*\/intl\/(.*\/)?(?!en-US)[a-z]{2}-[A-Z]{2}\.m?js$/;
 const SERVER = process.env.MXD_SERVER ?? "http://127.0.0.1:8000";
 
@@ -30,7 +32,7 @@ const compressed: Plugin = {
 };
 
 export default defineConfig({
-  plugins: [react(), oneLanguage, compressed],
+  plugins: [react(), oneLanguage, compressed, documentation],
   resolve: { alias: { "@": fileURLToPath(new URL("./src", import.meta.url)) } },
   server: { proxy: { "/api": SERVER } },
   build: {

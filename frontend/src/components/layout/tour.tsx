@@ -2,8 +2,9 @@
 
 import { Link, useLocation } from "react-router";
 
-import type { PageName } from "@/components/runs/page-links";
-import { usePageLinks } from "@/components/runs/page-links";
+import { comparedRun } from "@/components/runs/compared-run";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { type PageLinks, pageLinks, type PageName, usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
 
 interface Step {
@@ -47,8 +48,15 @@ const STEPS: readonly Step[] = [
   },
 ];
 
-/** Address of a step, from 1. */
-export function tourUrl(links: ReturnType<typeof usePageLinks>, step: number): string {
+/** Addresses of the steps, from 1. */
+export function useTourUrl(): (step: number) => string {
+  const links = usePageLinks();
+  const { runs, name } = useCurrentRun();
+  const ofCompared = pageLinks(comparedRun(runs)?.name ?? name);
+  return (step) => stepUrl(step === STEPS.length ? ofCompared : links, step);
+}
+
+function stepUrl(links: PageLinks, step: number): string {
   const page = STEPS[step - 1]?.page ?? "home";
   const hasPrompt = page === "routing" || page === "layers" || page === "steering";
   return `${links.page(page, hasPrompt ? { prompt: PROMPT } : {})}#tour-${step}`;
@@ -56,7 +64,7 @@ export function tourUrl(links: ReturnType<typeof usePageLinks>, step: number): s
 
 export function Tour() {
   const { hash, pathname, search } = useLocation();
-  const links = usePageLinks();
+  const urlOf = useTourUrl();
   const number = Number(/^#tour-(\d)$/.exec(hash)?.[1] ?? 0);
   const step = STEPS[number - 1];
   if (step === undefined) return null;
@@ -76,11 +84,11 @@ export function Tour() {
         )}
         <span className="grow" />
         {number > 1 && (
-          <LinkButton size="small" to={tourUrl(links, number - 1)}>
+          <LinkButton size="small" to={urlOf(number - 1)}>
             Back
           </LinkButton>
         )}
-        <LinkButton size="small" variant="primary" to={number < STEPS.length ? tourUrl(links, number + 1) : end}>
+        <LinkButton size="small" variant="primary" to={number < STEPS.length ? urlOf(number + 1) : end}>
           {number < STEPS.length ? "Next" : "Done"}
         </LinkButton>
       </footer>

@@ -9,6 +9,8 @@ import type { ShowcaseText, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { comparedRun } from "@/components/runs/compared-run";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -209,6 +211,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run, changed, shownEdits, stored);
   const links = pageLinks(run);
+  const { runs } = useCurrentRun();
   const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
   return (
@@ -239,7 +242,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
-        <Why compareUrl={links.page("evaluate")} />
+        <Why compareUrl={pageLinks(comparedRun(runs)?.name ?? run).page("evaluate")} />
       </div>
     </section>
   );

@@ -8,10 +8,11 @@ import { Link } from "react-router";
 
 import { showcaseQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { tourUrl } from "@/components/layout/tour";
+import { useTourUrl } from "@/components/layout/tour";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { comparedRun } from "@/components/runs/compared-run";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Icon, type IconName } from "@/components/ui/icon";
 import { Command } from "@/components/ui/copyable-command";
@@ -68,7 +69,7 @@ function Doors({ run }: { readonly run: RunSummary }) {
       <Door icon="experts" title="Find an expert" to={links.page("experts")}>
         Search by word, by passage, by two texts, or by what the model should say.
       </Door>
-      <Door icon="probing" title="Is it faithful?" to={links.page("evaluate")}>
+      <Door icon="probing" title="Is it faithful?" to={pageLinks(comparedRun(runs)?.name ?? run.name).page("evaluate")}>
         Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
       </Door>
     </nav>
@@ -135,9 +136,9 @@ function Content({ run }: { readonly run: RunSummary }) {
 }
 
 function TourLink() {
-  const links = usePageLinks();
+  const tourUrl = useTourUrl();
   return (
-    <Link className="link" to={tourUrl(links, 1)}>
+    <Link className="link" to={tourUrl(1)}>
       Take the tour: six steps, two minutes
     </Link>
   );

@@ -9,10 +9,11 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { useTray } from "@/components/tray/tray-context";
 import { CopyButton } from "@/components/ui/copy-button";
 import { queryText } from "@/hooks/use-url-state";
+import { lastPrompt } from "@/lib/browser/last-prompt";
 import { formatEdits } from "@/lib/edits/edits";
 
 import { type Place, placeOf } from "./pages";
-import { usePromptedLink } from "./use-prompted-link";
+import { hasPrompt, usePromptedLink } from "./use-prompted-link";
 
 interface Crumb {
   readonly label: string;
@@ -72,6 +73,10 @@ export function CopyLink() {
   const { edits } = useTray();
   const linkUrl = () => {
     const url = new URL(window.location.href);
+    // What was typed and not yet submitted is part of the link.
+    const prompt = lastPrompt();
+    if (prompt !== "" && hasPrompt(url.pathname.slice(1)) && !url.searchParams.has("turns"))
+      url.searchParams.set("prompt", prompt);
     if (edits.length > 0) url.searchParams.set("edits", formatEdits(edits));
     return url.origin + url.pathname + queryText(url.searchParams) + url.hash;
   };

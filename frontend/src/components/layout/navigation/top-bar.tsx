@@ -11,7 +11,7 @@ import { BrandMark, Icon } from "@/components/ui/icon";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap } from "@/lib/browser/shortcuts";
 
-import { tourUrl } from "@/components/layout/tour";
+import { useTourUrl } from "@/components/layout/tour";
 
 import { placeOf, PLACES } from "./pages";
 import { RunChooser } from "./run-chooser";
@@ -41,6 +41,7 @@ function Places() {
 /** Tour, documentation, glossary, shortcuts and theme. */
 function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
   const [isOpen, setOpen] = useState(false);
+  const tourUrl = useTourUrl();
   const links = usePageLinks();
   return (
     <DialogTrigger isOpen={isOpen} onOpenChange={setOpen}>
@@ -49,7 +50,7 @@ function Help({ onShortcuts }: { readonly onShortcuts: () => void }) {
       </TriggerButton>
       <Popover className="popover help-menu" placement="bottom end">
         <Dialog aria-label="Help and theme">
-          <Link to={tourUrl(links, 1)} onClick={() => setOpen(false)}>
+          <Link to={tourUrl(1)} onClick={() => setOpen(false)}>
             <Icon name="play" />
             Tour in six steps
           </Link>

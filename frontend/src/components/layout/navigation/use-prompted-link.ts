@@ -15,7 +15,7 @@ const PAGES_WITH_PROMPT: readonly PageName[] = [
   "chat",
   "strength",
 ];
-const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
+export const hasPrompt = (page: string) => PAGES_WITH_PROMPT.some((other) => other === page);
 
 /**
  * Remember the prompt of the current page. An empty prompt counts only once it was cleared on the page itself. A chat is

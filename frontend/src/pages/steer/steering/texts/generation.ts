@@ -180,7 +180,7 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
 }
 
 /** Everything up to the last end of a sentence. */
-const WHOLE_SENTENCES = /^[^]*[.!?…:]["'”’)*]*(?=\s|$)/;
+const WHOLE_SENTENCES = /^[^]*[.!?…]["'”’)*]*(?=\s|$)/;
 
 /** A text that ended at the limit of tokens, without the sentence that it cut. */
 function withoutCutSentence(text: VariantText): VariantText {
