@@ -229,6 +229,10 @@ export function withOriginal(steered: Generation, original: Generation): Generat
     baseline: original.baseline,
     isOutdated: steered.isOutdated || original.isOutdated,
     failure: steered.failure ?? original.failure,
+    done:
+      steered.done === null || original.done === null
+        ? null
+        : { ...steered.done, baseline_reason: original.done.baseline_reason },
     status: isWaiting ? original.status : steered.status,
   };
 }
