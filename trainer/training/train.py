@@ -182,8 +182,11 @@ class TrainingRun:
     def open(
         cls, trainer: LayerTrainer, data: Path, database: Engine, language_model: LanguageModel, log: OpenLog
     ) -> TrainingRun:
-        """Create the run's folder, or resume the run from its last checkpoint."""
-        run = started_run(trainer.config, data) or Run.create(trainer.config, data, language_model.tokenizer)
+        """Create the run's folder, or resume the run from its last checkpoint. The main process opens it first."""
+        run = started_run(trainer.config, data)
+        if run is None and trainer.group.is_main:
+            run = Run.create(trainer.config, data, language_model.tokenizer)
+        run = run or Run.load(runs_folder(data) / trainer.config.name, data)
         return cls(run, trainer, database, log)
 
     def _restore(self) -> None:

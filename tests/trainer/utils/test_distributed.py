@@ -131,7 +131,9 @@ def load_by_pytorch(folder: Path, expected: dict[str, torch.Tensor]) -> dict[str
 
 
 def stopping_early() -> None:
-    """``mxd`` that is interrupted after seven steps."""
+    """``mxd`` that is interrupted after seven steps, and in which only the main process can create runs."""
+    if os.environ["RANK"] != "0":
+        Run.create = None  # type: ignore[assignment, method-assign]
     log = TrainingRun.log_if_due
 
     def log_or_stop(run: TrainingRun) -> None:
