@@ -63,9 +63,6 @@ CONFIGS: dict[str, PreTrainedConfig] = {
     "mistral": MistralConfig(**_LLAMA_LIKE, **_SPECIAL),
     "qwen2": Qwen2Config(**_LLAMA_LIKE, **_SPECIAL),
     "qwen3": Qwen3Config(**_LLAMA_LIKE, **_SPECIAL),
-    "granite": GraniteConfig(
-        **{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, residual_multiplier=0.22, **_SPECIAL
-    ),
     "gemma": GemmaConfig(**_LLAMA_LIKE, **_SPECIAL),
     "gemma2": Gemma2Config(**_LLAMA_LIKE, **_SPECIAL),
     "phi": PhiConfig(**{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, **_SPECIAL),
@@ -83,6 +80,13 @@ CONFIGS: dict[str, PreTrainedConfig] = {
 }
 
 _FOUR_LAYERS = _LLAMA_LIKE | {"num_hidden_layers": 4}
+SCALED: dict[str, PreTrainedConfig] = {
+    "granite": GraniteConfig(
+        **{key: value for key, value in _LLAMA_LIKE.items() if key != "head_dim"}, residual_multiplier=0.22, **_SPECIAL
+    ),
+}
+"""Families that add a multiple of the MLP's output to the residual stream."""
+
 OTHER_CACHES: dict[str, PreTrainedConfig] = {
     "lfm2": Lfm2Config(
         **_LLAMA_LIKE | {"block_ff_dim": 24},
@@ -122,7 +126,9 @@ def tiny_language_model(family: str = "llama", seed: int = 0) -> LanguageModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         # A copy: who changes the config of one changes none of the others.
-        module = AutoModelForCausalLM.from_config(deepcopy({**CONFIGS, **OTHER_CACHES}[family]), dtype=torch.float32)
+        module = AutoModelForCausalLM.from_config(
+            deepcopy({**CONFIGS, **OTHER_CACHES, **SCALED}[family]), dtype=torch.float32
+        )
     for parameter in module.parameters():
         # Starting values are so small that every next-token distribution would be flat and every test blind.
         parameter.data.mul_(3.0) if parameter.dim() > 1 else None

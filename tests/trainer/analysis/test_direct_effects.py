@@ -14,14 +14,14 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
-from tests.helpers.language_models import CONFIGS, tiny_language_model
+from tests.helpers.language_models import CONFIGS, SCALED, tiny_language_model
 from tests.helpers.runs import World
 from tests.trainer.inference.test_steering import make_run
 
 TEXT = "the old fox"
 
 
-@pytest.mark.parametrize("family", sorted(CONFIGS))
+@pytest.mark.parametrize("family", sorted({**CONFIGS, **SCALED}))
 def test_unembedding_the_residual_gives_the_logits(family: str) -> None:
     language_model = tiny_language_model(family)
     ids = torch.tensor([prompt_ids(language_model, TEXT)])

@@ -30,7 +30,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
-from tests.helpers.language_models import CONFIGS, tiny_language_model
+from tests.helpers.language_models import CONFIGS, SCALED, tiny_language_model
 from tests.helpers.runs import World, run_of
 
 TEXT = "the old fox"
@@ -72,7 +72,7 @@ def ablated_logits(language_model: LanguageModel, run: Run, at: ExpertAtToken | 
         return logits_1TV[0, -1]
 
 
-@pytest.mark.parametrize("family", sorted(CONFIGS))
+@pytest.mark.parametrize("family", sorted({**CONFIGS, **SCALED}))
 def test_predictions_agree_with_ablations_in_every_architecture(family: str, world: World, runs: list[Run]) -> None:
     language_model = start_at_a_token(tiny_language_model(family))
     circuit = trace(language_model, runs, CONFIG)
