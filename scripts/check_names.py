@@ -33,7 +33,7 @@ MODULES = _names(
     excerpts few_rows figures_of_evaluations figures_of_frontiers figures_of_probes figures_of_steering fit_plan fitting
     found freezing gate_config gather grouping guard heap held highlighting in_place in_python influence joined
     kept_figures learnt_thresholds leaving likeness looking matched merit norms objective observing ongoing opening
-    outlook overload packing parting passes picks placed planning protect_config protecting rates registration
+    outlook overload packing parting passes picks placed planning protect_config protecting registration
     removal repeating seen settled sharing sparse starts stock_ops store sums surroundings text to_wandb
     to_trackio to_tensorboard together twins verdicts whole written
     """

@@ -36,7 +36,7 @@ class SteeringSnapshot(Schema):
 
     kind: Literal["steering"]
     request: SteeringRequest
-    """What they were generated with."""
+    """Settings of the generation."""
     baseline: Texts
     """Tokens of each sample."""
     steered: Texts
@@ -47,7 +47,7 @@ class CircuitSnapshot(CircuitFileRequest):
 
     kind: Literal["circuit"]
     request: CircuitRequest
-    """What it was traced with."""
+    """Settings of the trace."""
 
 
 SnapshotRequest = Annotated[

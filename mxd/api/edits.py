@@ -195,7 +195,7 @@ class GrowingText:
 
 
 class AddedOutput:
-    """What edits add to the output of an MLP in a user's own loop."""
+    """Addition of edits to the output of an MLP in a user's own loop."""
 
     def __init__(self, plan: EditPlan, text: GrowingText | None) -> None:
         """``text`` tells the positions of the tokens, if the plan depends on them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -148,7 +148,7 @@ def test_a_model_with_an_attached_layer_is_not_saved_without_it(user: User, tmp_
         with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
             user.model.save_pretrained(tmp_path / "model")
         with pytest.raises(mxd.UserError, match="transformers would load the original MLP again"):
-            user.model.base_model.save_pretrained(tmp_path / "model")
+            cast(PreTrainedModel, user.model.base_model).save_pretrained(tmp_path / "model")
         handle.detach()
     user.model.save_pretrained(tmp_path / "model")
     loaded = type(user.model).from_pretrained(tmp_path / "model")

@@ -146,7 +146,10 @@ def test_annotations_arrive_unharmed(fitted: World, tmp_path_factory: pytest.Tem
 @example("~/notes are")
 @given(TYPED)
 def test_prompts_that_look_like_paths_are_packed_unharmed(prompt: str) -> None:
-    row = {"command": "evaluate-steering", "settings": {"prompts": [prompt, f"/{prompt}", f"./{prompt}"]}}
+    row: dict[str, object] = {
+        "command": "evaluate-steering",
+        "settings": {"prompts": [prompt, f"/{prompt}", f"./{prompt}"]},
+    }
     assert portable_row("measurements", row) == row
 
 

@@ -26,9 +26,9 @@ class TextConfig(Config):
     """Dataset, and how it is cut into token sequences."""
 
     dataset: str
-    """Dataset: a .txt, .jsonl, .csv or .parquet file (the first three also .gz or .zst), a folder or pattern
-    (texts/*.jsonl) of such files, a URL of these that fsspec reads (hf://, s3://, https://), or a dataset on the
-    Hugging Face Hub as NAME or NAME:SUBSET."""
+    """Dataset: a .txt, .jsonl, .csv or .parquet file, a folder or pattern (texts/*.jsonl) of such files, or a dataset
+    on the Hugging Face Hub as NAME or NAME:SUBSET. Files can be compressed (.gz, .zst), and URLs that fsspec reads
+    (hf://, s3://, https://)."""
     column: str = "text"
     """Field or column that holds the text. Default: text."""
     split: str = "train"

@@ -247,7 +247,7 @@ def _files(text: str) -> list[TextFile]:
         files = sorted(_supported_files(path), key=lambda file: file.relative_to(path).parts)
         if not files:
             raise UserError(f"The folder {path} holds no .txt, .jsonl, .csv or .parquet files.")
-        return files
+        return [*files]
     if not is_supported(path.name):
         raise UserError(
             f"Unsupported file: {path}. Give a .txt, .jsonl or .csv file (also .gz or .zst), or a .parquet file."

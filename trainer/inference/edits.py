@@ -359,7 +359,7 @@ class _LayerRows:
         return values_PX.reshape(len(self.batch_rows), tokens, values_PX.shape[-1])[chosen]
 
     def _added(self, layer_pass: LayerPass) -> Tensor | None:
-        """What the edits add to the output of these rows, [P, O], in one matrix product."""
+        """Addition of the edits to the output of these rows, [P, O], in one matrix product."""
         edited = [index for index, plans_T in enumerate(self._plans) if any(plans_T)]
         if not edited:
             return None

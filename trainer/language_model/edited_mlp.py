@@ -21,7 +21,7 @@ from mxd.trainer.layers.base import Routing, SparseLayer
 
 @dataclass(eq=False)
 class LayerPass:
-    """What a sparse layer computes from its input in a forward pass. Each part is computed when it is first used."""
+    """Outputs of a sparse layer in one forward pass. Each part is computed when it is first used."""
 
     sparse_layer: SparseLayer
     x_STI: Tensor
@@ -45,7 +45,7 @@ class LayerPass:
         return self.sparse_layer.decode(self.dense_PM, self.routing)
 
     def contribution(self, routing: Routing) -> Tensor:
-        """What the experts of another routing of the same tokens contribute to the output, [P, O]."""
+        """Contribution of the experts of another routing of the same tokens to the output, [P, O]."""
         return self.sparse_layer.contribution(self.dense_PM, routing)
 
     def at(self, positions: Tensor | slice) -> LayerPass:

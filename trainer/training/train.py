@@ -281,7 +281,7 @@ class TrainingRun:
         """Move the finished layer into the run folder. The weights come last, because they mark the run as finished."""
         if not self.trainer.group.is_main:
             return
-        # Of sharded experts the checkpoint that was just written has all rows.
+        # The checkpoint that was just written has all rows of sharded experts.
         layer = load_layer(self.run.weights_folder) if self.trainer.layer.shards else self.trainer.layer
         partial = self.run.folder / "finished"
         with atomic_directory(partial) as folder:

@@ -188,14 +188,14 @@ class Grid:
 
 @dataclass(frozen=True)
 class Origin:
-    """What a snapshot belongs to, and how to repeat it."""
+    """Model, weights and seeds of a snapshot, and the command that repeats it."""
 
     model: str = ""
     """Name of the language model."""
     weights: Mapping[str, str] = field(default_factory=dict)
     """Run -> digest of its weights."""
     seeds: Mapping[str, int] = field(default_factory=dict)
-    """What is drawn -> seed."""
+    """Name of a random choice -> its seed."""
     command: str = ""
     """Command that repeats it."""
     labels: Mapping[tuple[str, int], str] = field(default_factory=dict)

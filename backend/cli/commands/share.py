@@ -189,10 +189,9 @@ class ExportCommand(ModelCommand):
     names: Positional[list[str]]
     """Names or folders of runs. Several are allowed for layers, such as a transcoder set."""
     format: ExportFormat = "json"
-    """mxd: one file with everything. json, csv, parquet: tables of experts and top examples. site: a
-    read-only website with search, for any static host. neuronpedia: batches of
-    SAEDashboard, and labels. saelens, sparsify, circuit-tracer: layers. gguf, vectors: steering vectors, as GGUF or
-    .safetensors."""
+    """One file with everything: mxd. Tables of experts and top examples: json, csv, parquet. A read-only website with
+    search, for any static host: site. Batches of SAEDashboard, and labels: neuronpedia. Layers: saelens, sparsify,
+    circuit-tracer. Steering vectors: gguf, or vectors for .safetensors."""
     out: Path | None = None
     """Folder to write, which must be new or empty; for mxd, the file (default: NAME.mxd in the current folder)."""
     model_id: str | None = None

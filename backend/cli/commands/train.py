@@ -152,7 +152,7 @@ class TrainCommand(ModelCommand):
     Comma-separated values run a sweep: every combination is trained in one pass over the activations.
     """
 
-    examples: ClassVar = (
+    examples: ClassVar[tuple[str, ...]] = (
         "mxd train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M",
         "mxd train --config gpt2 --dataset corpus.jsonl --k 16,32,64 --plan",
         "mxd train --name gpt2-l8-k32 --resume",

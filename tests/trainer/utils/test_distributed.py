@@ -122,7 +122,7 @@ def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list
 
 
 def load_by_pytorch(folder: Path, expected: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What torch.distributed.checkpoint reads from a folder of safetensors files."""
+    """Tensors that torch.distributed.checkpoint reads from a folder of safetensors files."""
     checkpoint = import_module("torch.distributed.checkpoint")
     loaded = {name: torch.full_like(value, -1) for name, value in expected.items()}
     with warnings.catch_warnings(action="ignore"):  # that there is one process
@@ -141,7 +141,7 @@ def stopping_early() -> None:
         if run.trainer.step == 7:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    TrainingRun.log_if_due = log_or_stop  # type: ignore[method-assign]
+    TrainingRun.log_if_due = log_or_stop  # type: ignore[assignment, method-assign]
     main()
 
 

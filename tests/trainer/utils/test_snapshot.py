@@ -11,6 +11,7 @@ import pytest
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.snapshot import (
     CSS,
+    Block,
     Grid,
     Histogram,
     Lines,
@@ -32,7 +33,7 @@ HOSTILE = (
 
 def hostile() -> Snapshot:
     token = Token(HOSTILE, "s3", HOSTILE, peak=True, value=1.0)
-    blocks = [
+    blocks: list[Block] = [
         Pair([(HOSTILE, [token])]),
         Lines(HOSTILE, [(HOSTILE, [token, Token(HOSTILE)])]),
         Table([HOSTILE], [[HOSTILE]]),

@@ -186,7 +186,7 @@ def _late_first(layer: int | None) -> float:
 @documented
 @dataclass(frozen=True, slots=True)
 class GroupEffect:
-    """What changes when a group of experts is ablated jointly."""
+    """Changes when a group of experts is ablated jointly."""
 
     target: float
     """Change of the target."""

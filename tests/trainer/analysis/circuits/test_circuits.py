@@ -227,7 +227,9 @@ def test_groups_are_ablated_jointly(world: World, runs: list[Run]) -> None:
     assert [it.target for it in measured] == pytest.approx((checked.measured[1], checked.joint.measured), abs=2e-5)
     # The activations that are read change as the edges of the check, and not before the ablated expert.
     first = circuit.nodes[1]
+    assert first.layer is not None
     for index, (node, change) in enumerate(zip(circuit.nodes[1:], measured[0].activations, strict=True), start=1):
+        assert node.layer is not None
         if node.layer <= first.layer or node.position < first.position:
             assert change == pytest.approx(0, abs=1e-5)
         for edge, of_edge, left in zip(circuit.edges, checked.edges, checked.left_top_k, strict=True):

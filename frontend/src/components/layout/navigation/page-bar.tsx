@@ -95,7 +95,7 @@ export function CopyLink() {
 /** Warns on every page that the experts of the current run explain little. */
 function RoutingWarning() {
   const { summary } = useCurrentRun();
-  if (summary === null || summary.routing_warning === null) return null;
+  if (summary?.routing_warning == null) return null;
   return (
     <p className="routing-warning" role="note">
       {summary.routing_warning}
