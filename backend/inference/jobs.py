@@ -17,8 +17,6 @@ from mxd.trainer.errors import TooLongError
 from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
-    from sqlalchemy import Engine
-
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
     from mxd.trainer.analysis.results import (
@@ -128,15 +126,6 @@ def expert_writes(
 
     run = context.runs[0]
     return [expert_writes(context.language_model, run, expert, of_expert) for expert, of_expert in examples]
-
-
-def measure_ablation(context: JobContext, expert: int, database: Engine) -> None:
-    """Measure the effects of an expert and of its random expert, and store them."""
-    from mxd.trainer.analysis.ablation import build_ablations
-    from mxd.trainer.config import AblationConfig
-
-    config = AblationConfig(experts=(expert,))
-    build_ablations(context.runs[0], config, context.language_model, database, callbacks=context.callbacks)
 
 
 def expert_map(context: JobContext, expert: int) -> ExpertMap:

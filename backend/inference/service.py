@@ -1,6 +1,6 @@
 """Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use.
 
-Contrasts and prices of edits take steps on the language model's worker thread, between other requests. Chats are
+Contrasts, prices of edits and ablations of one expert take steps on the language model's worker thread, between other requests. Chats are
 formatted by templates, which come with language models and may be slow or never end.
 """
 
@@ -27,6 +27,7 @@ from mxd.backend.inference.worker import (
     ReturnTimes,
 )
 from mxd.backend.schemas.comparison import ContrastProgressEvent
+from mxd.backend.schemas.experts import AblationProgressEvent, AblationStoredEvent
 from mxd.backend.schemas.runs import LoadedLanguageModel
 from mxd.backend.schemas.steering import PriceDoneEvent, PriceProgressEvent
 from mxd.backend.settings import Settings
@@ -38,8 +39,10 @@ from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
     from transformers import PreTrainedTokenizerBase
 
+    from mxd.trainer.analysis.ablation import AblationMeasurement
     from mxd.trainer.analysis.contrast import ContrastMeasurement
     from mxd.trainer.analysis.edit_price import PriceMeasurement
     from mxd.trainer.inference.units import Units
@@ -350,6 +353,43 @@ def _begin_price(context: JobContext, edits: Sequence[Edit]) -> PriceMeasurement
     from mxd.trainer.analysis.edit_price import PriceMeasurement
 
     return PriceMeasurement(context.language_model, context.runs, edits)
+
+
+SEQUENCES_PER_ABLATION_STEP = 2
+"""Few, so that other requests wait only briefly."""
+
+
+async def ablation_steps(
+    live: InferenceService, run: str, expert: int, database: Engine
+) -> AsyncGenerator[tuple[AblationProgressEvent | AblationStoredEvent]]:
+    """Yield the progress of each step, then the end, when the effects of an expert and its random expert are stored.
+
+    Closing the generator cancels it; then nothing is stored.
+
+    Raises:
+        BusyError: too many requests are waiting.
+        UserError: the run cannot be used, or the expert has no examples.
+    """
+    measurement = (await live.submit([run], _begin_ablation, expert, database)).value
+
+    def advance(_context: JobContext) -> None:
+        for _ in range(SEQUENCES_PER_ABLATION_STEP):
+            if measurement.done < measurement.total:
+                measurement.step()
+
+    while measurement.done < measurement.total:
+        yield (AblationProgressEvent(done=measurement.done, total=measurement.total),)
+        await _in_turn(live, [run], advance)
+    await _in_turn(live, [run], lambda _context: measurement.write(database))
+    yield (AblationStoredEvent(),)
+
+
+def _begin_ablation(context: JobContext, expert: int, database: Engine) -> AblationMeasurement:
+    from mxd.trainer.analysis.ablation import AblationMeasurement
+    from mxd.trainer.config import AblationConfig
+
+    config = AblationConfig(experts=(expert,))
+    return AblationMeasurement(context.runs[0], config, context.language_model, database)
 
 
 WAIT_SECONDS = 10.0

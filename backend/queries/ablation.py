@@ -30,8 +30,10 @@ def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: V
     return ExpertAblation(ablation=ablation, command=f"mxd ablate {run.name}")
 
 
-STRONGEST_EXAMPLES = 3
-"""Examples from which it is computed what an expert writes: few, so that it takes about a second."""
+STRONGEST_EXAMPLES = 8
+"""Strongest examples among which are those from which it is computed what an expert writes."""
+WRITTEN_EXAMPLES = 3
+"""Number of these: few, and those with the fewest tokens before the peak, so that it takes less than a second."""
 NEIGHBOURS = 8
 """Experts of the most similar density, of which one is the random expert."""
 EXCEEDS_FACTOR = 2.0
@@ -41,8 +43,8 @@ ExampleTokens = tuple[list[int], int]
 """Token ids of a sequence, and the position of an active token."""
 
 
-def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
-    """Return the sequences and positions of an expert's strongest examples; empty for a dead expert."""
+def written_examples(session: Session, run: RunRecord, expert: int) -> list[ExampleTokens]:
+    """Return the sequences and positions of some of an expert's strongest examples; empty for a dead expert."""
     query = (
         select(SequenceRecord.token_ids, ExampleRecord.position)
         .join(
@@ -53,8 +55,8 @@ def strongest_examples(session: Session, run: RunRecord, expert: int) -> list[Ex
         .order_by(ExampleRecord.rank)
         .limit(STRONGEST_EXAMPLES)
     )
-    rows = session.execute(query)
-    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in rows]
+    shortest = sorted(session.execute(query), key=lambda row: row.position)[:WRITTEN_EXAMPLES]
+    return [(np.frombuffer(ids, "<u4").astype(np.int64).tolist(), position) for ids, position in shortest]
 
 
 def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:

@@ -25,6 +25,8 @@ Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+STEERABLE_SHARE = 0.05
+"""Share of the active experts that counts as steerable."""
 LAST = 1e300
 """Sort key of experts that come last in ascending orders; its negative in descending ones. Beyond any real value."""
 STORED = {
@@ -47,6 +49,15 @@ class Columns:
     def active(self) -> Ints:
         """Ids of the active experts."""
         return self.expert[self.values["active_tokens"] > 0]
+
+    @property
+    def most_steerable(self) -> Ints:
+        """Ids of the active experts whose steerability is among the highest; empty if it was not measured."""
+        steerability = np.nan_to_num(self.values["steerability"])
+        known = steerability[steerability > 0]
+        if not len(known):
+            return self.expert[:0]
+        return self.expert[steerability >= np.quantile(known, 1 - STEERABLE_SHARE)]
 
     def among(self, experts: Collection[int] | NDArray[np.integer]) -> Mask:
         """Return a mask of the experts that occur in ``experts``."""

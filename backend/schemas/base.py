@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict
 
 
@@ -25,4 +27,11 @@ class ErrorBody(Schema):
 class ErrorResponse(Schema):
     """Body of every error response."""
 
+    error: ErrorBody
+
+
+class ErrorEvent(Schema):
+    """Last event of a stream that failed."""
+
+    event: Literal["error"] = "error"
     error: ErrorBody

@@ -10,7 +10,7 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.evaluations import EvaluationSummary, ProbeSummary
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.backend.schemas.runs import Estimate
-from mxd.backend.schemas.steering import ErrorEvent
+from mxd.backend.schemas.base import ErrorEvent
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit

@@ -9,11 +9,11 @@ Recurrence of an expert in other runs of its layer.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, Kind, Measurement, Place
 
@@ -231,6 +231,9 @@ class RandomExamples(Schema):
     """Examples in sampling order."""
 
 
+RandomAmong = Literal["active", "steerable"]
+
+
 class RandomExpert(Schema):
     """An active expert, chosen at random."""
 
@@ -390,6 +393,24 @@ class WritesResponse(Schema):
     exceeds_random: bool
     """True if its largest rise of a log-probability is at least twice the random expert's."""
     took_ms: float
+
+
+class AblationProgressEvent(Schema):
+    """Progress of the measurement of an expert and its random expert."""
+
+    event: Literal["progress"] = "progress"
+    done: int
+    """Number of measured examples."""
+    total: int
+
+
+class AblationStoredEvent(Schema):
+    """The effects of the expert are measured and stored."""
+
+    event: Literal["done"] = "done"
+
+
+AblationEvent = Annotated[AblationProgressEvent | AblationStoredEvent | ErrorEvent, Field(discriminator="event")]
 
 
 class RecurrenceMatch(Schema):

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from mxd.backend.schemas.base import ErrorBody, Schema
+from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts, FoundGroup
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
@@ -44,13 +44,6 @@ class ProgressEvent(Schema):
     event: Literal["progress"] = "progress"
     queue_position: int
     """Number of requests served before this one."""
-
-
-class ErrorEvent(Schema):
-    """Last event of a stream that failed."""
-
-    event: Literal["error"] = "error"
-    error: ErrorBody
 
 
 SteeringEvent = Annotated[

@@ -455,42 +455,66 @@ def build_ablations(
             expert.
         CancelledError: the task was cancelled. Previous results are unchanged.
     """
-    check_fits(language_model, run)
-    with Session(database) as session:
-        record = get_indexed_run(session, run.name)
-        activity = read_activity(session, record)
-        random_experts = density_matched_experts(activity, config.seed)
-        examples = sample_examples(session, record, config.examples_per_bin)
-        if config.experts:
-            examples = select_experts(examples, config.experts, random_experts, record)
-        sequences = read_sequences(session, record)
-        ablation_run = _AblationRun(run, language_model, config.seed, activity, random_experts, examples, sequences)
-        run_id = record.id
+    ablation_run = _AblationRun.read(run, config, language_model, database)
     ablations = list(ablation_run.measure_experts(callbacks))
-    with writing(database) as session:
-        write_ablations(session, run_id, [asdict(ablation) for ablation in ablations], config)
+    ablation_run.write(database, ablations)
     return _result(run.name, ablations)
 
 
+class AblationMeasurement:
+    """A measurement of chosen experts, in steps, so that a server can serve other requests between them."""
+
+    def __init__(self, run: Run, config: AblationConfig, language_model: LanguageModel, database: Engine) -> None:
+        """Read the examples. Arguments and errors as ``build_ablations``."""
+        self._ablation_run = _AblationRun.read(run, config, language_model, database)
+        self._measured = _MeasuredExamples(self._ablation_run, self._ablation_run.examples)
+
+    @property
+    def done(self) -> int:
+        """Number of measured examples."""
+        return self._measured.done
+
+    @property
+    def total(self) -> int:
+        """Number of examples."""
+        return len(self._measured.examples.expert)
+
+    def step(self) -> None:
+        """Measure examples of one sequence."""
+        self._measured.step()
+
+    def write(self, database: Engine) -> None:
+        """Replace the stored results of the measured experts in one transaction."""
+        self._ablation_run.write(database, list(self._measured.summaries()))
+
+
+@dataclass(frozen=True, eq=False)
 class _AblationRun:
-    def __init__(
-        self,
-        run: Run,
-        language_model: LanguageModel,
-        seed: int,
-        activity: ExpertActivity,
-        random_experts: Ints,
-        examples: SampledExamples,
-        sequences: dict[int, list[int]],
-    ) -> None:
-        self.layer = run.config.layer
-        self.sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
-        self.language_model = language_model
-        self.seed = seed
-        self.activity = activity
-        self.examples = examples
-        self.sequences = sequences
-        self.random_experts = random_experts
+    run: Run
+    run_id: int
+    config: AblationConfig
+    language_model: LanguageModel
+    activity: ExpertActivity
+    random_experts: Ints
+    examples: SampledExamples
+    sequences: dict[int, list[int]]
+
+    @classmethod
+    def read(cls, run: Run, config: AblationConfig, language_model: LanguageModel, database: Engine) -> _AblationRun:
+        check_fits(language_model, run)
+        with Session(database) as session:
+            record = get_indexed_run(session, run.name)
+            activity = read_activity(session, record)
+            random_experts = density_matched_experts(activity, config.seed)
+            examples = sample_examples(session, record, config.examples_per_bin)
+            if config.experts:
+                examples = select_experts(examples, config.experts, random_experts, record)
+            sequences = read_sequences(session, record)
+            return cls(run, record.id, config, language_model, activity, random_experts, examples, sequences)
+
+    def write(self, database: Engine, ablations: Sequence[ExpertAblation]) -> None:
+        with writing(database) as session:
+            write_ablations(session, self.run_id, [asdict(ablation) for ablation in ablations], self.config)
 
     def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:
         """Yield the ablation of every expert with random examples."""
@@ -498,21 +522,16 @@ class _AblationRun:
         measured_examples = 0
         for low in range(0, len(self.activity.density), EXPERTS_PER_CHUNK):
             within_P = (self.examples.expert >= low) & (self.examples.expert < low + EXPERTS_PER_CHUNK)
-            examples = self.examples.select(np.flatnonzero(within_P))
-            parts: list[tuple[Ints, InterventionEffects]] = []
-            for sequence, rows in self._forwards(examples):
+            chunk = _MeasuredExamples(self, self.examples.select(np.flatnonzero(within_P)))
+            while chunk.left:
                 callbacks.check_cancelled()
-                parts.append((rows, self._measure(sequence, examples.select(rows))))
-                measured_examples += len(rows)
-                callbacks.on_progress(measured_examples, total, "")
-            yield from self._summaries(examples, parts)
+                chunk.step()
+                callbacks.on_progress(measured_examples + chunk.done, total, "")
+            measured_examples += chunk.done
+            yield from chunk.summaries()
 
-    def _forwards(self, examples: SampledExamples) -> Iterator[tuple[int, Ints]]:
-        for sequence, rows in group_by_sequence(examples):
-            for start in range(0, len(rows), EXAMPLES_PER_FORWARD):
-                yield sequence, rows[start : start + EXAMPLES_PER_FORWARD]
-
-    def _measure(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
+    def measure(self, sequence: int, examples: SampledExamples) -> InterventionEffects:
+        """Measure examples of one sequence."""
         random_expert = self.random_experts[examples.expert]
         interventions = Interventions(
             position=torch.from_numpy(examples.position),
@@ -521,25 +540,49 @@ class _AblationRun:
             random_expert=torch.from_numpy(random_expert),
             random_unit=torch.from_numpy(self.activity.p99[random_expert]),
         )
-        seed = int(np.random.SeedSequence([self.seed, sequence]).generate_state(1)[0])
+        seed = int(np.random.SeedSequence([self.config.seed, sequence]).generate_state(1)[0])
         ids = self.sequences[sequence]
-        effects = measure_interventions(self.language_model, self.layer, self.sparse_layer, ids, interventions, seed)
+        layer = self.run.config.layer
+        sparse_layer = self.run.layer.to(self.language_model.device_of(layer))
+        effects = measure_interventions(self.language_model, layer, sparse_layer, ids, interventions, seed)
         # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
         return InterventionEffects(*(values.cpu() for values in effects))
 
-    def _summaries(
-        self, examples: SampledExamples, parts: list[tuple[Ints, InterventionEffects]]
-    ) -> Iterator[ExpertAblation]:
-        if not parts:
+
+class _MeasuredExamples:
+    """Examples with the effects of those measured so far."""
+
+    def __init__(self, ablation_run: _AblationRun, examples: SampledExamples) -> None:
+        self.examples = examples
+        self.done = 0
+        self.left = [
+            (sequence, rows[start : start + EXAMPLES_PER_FORWARD])
+            for sequence, rows in group_by_sequence(examples)
+            for start in range(0, len(rows), EXAMPLES_PER_FORWARD)
+        ][::-1]
+        self._ablation_run = ablation_run
+        self._parts: list[tuple[Ints, InterventionEffects]] = []
+
+    def step(self) -> None:
+        """Run one forward pass."""
+        sequence, rows = self.left.pop()
+        self._parts.append((rows, self._ablation_run.measure(sequence, self.examples.select(rows))))
+        self.done += len(rows)
+
+    def summaries(self) -> Iterator[ExpertAblation]:
+        """Yield the ablation of each expert, once nothing is left."""
+        if not self._parts:
             return
-        order = np.argsort(np.concatenate([rows for rows, _ in parts]))
-        columns = zip(*(part for _, part in parts), strict=True)
+        order = np.argsort(np.concatenate([rows for rows, _ in self._parts]))
+        columns = zip(*(part for _, part in self._parts), strict=True)
         joined = InterventionEffects(*(torch.cat(values)[torch.from_numpy(order)] for values in columns))
-        experts, starts = np.unique(examples.expert, return_index=True)
-        for expert, rows in zip(experts.tolist(), np.split(np.arange(len(examples.expert)), starts[1:]), strict=True):
+        experts, starts = np.unique(self.examples.expert, return_index=True)
+        every_row = np.arange(len(self.examples.expert))
+        for expert, rows in zip(experts.tolist(), np.split(every_row, starts[1:]), strict=True):
             effects = InterventionEffects(*(values[torch.from_numpy(rows)] for values in joined))
-            weight_M = torch.from_numpy(examples.weight[rows]).float()
-            yield summarise(self.language_model, expert, int(self.random_experts[expert]), effects, weight_M)
+            weight_M = torch.from_numpy(self.examples.weight[rows]).float()
+            random_expert = int(self._ablation_run.random_experts[expert])
+            yield summarise(self._ablation_run.language_model, expert, random_expert, effects, weight_M)
 
 
 def _result(run: str, ablations: list[ExpertAblation]) -> AblationResult:

@@ -10,10 +10,17 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import ExpertId, RunName, Services, ServicesDep, WriterDep
-from mxd.backend.api.event_stream import cancel_on_disconnect
+from mxd.backend.api.event_stream import (
+    EventStream,
+    EventStreamJson,
+    cancel_on_disconnect,
+    stream_responses,
+    stream_steps,
+)
 from mxd.backend.database.engine import reading
 from mxd.backend.errors import NoIndexError
 from mxd.backend.inference import jobs
+from mxd.backend.inference.service import ablation_steps
 from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
@@ -26,6 +33,7 @@ from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.search import SearchText
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.experts import (
+    AblationEvent,
     CoactivatingExperts,
     Column,
     ColumnFilter,
@@ -34,6 +42,7 @@ from mxd.backend.schemas.experts import (
     ExpertAblation,
     ExpertDetail,
     ExpertPage,
+    RandomAmong,
     RandomExamples,
     RandomExpert,
     SearchResult,
@@ -70,12 +79,13 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
 
 
 @router.get("/experts/random")
-def random_expert(run: RunName, services: ServicesDep) -> RandomExpert:
-    """A uniformly random active expert."""
-    active = services.run_cache.of(run).columns.active
-    if len(active) == 0:
-        raise NoIndexError(f"Run '{run}' has no active experts. Index more text.")
-    return RandomExpert(expert=int(services.rng.choice(active)))
+def random_expert(run: RunName, services: ServicesDep, among: RandomAmong = "active") -> RandomExpert:
+    """A uniformly random expert: any active one, or one of the 5 % with the highest steerability."""
+    columns = services.run_cache.of(run).columns
+    experts = columns.active if among == "active" else columns.most_steerable
+    if len(experts) == 0:
+        raise NoIndexError(f"Run '{run}' has no {among} experts. Index more text.")
+    return RandomExpert(expert=int(services.rng.choice(experts)))
 
 
 @router.get("/experts/{expert}", response_model=ExpertDetail)
@@ -119,27 +129,29 @@ def ablation(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAbl
         return ablation_queries.expert_ablation(session, record, expert, services.runs.run(run).vocabulary)
 
 
-@router.post("/experts/{expert}/ablation")
-async def measure_ablation(
-    run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep, http: Request
-) -> ExpertAblation:
-    """Measure an expert's effects now, as ``mxd ablate --experts`` does, and store them. Takes some ten seconds."""
+@router.post(
+    "/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(AblationEvent)
+)
+async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
+    """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
+
+    The same as ``mxd ablate --experts``; takes about half a minute. Closing the connection cancels.
+    """
     await run_in_threadpool(_check, services, run, expert)
-    await cancel_on_disconnect(http, services.inference.submit([run], jobs.measure_ablation, expert, writer))
-    return await run_in_threadpool(ablation, run, expert, services)
+    return await stream_steps(ablation_steps(services.inference, run, expert, writer))
 
 
 @router.get("/experts/{expert}/writes")
 async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> WritesResponse:
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
-    examples = await run_in_threadpool(_strongest_examples, services, run, expert)
+    examples = await run_in_threadpool(_written_examples, services, run, expert)
     result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_writes, examples))
     own, other = result.value[0], result.value[1] if len(result.value) > 1 else None
     exceeds = ablation_queries.exceeds(own.promoted, () if other is None else other.promoted)
     return WritesResponse(writes=own, random=other, exceeds_random=exceeds, took_ms=result.took_ms)
 
 
-def _strongest_examples(
+def _written_examples(
     services: Services, run: str, expert: int
 ) -> list[tuple[int, list[ablation_queries.ExampleTokens]]]:
     """Examples of an expert and of its random expert."""
@@ -148,7 +160,7 @@ def _strongest_examples(
         queries.find_expert(session, record, expert)
         other = ablation_queries.random_expert(session, record, expert)
         experts = [expert] if other is None else [expert, other]
-        return [(number, ablation_queries.strongest_examples(session, record, number)) for number in experts]
+        return [(number, ablation_queries.written_examples(session, record, number)) for number in experts]
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)

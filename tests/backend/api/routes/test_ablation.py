@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.ablation import STRONGEST_EXAMPLES, exceeds, random_expert, strongest_examples
+from mxd.backend.queries.ablation import WRITTEN_EXAMPLES, exceeds, random_expert, written_examples
 from mxd.backend.queries.runs import find_run
+from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.effects import expert_writes
 from mxd.trainer.analysis.results import TokenEffect
+from mxd.trainer.config import AblationConfig
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
 from tests.helpers.databases import ACTIVE
@@ -63,8 +67,8 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
         record = find_run(session, "small")
         other = random_expert(session, record, expert)
         assert other is not None
-        examples = [strongest_examples(session, record, one) for one in (expert, other)]
-    assert len(examples[0]) == STRONGEST_EXAMPLES
+        examples = [written_examples(session, record, one) for one in (expert, other)]
+    assert len(examples[0]) == WRITTEN_EXAMPLES
     assert other != expert
     for key, number, of_expert in (("writes", expert, examples[0]), ("random", other, examples[1])):
         wanted = expert_writes(fitted.language_model, run, number, of_expert)
@@ -79,10 +83,28 @@ def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World
     expert = active_expert(live_client)
     url = f"/api/runs/small/experts/{expert}/ablation"
     assert live_client.get(url).json()["ablation"] is None
-    measured = live_client.post(url).json()
     try:
-        assert measured["ablation"]["examples"] > 0
-        assert live_client.get(url).json() == measured
+        lines = live_client.post(url).text.splitlines()
+        *progress, last = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
+        assert last == {"event": "done"}
+        counts = [event["done"] for event in progress]
+        assert counts == sorted(set(counts))
+        assert all(event["done"] < event["total"] for event in progress)
+        assert live_client.get(url).json()["ablation"]["examples"] > 0
+    finally:
+        with writing(fitted.database) as session:
+            delete_ablations(session, find_run(session, "small").id)
+
+
+def test_measuring_in_steps_equals_measuring_at_once(live_client: TestClient, fitted: World) -> None:
+    expert = active_expert(live_client)
+    url = f"/api/runs/small/experts/{expert}/ablation"
+    try:
+        live_client.post(url)
+        in_steps = live_client.get(url).json()
+        config = AblationConfig(experts=(expert,))
+        build_ablations(Run.load("small", fitted.data), config, fitted.language_model, fitted.database)
+        assert live_client.get(url).json() == in_steps
     finally:
         with writing(fitted.database) as session:
             delete_ablations(session, find_run(session, "small").id)
