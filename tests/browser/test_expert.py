@@ -216,34 +216,42 @@ def test_use_in_steering_keeps_existing_edits(page: Page) -> None:
     expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
 
 
+@pytest.fixture
+def every_strength(page: Page) -> Page:
+    """The page of an expert with its weaker contexts."""
+    page.goto(f"{EXPERT}&all=1")
+    expect(random_rows(page).first).to_be_visible()
+    return page
+
+
 def random_rows(page: Page) -> Locator:
     """The contexts at random over all active tokens."""
     return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
-def test_random_examples_show_their_seed_and_weighting(expert: Page) -> None:
-    region = expert.get_by_role("region", name="Random sample")
+def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> None:
+    region = every_strength.get_by_role("region", name="Random sample")
     expect(region).to_contain_text(
         re.compile(r"Seed 0: a random sample weighted by bin, as if from all [\d,]+ activations")
     )
-    first = random_rows(expert).all_inner_texts()
+    first = random_rows(every_strength).all_inner_texts()
     region.get_by_role("button", name="Resample").click()
     expect(region).to_contain_text("Seed 1:")
-    expect(expert).to_have_url(re.compile(r"[?&]seed=1\b"))
-    second = random_rows(expert).all_inner_texts()
+    expect(every_strength).to_have_url(re.compile(r"[?&]seed=1\b"))
+    second = random_rows(every_strength).all_inner_texts()
     assert first != second
-    expert.reload()
+    every_strength.reload()
     expect(region).to_contain_text("Seed 1:")
-    assert random_rows(expert).all_inner_texts() == second
+    assert random_rows(every_strength).all_inner_texts() == second
 
 
-def test_locking_a_random_example_marks_only_its_token(expert: Page) -> None:
-    token = random_rows(expert).first.locator("[data-token][tabindex='0']")
+def test_locking_a_random_example_marks_only_its_token(every_strength: Page) -> None:
+    token = random_rows(every_strength).first.locator("[data-token][tabindex='0']")
     token.click()
-    expect(expert).to_have_url(re.compile(r"[?&]lock=r\.\d+\.\d+"))
-    expect(expert.locator("[data-token][aria-pressed='true']")).to_have_count(1)
-    expert.mouse.move(5, 5)
-    expect(marker(expert)).to_have_text(random_rows(expert).first.locator(".v").inner_text())
+    expect(every_strength).to_have_url(re.compile(r"[?&]lock=r\.\d+\.\d+"))
+    expect(every_strength.locator("[data-token][aria-pressed='true']")).to_have_count(1)
+    every_strength.mouse.move(5, 5)
+    expect(marker(every_strength)).to_have_text(random_rows(every_strength).first.locator(".v").inner_text())
 
 
 def saved(page: Page, kind: str) -> str:
@@ -255,7 +263,7 @@ def saved(page: Page, kind: str) -> str:
 
 
 def test_downloads_contain_the_displayed_examples(page: Page) -> None:
-    page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1")
+    page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1&all=1")
     rows = page.locator(".group").get_by_role("listitem")
     expect(random_rows(page).first).to_be_visible()
     expect(page.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
@@ -275,25 +283,49 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
 
 def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844})
-    page.goto(f"/experts/{ANSWERING}")
+    page.goto(f"/experts/{ANSWERING}?details=1")
     label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
     label.evaluate("(link) => link.prepend('a long label '.repeat(9))")
     assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
-def test_statistics_follow_the_examples_on_a_phone(open_page: OpenPage) -> None:
+def test_answers_come_in_the_order_of_the_questions(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844})
-    page.goto(EXPERT)
-    names = ("Examples", "Statistics", "Test on a text", "Co-activating experts", "Similar experts")
+    page.goto(f"{EXPERT}&details=1")
+    names = ("Fires on", "Writes", "Examples", "Steer here", "Test on a text", "Statistics", "Similar experts")
     headings = [page.get_by_role("heading", name=name, exact=True) for name in names]
-    expect(headings[-1]).to_be_visible()
-    boxes = [heading.bounding_box() for heading in headings]
-    tops = [box["y"] for box in boxes if box]
+    for heading in headings:
+        expect(heading).to_be_visible()
+    tops = [box["y"] for heading in headings if (box := heading.bounding_box())]
     assert len(tops) == len(names)
     assert tops == sorted(tops)
+    page.get_by_role("button", name="Details").click()
+    expect(headings[-1]).to_have_count(0)
+
+
+def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> None:
+    here = expert.get_by_role("region", name="Steer here")
+    here.get_by_role("textbox", name="Prompt to steer").fill("the old fox")
+    here.get_by_role("button", name="Steer", exact=True).click()
+    texts = [here.get_by_role("region", name=name, exact=True) for name in ("Baseline", "+1", "+2", "+4")]
+    for text in texts:
+        expect(text).to_have_attribute("aria-busy", "false")
+        expect(text.locator("[data-token]").first).to_be_visible()
+    expect(expert).to_have_url(re.compile(r"steer=the\+old\+fox"))
+    texts[-1].get_by_role("link", name="Open in Steer").click()
+    expect(expert.get_by_role("textbox", name="Prompt")).to_have_value("the old fox")
+
+
+def test_an_expert_is_measured_on_request_with_progress(page: Page) -> None:
+    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
+    writes = page.get_by_role("region", name="Writes")
+    expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
+    writes.get_by_role("button", name="Measure this expert").click()
+    expect(writes.get_by_text(re.compile(r"mean over \d+ examples of all strengths"))).to_be_visible()
 
 
 def test_lists_of_coactivating_experts_are_short_until_all_are_shown(expert: Page) -> None:
+    expert.get_by_role("button", name="Details").click()
     lists = [expert.get_by_role("region", name=f"Token {where}") for where in ("before", "after")]
     lists.append(expert.get_by_role("region", name="Same token"))
     expect(lists[0].get_by_role("listitem")).to_have_count(3)

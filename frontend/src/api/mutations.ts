@@ -28,16 +28,6 @@ export function useSetNote(run: string, expert: number) {
   });
 }
 
-/** Measure an expert's effects on the server, which takes about half a minute, and store them. */
-export function useMeasureAblation(run: string, expert: number) {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: () =>
-      unwrap(client.POST("/api/runs/{run}/experts/{expert}/ablation", { params: { path: { run, expert } } })),
-    onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run] }),
-  });
-}
-
 /** Save a steering session under a name; resolves to the session with its short URL. */
 export function useSaveSession(run: string) {
   const queries = useQueryClient();

@@ -37,3 +37,11 @@ def test_experts_without_a_value_come_last(descending: bool) -> None:
     dead_and_unknown = {0, 2}
     assert [expert for _, expert in found[:2]] == ([1, 3] if descending else [3, 1])
     assert {expert for _, expert in found[2:]} == dead_and_unknown
+
+
+def test_steerable_experts_have_the_highest_steerability() -> None:
+    steerability = np.linspace(0, 1, 41)
+    steerability[0] = np.nan
+    columns = Columns(np.arange(100, 141), {"steerability": steerability})
+    assert columns.most_steerable.tolist() == [139, 140]
+    assert len(Columns(np.arange(3), {"steerability": np.full(3, np.nan)}).most_steerable) == 0

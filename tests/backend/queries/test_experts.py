@@ -140,16 +140,6 @@ def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
     assert drawn == set(range(ACTIVE))
 
 
-def test_random_steerable_experts_are_those_with_the_highest_steerability(client: TestClient) -> None:
-    url = "/api/runs/first/experts"
-    ranked = client.get(f"{url}?sort=steerability&order=desc&limit=1").json()["experts"]
-    answer = client.get(f"{url}/random?among=steerable")
-    if ranked[0]["steerability"] is None:
-        assert answer.json()["error"]["code"] == "no-index"
-    else:
-        assert answer.json()["expert"] == ranked[0]["expert"]
-
-
 @pytest.mark.parametrize(
     ("path", "status", "code"),
     [

@@ -1,6 +1,7 @@
 /** Server-sent event streams as async generators. Abort the signal to stop one. */
 
 import type {
+  AblationEvent,
   ContrastEvent,
   ContrastRequest,
   StrengthSweepEvent,
@@ -73,6 +74,10 @@ export const streamStrengthSweep = (run: string, request: StrengthSweepRequest, 
 /** Price of some edits on unrelated text. The last event is `done` or `error`. */
 export const streamPrice = (run: string, request: PriceRequest, signal: AbortSignal) =>
   events<PriceEvent>(runUrl(run, "steering/price"), request, signal);
+
+/** Measurement of an expert's effects, which are stored at its end. The last event is `done` or `error`. */
+export const streamAblation = (run: string, expert: number, signal: AbortSignal) =>
+  events<AblationEvent>(runUrl(run, `experts/${expert}/ablation`), null, signal);
 
 /** Contrast of two texts. The last event is `done` or `error`. */
 export const streamContrast = (run: string, request: ContrastRequest, signal: AbortSignal) =>

@@ -1,7 +1,7 @@
 /** URL parameters of an expert's page. */
 
 import { CONCORDANCE_MODES, type ContextToken } from "@/components/tokens/concordance";
-import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { choiceParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
 
 /** Group number of the random sample; the other groups have their bin's number. */
 export const RANDOM_GROUP = -1;
@@ -38,6 +38,11 @@ const shownParam: Param<boolean> = {
   write: (isShown) => (isShown ? null : "0"),
 };
 
+const flagParam: Param<boolean> = {
+  read: (text) => text === "1",
+  write: (isSet) => (isSet ? "1" : null),
+};
+
 export const EXPERT_PARAMS = {
   view: choiceParam(CONCORDANCE_MODES, "aligned"),
   /** Whether line breaks and tabs are shown as symbols, as on the other pages. */
@@ -48,4 +53,15 @@ export const EXPERT_PARAMS = {
   /** Seed of the random sample. */
   seed: numberParam(0, { min: 0, max: MAX_SEED }),
   test: textParam(""),
+  /** Whether the examples are those of all strengths, not the strongest only. */
+  all: flagParam,
+  /** Prompt of the steered texts; empty before they are asked for. */
+  steer: textParam(""),
+  /** Whether the details are open. */
+  details: flagParam,
 };
+
+/** Whether weaker examples are shown: asked for, or one of them is open or locked. */
+export function showsAll({ all, open, lock }: Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock">): boolean {
+  return all || open.some((group) => group !== 0) || (lock !== null && lock.bin !== 0);
+}

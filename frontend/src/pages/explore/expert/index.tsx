@@ -1,4 +1,4 @@
-/** One expert: what it fires on, how often and how strongly, its effects, and its label and notes. */
+/** One expert: what it fires on, what it writes, what steering with it does, and details. */
 
 import "./expert.css";
 
@@ -12,20 +12,26 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { readTablePosition, RESTORE_POSITION } from "@/lib/browser/table-position";
 import { formatCount } from "@/lib/text/format";
 
+import { FiresOn } from "./answers/fires-on";
+import { SteerHere } from "./answers/steer-here";
+import { Writes } from "./answers/writes";
 import { DownloadExpert } from "./download/download-expert";
+import { CausalImportance } from "./effects/ablation";
 import { hasMatrix, WeightAnalysis } from "./effects/matrix";
 import { type ContextsProps, MoreContexts, TopContexts } from "./examples/contexts";
-import { EXPERT_PARAMS } from "./expert-params";
+import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head/expert-head";
-import { Notes } from "./head/notes";
+import { Recurrence } from "./related/recurrence";
 import { Coactivation } from "./related/coactivation";
 import { Similar } from "./related/similar";
-import { Statistics } from "./statistics/statistics";
+import { Facts } from "./statistics/facts";
+import { LabelQuality } from "./statistics/label-quality";
 import { useHistogramMarker } from "./statistics/use-histogram-marker";
 import { TestText } from "./test-text/test-text";
 
@@ -33,41 +39,63 @@ function DeadExpert({ run }: { readonly run: RunSummary }) {
   return (
     <EmptyState title="Dead expert">
       It is inactive on all {formatCount(run.indexed_tokens ?? 0)} indexed tokens, so it has no examples. It may fire on
-      other text: test one below.
+      other text: test one in the details.
     </EmptyState>
   );
 }
 
-interface LowerSectionsProps extends ContextsProps {
-  readonly withMatrix: boolean;
+interface SectionProps extends ContextsProps {
+  readonly run: string;
+  readonly summary: RunSummary;
 }
 
-/** Everything below the examples, rendered deferred so that navigating between experts stays fast. */
-const LowerSections = memo(function Lower(props: LowerSectionsProps) {
-  const { run, detail, params, setParams, onHover, withMatrix } = props;
-  const { row } = detail;
+/** Everything that does not answer what the expert fires on, writes and changes. In columns of equal height. */
+function DetailSections({ summary, run, detail, params, setParams, onHover }: SectionProps) {
+  const { row, recurrence } = detail;
+  const { expert } = row;
   return (
-    <div className="expert-main expert-lower">
+    <>
       <TestText
-        key={row.expert}
         run={run}
-        expert={row.expert}
+        expert={expert}
         largest={row.max_activation}
         text={params.test}
         onText={(test) => setParams({ test })}
         onHover={onHover}
       />
-      {row.active_tokens > 0 && <Coactivation key={`coactivation ${row.expert}`} run={run} expert={row.expert} />}
-      {withMatrix && <WeightAnalysis key={`weights ${row.expert}`} run={run} expert={row.expert} />}
-      <div className="expert-foot">
-        <Similar run={run} expert={row.expert} by={params.by} onBy={(by) => setParams({ by })} />
-        <Notes key={row.expert} run={run} expert={row.expert} note={detail.note} />
+      <div className="detail-columns">
+        <Facts run={summary} row={row} />
+        <Similar run={run} expert={expert} by={params.by} onBy={(by) => setParams({ by })} />
+        <CausalImportance run={run} expert={expert} />
+        <LabelQuality detail={detail} />
+        {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
+        {row.active_tokens > 0 && <Coactivation run={run} expert={expert} />}
       </div>
-    </div>
+      {hasMatrix(summary) && <WeightAnalysis run={run} expert={expert} />}
+    </>
+  );
+}
+
+/** Closed at first. The sections of an open one are rendered deferred, so that going through experts stays fast. */
+const Details = memo(function Details(props: SectionProps) {
+  const { params, setParams, detail } = props;
+  const isOpen = params.details || params.test !== "";
+  return (
+    <section className="expert-details" aria-label="Details">
+      <Button
+        variant="ghost"
+        icon={isOpen ? "chevronUp" : "chevronDown"}
+        aria-expanded={isOpen}
+        onClick={() => setParams({ details: !isOpen, ...(isOpen && { test: "" }) })}
+      >
+        <b>Details</b> <span className="dim">test on a text, statistics, label scores, similar experts, weights</span>
+      </Button>
+      {isOpen && <DetailSections key={detail.row.expert} {...props} />}
+    </section>
   );
 });
 
-/** Examples, statistics, other sections: the order of reading, and the order on a phone. */
+/** What it fires on and writes, its examples, texts steered with it, details: the order of the questions. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
@@ -77,14 +105,31 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
     [run, detail, params, setParams, onHover],
   );
   const deferredProps = useDeferredValue(sectionProps);
+  const all = showsAll(params);
   return (
-    <div className="expert-columns">
-      <div className="expert-main expert-examples">
-        {row.active_tokens === 0 ? <DeadExpert run={run} /> : <TopContexts {...sectionProps} />}
-        {deferredProps.detail.row.active_tokens > 0 && <MoreContexts {...deferredProps} />}
-      </div>
-      <Statistics run={run} detail={detail} marker={marker} />
-      <LowerSections {...deferredProps} withMatrix={hasMatrix(run)} />
+    <div className="expert-body">
+      {row.active_tokens === 0 ? (
+        <DeadExpert run={run} />
+      ) : (
+        <>
+          <div className="answers">
+            <FiresOn run={run} row={row} marker={marker} />
+            <Writes run={run.name} expert={row.expert} />
+          </div>
+          <section className="expert-examples" aria-label="Examples">
+            <TopContexts {...sectionProps} params={{ ...params, all }} />
+            {all && <MoreContexts {...deferredProps} />}
+          </section>
+          <SteerHere
+            key={row.expert}
+            run={run.name}
+            row={row}
+            prompt={params.steer}
+            onPrompt={(steer) => setParams({ steer })}
+          />
+        </>
+      )}
+      <Details {...deferredProps} summary={run} />
     </div>
   );
 }

@@ -3,17 +3,19 @@
 import { memo, useCallback } from "react";
 
 import type { ExpertDetail, ActivationBin } from "@/api/types";
+import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import type { ContextToken } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { Button } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { formatFixed } from "@/lib/text/format";
+import { joinTokens } from "@/lib/text/kwic";
 import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
-import { ContextGroup } from "./context-group";
+import { ContextGroup, useTopExamples } from "./context-group";
 import { usePromptLinks } from "./prompt-links";
 import { RandomGroup } from "./random-group";
 
@@ -28,12 +30,36 @@ export interface ContextsProps {
 const isSameToken = (a: ContextToken | null, b: ContextToken) =>
   a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
 
-function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run" | "onHover">) {
+function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const links = usePageLinks();
+  const [strongest] = useTopExamples(run, expert);
+  return (
+    <LinkButton
+      size="small"
+      variant="ghost"
+      icon="routing"
+      to={links.page("routing", strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() })}
+    >
+      Route top example
+    </LinkButton>
+  );
+}
+
+function LayoutControls({ run, detail, params, setParams }: Omit<ContextsProps, "onHover">) {
   return (
     <div className="contexts-head">
       <h2>
         <Term id="top_example">Examples</Term>
       </h2>
+      <SegmentedControl
+        label="Which examples"
+        value={params.all ? "all" : "top"}
+        onChange={(which) => setParams({ all: which === "all" })}
+        segments={[
+          { value: "top", label: "Strongest" },
+          { value: "all", label: "All strengths" },
+        ]}
+      />
       <SegmentedControl
         label="Layout of examples"
         value={params.view}
@@ -52,6 +78,7 @@ function LayoutControls({ detail, params, setParams }: Omit<ContextsProps, "run"
       >
         Show ↵
       </Button>
+      <RouteTopExample run={run} expert={detail.row.expert} />
       <span className="grow" />
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(detail.row.max_activation)} />
     </div>
@@ -132,7 +159,7 @@ export function TopContexts(props: ContextsProps) {
   useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   return (
     <>
-      <LayoutControls detail={detail} params={params} setParams={setParams} />
+      <LayoutControls run={props.run} detail={detail} params={params} setParams={setParams} />
       <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(0, 1)} />
     </>
   );

@@ -6,19 +6,20 @@ import { examplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { ActivationBin, ExpertDetail } from "@/api/types";
 import type { Values } from "@/hooks/use-url-state";
 import type { ShownGroup } from "@/pages/explore/expert/download/expert-file";
-import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
+import { type EXPERT_PARAMS, RANDOM_GROUP, showsAll } from "@/pages/explore/expert/expert-params";
 
 import { withoutShown } from "./deduplicate-contexts";
 import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from "./shown-contexts";
 
-type Params = Pick<Values<typeof EXPERT_PARAMS>, "open" | "lock" | "seed">;
+type Params = Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock" | "seed">;
 
 export function shownGroups(
   queries: QueryClient,
   run: string,
   { row, bins: bins }: ExpertDetail,
-  { open, lock, seed }: Params,
+  params: Params,
 ): readonly ShownGroup[] {
+  const { open, lock, seed } = params;
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
   const topQuery = examplesQuery(run, row.expert, 0, CONTEXTS_PER_PAGE);
   const top = queries.getQueryData(topQuery.queryKey)?.pages.flatMap((page) => page.examples) ?? [];
@@ -35,11 +36,10 @@ export function shownGroups(
       duplicates: numDuplicates,
     };
   };
+  const shown = bins.filter((bin) => bin.examples > 0).map(binGroup);
+  if (!showsAll(params)) return shown.slice(0, 1);
   const { queryKey } = randomExamplesQuery(run, row.expert, seed);
   const sample = queries.getQueryData(queryKey)?.examples ?? [];
   const contexts = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));
-  return [
-    ...bins.filter((bin) => bin.examples > 0).map(binGroup),
-    { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 },
-  ];
+  return [...shown, { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 }];
 }

@@ -1,8 +1,8 @@
 /** The expert's label, tags and actions. */
 
-import { useInfiniteQuery, useQueryClient } from "@tanstack/react-query";
-import { useEffect, useState } from "react";
-import { useNavigate } from "react-router";
+import { useQueryClient } from "@tanstack/react-query";
+import { Fragment, useEffect, useState } from "react";
+import { Link, useNavigate } from "react-router";
 
 import { useSetLabel } from "@/api/mutations";
 import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
@@ -11,14 +11,15 @@ import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExpertTags } from "@/components/lists/expert-tags";
-import { usePageLinks } from "@/components/runs/page-links";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { Described } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
-import { Button, LinkButton } from "@/components/ui/button";
+import { Button } from "@/components/ui/button";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { joinTokens } from "@/lib/text/kwic";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 
-import { FiresAndPromotes } from "./fires-and-promotes";
+import { Notes } from "./notes";
 import { TextEditor } from "./text-editor";
 
 interface ExpertHeadProps {
@@ -72,7 +73,7 @@ function useGoToExpert() {
   return (expert: number) => {
     const view = new URLSearchParams(window.location.search);
     const viewParams = Object.fromEntries(
-      [...view].filter(([name]) => ["view", "breaks", "by", "test"].includes(name)),
+      [...view].filter(([name]) => ["view", "breaks", "by", "test", "all", "details"].includes(name)),
     );
     void navigate(links.expert(expert, viewParams));
   };
@@ -150,15 +151,35 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
   );
 }
 
-function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const links = usePageLinks();
-  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, CONTEXTS_PER_PAGE));
-  const strongest = data?.pages[0]?.examples[0];
-  const prompt = strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() };
+/** The same number in runs of other layers that started at the same example tokens, with the reason. */
+function SameNumber({ expert }: { readonly expert: number }) {
+  const { summary, runs } = useCurrentRun();
+  const alike = runs.filter(
+    ({ name, layer, seed, num_experts: experts, method, language_model_name: model, indexed_tokens: tokens }) =>
+      name !== summary?.name &&
+      layer !== summary?.layer &&
+      tokens !== null &&
+      `${seed} ${experts} ${method} ${model}` ===
+        `${summary?.seed} ${summary?.num_experts} ${summary?.method} ${summary?.language_model_name}`,
+  );
+  if (alike.length === 0) return null;
   return (
-    <LinkButton icon="routing" to={links.page("routing", prompt)}>
-      Route top example
-    </LinkButton>
+    <span className="same-number">
+      <Described description="These layers were trained with one seed, so expert n of each was initialised at the same example token. It often means the same in all of them.">
+        Same number
+      </Described>{" "}
+      in layer{" "}
+      {alike
+        .toSorted((a, b) => a.layer - b.layer)
+        .map(({ name, layer }, i) => (
+          <Fragment key={name}>
+            {i > 0 && ", "}
+            <Link className="link" to={pageLinks(name).expert(expert)}>
+              {layer}
+            </Link>
+          </Fragment>
+        ))}
+    </span>
   );
 }
 
@@ -172,15 +193,16 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
       <div className="expert-name">
         <p className="eid">
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>{" "}
-          {detail.row.label !== null && <span className="auto-mark">user label</span>}
+          {detail.row.label !== null && <span className="auto-mark">user label</span>} <SameNumber expert={expert} />
         </p>
         <LabelLine run={run} detail={detail} />
-        <FiresAndPromotes run={run} detail={detail} />
-        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+        <div className="expert-marks">
+          <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+          <Notes run={run} expert={expert} note={detail.note} />
+        </div>
       </div>
       <div className="expert-acts">
         <Neighbours run={run} detail={detail} />
-        {detail.row.active_tokens > 0 && <RouteTopExample run={run} expert={expert} />}
         <AddToList
           run={run}
           experts={[expert]}

@@ -18,32 +18,26 @@ export function Notes({ run, expert, note }: NotesProps) {
   const [editing, setEditing] = useState(false);
   const noteMutation = useSetNote(run, expert);
   useShortcut("note", () => setEditing(true));
+  if (editing)
+    return (
+      <TextEditor
+        label="Note"
+        initial={note ?? ""}
+        isSaved={note !== null}
+        maxLength={10_000}
+        lines={3}
+        isSaving={noteMutation.isPending}
+        error={noteMutation.error}
+        onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
   return (
-    <section className="pane">
-      <div className="pane-h">
-        <h2>Note</h2>
-        <span className="grow" />
-        {!editing && (
-          <Button size="small" icon="note" shortcut="note" onClick={() => setEditing(true)}>
-            {note === null ? "Add note" : "Edit note"}
-          </Button>
-        )}
-      </div>
-      {editing ? (
-        <TextEditor
-          label="Note"
-          initial={note ?? ""}
-          isSaved={note !== null}
-          maxLength={10_000}
-          lines={5}
-          isSaving={noteMutation.isPending}
-          error={noteMutation.error}
-          onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
-          onCancel={() => setEditing(false)}
-        />
-      ) : (
-        <p className={note === null ? "dim" : "note-text"}>{note ?? "No notes yet."}</p>
-      )}
-    </section>
+    <>
+      <Button size="small" variant="ghost" icon="note" shortcut="note" onClick={() => setEditing(true)}>
+        {note === null ? "Add note" : "Edit note"}
+      </Button>
+      {note !== null && <p className="note-text">{note}</p>}
+    </>
   );
 }

@@ -1,0 +1,195 @@
+/** What the expert writes: tokens that it promotes and suppresses, computed now or measured, beside a random expert. */
+
+import "./writes.css";
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+
+import { streamAblation } from "@/api/http/stream";
+import { ablationQuery, writesQuery } from "@/api/queries";
+import type { Ablation, AblationProgressEvent, AblationStoredEvent, TokenEffect } from "@/api/types";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { Remaining } from "@/components/ui/remaining";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useStreamedWork } from "@/hooks/use-streamed-work";
+import { formatCount, formatSigned } from "@/lib/text/format";
+
+const MAX_TOKENS = 6;
+const EXAMPLES_PER_STEP = 2;
+
+interface TokensProps {
+  readonly title: string;
+  readonly tokens: readonly TokenEffect[];
+  readonly largestChange: number;
+  readonly side: "up" | "down";
+}
+
+function Tokens({ title, tokens, largestChange, side }: TokensProps) {
+  return (
+    <table className={`written ${side}`}>
+      <thead>
+        <tr>
+          <th scope="col">{title}</th>
+          <th scope="col" className="num" colSpan={2}>
+            Δ log p <span className="unit">nats</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {tokens.slice(0, MAX_TOKENS).map((token) => (
+          <tr key={token.id}>
+            <td className="what">
+              <TokenChip text={token.text} />
+            </td>
+            <td className="b" aria-hidden="true">
+              <i style={{ width: `${(100 * Math.abs(token.change)) / largestChange}%` }} />
+            </td>
+            <td className="num">{formatSigned(token.change, 2)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/** Why the tokens may be trusted, and how far. */
+const BADGES = {
+  measured: "Mean over its activations of all strengths. The effect is at least twice a random expert’s.",
+  "direct only":
+    "Effect of its output on the next token, without the later layers. It is at least twice a random expert’s.",
+  "no more than a random expert":
+    "The largest rise is less than twice that of a random expert of similar density: do not read a meaning into it.",
+} as const;
+
+interface WrittenProps {
+  readonly writes: Pick<Ablation, "promoted" | "suppressed">;
+  readonly random: { readonly expert: number; readonly largest: number | null } | null;
+  readonly examples: string;
+  readonly badge: keyof typeof BADGES;
+  readonly children?: ReactNode;
+}
+
+function Written({ writes: { promoted, suppressed }, random, examples, badge, children }: WrittenProps) {
+  const links = usePageLinks();
+  const largestChange = Math.max(1e-9, ...[...promoted, ...suppressed].map((token) => Math.abs(token.change)));
+  return (
+    <>
+      <div className="pane-h wrap">
+        <h2>
+          <Term id="direct_logit_effect">Writes</Term>
+        </h2>
+        <span className="badge" title={BADGES[badge]} data-kind={badge}>
+          {badge}
+        </span>
+        <span className="note">{examples}</span>
+      </div>
+      <div className="answer-halves">
+        <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
+        <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
+      </div>
+      <p className="writes-foot">
+        {children}
+        {random !== null && (
+          <span className="dim">
+            Random expert{" "}
+            <Link className="link" to={links.expert(random.expert)}>
+              {random.expert}
+            </Link>
+            {random.largest === null ? " of similar density" : `: largest rise ${formatSigned(random.largest, 2)}`}
+          </span>
+        )}
+      </p>
+    </>
+  );
+}
+
+const largestRise = ({ promoted }: Pick<Ablation, "promoted">) => Math.max(0, ...promoted.map((token) => token.change));
+
+/** The stored mean over all activations. */
+function StoredWrites({ run, ablation }: { readonly run: string; readonly ablation: Ablation }) {
+  const { data } = useQuery(ablationQuery(run, ablation.random_expert));
+  const other = data?.ablation ?? null;
+  return (
+    <Written
+      writes={ablation}
+      random={{ expert: ablation.random_expert, largest: other === null ? null : largestRise(other) }}
+      examples={`mean over ${formatCount(ablation.examples)} examples of all strengths`}
+      badge={ablation.exceeds_random ? "measured" : "no more than a random expert"}
+    />
+  );
+}
+
+/** Measures the effects of the expert on the server and stores them, with progress. */
+function Measure({ run, expert }: WritesProps) {
+  const queries = useQueryClient();
+  const work = useStreamedWork<null, AblationProgressEvent, AblationStoredEvent>(
+    (_, signal) => streamAblation(run, expert, signal),
+    () => queries.invalidateQueries({ queryKey: ["run", run] }),
+  );
+  const { done = 0, total = 0 } = work.progress ?? {};
+  if (work.status === "working")
+    return (
+      <span className="measuring" role="status">
+        <Button size="small" icon="stop" onClick={work.stop}>
+          Stop
+        </Button>
+        <progress aria-label="Measured examples" {...(done > 0 && { value: done / total })} />
+        <span className="dim num">
+          {done} of {total || "…"} examples
+          <Remaining done={done} total={total} every={EXAMPLES_PER_STEP} />
+        </span>
+      </span>
+    );
+  return (
+    <>
+      <Button
+        size="small"
+        icon="chart"
+        title="Ablates and amplifies it on examples of all strengths; about half a minute"
+        onClick={() => work.start(null)}
+      >
+        Measure this expert
+      </Button>
+      {work.failure !== null && <span className="bad">{work.failure}</span>}
+    </>
+  );
+}
+
+/** Computed now on its strongest examples. */
+function WritesNow({ run, expert }: WritesProps) {
+  const { data, error, refetch } = useQuery(writesQuery(run, expert));
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Computing what the expert writes" rows={8} />;
+  const { writes, random, exceeds_random: exceeds } = data;
+  return (
+    <Written
+      writes={writes}
+      random={random === null ? null : { expert: random.expert, largest: largestRise(random) }}
+      examples={`on ${writes.examples} of its strongest examples`}
+      badge={exceeds ? "direct only" : "no more than a random expert"}
+    >
+      <Measure run={run} expert={expert} />
+    </Written>
+  );
+}
+
+interface WritesProps {
+  readonly run: string;
+  readonly expert: number;
+}
+
+export function Writes({ run, expert }: WritesProps) {
+  const { data, error, refetch } = useQuery(ablationQuery(run, expert));
+  return (
+    <section className="answer writes" aria-label="Writes">
+      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {error === null && data === undefined && <LoadingState label="Loading measured effects" rows={8} />}
+      {data?.ablation === null && <WritesNow key={expert} run={run} expert={expert} />}
+      {data?.ablation != null && <StoredWrites run={run} ablation={data.ablation} />}
+    </section>
+  );
+}
