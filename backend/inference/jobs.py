@@ -128,6 +128,13 @@ def expert_writes(
     return [expert_writes(context.language_model, run, expert, of_expert) for expert, of_expert in examples]
 
 
+def related_words(context: JobContext, text: str) -> dict[str, float]:
+    """Words that the language model expects after a description, with their probability."""
+    from mxd.trainer.analysis.related_words import related_words
+
+    return related_words(context.language_model, text, context.runs[0].config.text.start_token)
+
+
 def expert_map(context: JobContext, expert: int) -> ExpertMap:
     """An expert's linear map, decomposed."""
     from mxd.trainer.analysis.effects import expert_map

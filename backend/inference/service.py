@@ -1,7 +1,7 @@
 """Routing, analysis and steering for many concurrent clients, on language models that are loaded on first use.
 
-Contrasts, prices of edits and ablations of one expert take steps on the language model's worker thread, between other requests. Chats are
-formatted by templates, which come with language models and may be slow or never end.
+Contrasts, prices of edits and ablations of one expert take steps on the language model's worker thread, between other
+requests. Chats are formatted by templates, which come with language models and may be slow or never end.
 """
 
 from __future__ import annotations

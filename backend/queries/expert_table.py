@@ -177,6 +177,28 @@ class TokenIndex:
             strongest.setdefault(expert, (token, its_share))
         return dict(islice(strongest.items(), count))
 
+    def num_users(self, tokens: Collection[int], min_share: float) -> int:
+        """Number of experts with at least ``min_share`` of their active tokens on one of ``tokens``."""
+        places = self._places(tokens)
+        return len(np.unique(self.expert[places[self.share[places] >= min_share]]))
+
+    def weighted_users(self, weights: Mapping[int, float]) -> list[tuple[int, float, int, float]]:
+        """Return (expert, score, token, share) of the experts that fire on weighted tokens, highest score first.
+
+        The score sums weight times share; the token is the one that adds most to it.
+        """
+        places = self._places(list(weights))
+        added = self.share[places] * np.array([weights[token] for token in self.token[places].tolist()], np.float32)
+        score_N = np.bincount(self.expert[places], added)
+        best: dict[int, int] = {}
+        for place in places[np.argsort(-added, kind="stable")].tolist():
+            best.setdefault(int(self.expert[place]), place)
+        ranked = sorted(best, key=lambda expert: (-score_N[expert], expert))
+        return [
+            (expert, float(score_N[expert]), int(self.token[best[expert]]), float(self.share[best[expert]]))
+            for expert in ranked
+        ]
+
     def _places(self, tokens: Collection[int]) -> NDArray[np.int64]:
         requested = np.fromiter(tokens, np.int64, len(tokens))
         starts, ends = np.searchsorted(self.token, requested), np.searchsorted(self.token, requested + 1)

@@ -1,9 +1,9 @@
-"""Text search over labels, top tokens and top examples."""
+"""Text search over labels, top tokens and top examples, and over words that the language model relates to a text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Literal
 
@@ -21,6 +21,7 @@ from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas.experts import (
     AutomaticLabel,
     Example,
+    RelatedHits,
     SearchHit,
 )
 from mxd.trainer.storage.database.search import (
@@ -45,7 +46,17 @@ MAX_RANKED = 100
 RANKS = (0, 4, 1_000_000)
 """Rank limits of the examples to search in turn; one of the first nearly always matches."""
 
-Matched = Literal["id", "label", "token", "example"]
+FUNCTION_WORDS = frozenset("a an the of in on at to for from with by about and or is are as".split())  # noqa: SIM905
+"""Words of a description that describe nothing."""
+MAX_USERS_SHARE = 10 / 4096
+"""Words on which more experts fire say little about any of them."""
+MIN_USER_SHARE = 0.02
+RELATED_WORDS = 20
+MIN_ACTIVE_TOKENS = 20
+"""Rarer experts fire on a word by chance."""
+MIN_RELATED_SCORE = 0.02
+
+Matched = Literal["id", "label", "token", "example", "related"]
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -163,6 +174,36 @@ def search(
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
         for expert, how in shown
     )
+
+
+def related_hits(
+    browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
+    vocabulary: Vocabulary,
+) -> RelatedHits:  # fmt: skip
+    """Return the experts that fire on related words, and on the words of ``typed`` themselves.
+
+    Args:
+        related: words in lower case with their probability, most probable first.
+    """
+    most_users = MAX_USERS_SHARE * browsed.record.num_experts
+    tokens_of = {word: vocabulary.exact_matches(word) for word in related}
+    known = [
+        word
+        for word, tokens in tokens_of.items()
+        if tokens and token_index.num_users(tokens, MIN_USER_SHARE) <= most_users
+    ][:RELATED_WORDS]
+    largest = max((related[word] for word in known), default=1.0)
+    weights = {token: (related[word] / largest) ** 0.5 for word in known for token in tokens_of[word]}
+    own = [word for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
+    for word in own:
+        weights |= dict.fromkeys(vocabulary.exact_matches(word), 1.0 if len(own) == 1 else 0.5)
+    active = browsed.columns.values["active_tokens"]
+    hits = [
+        _hit(browsed, expert, "related", None, (vocabulary.name(token), share))
+        for expert, score, token, share in token_index.weighted_users(weights)
+        if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
+    ]
+    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(hits[:limit]))
 
 
 def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:

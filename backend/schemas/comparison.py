@@ -6,11 +6,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from mxd.backend.schemas.base import Schema
+from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.evaluations import EvaluationSummary, ProbeSummary
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.backend.schemas.runs import Estimate
-from mxd.backend.schemas.base import ErrorEvent
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit

@@ -323,8 +323,9 @@ class SearchHit(Schema):
     label: str | None
     """User label."""
     automatic: AutomaticLabel | None
-    matched: Literal["id", "label", "token", "example"]
-    """Field in which the text was found. ``id``: the text is the number of the expert."""
+    matched: Literal["id", "label", "token", "example", "related"]
+    """Field in which the text was found. ``id``: the text is the number of the expert. ``related``: it fires on words
+    that the language model relates to the text."""
     token: str | None
     """Matching top token with the largest share, if the text was found in one."""
     token_share: float | None
@@ -340,6 +341,25 @@ class SearchResult(Schema):
     hits: tuple[SearchHit, ...]
     took_ms: float
     """Search time in milliseconds."""
+
+
+class RelatedHits(Schema):
+    """Experts of one run that fire on related words, best first."""
+
+    run: str
+    words: tuple[str, ...]
+    """Related words that were looked up, most probable first: those on which few experts fire."""
+    hits: tuple[SearchHit, ...]
+
+
+class RelatedResult(Schema):
+    """Experts that fire on words which the language model relates to a text."""
+
+    text: str
+    runs: tuple[RelatedHits, ...]
+    """In the requested order."""
+    took_ms: float
+    """Time of the language model in milliseconds."""
 
 
 class Ablation(Schema):

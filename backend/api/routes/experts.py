@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
@@ -45,6 +46,8 @@ from mxd.backend.schemas.experts import (
     RandomAmong,
     RandomExamples,
     RandomExpert,
+    RelatedHits,
+    RelatedResult,
     SearchResult,
     SimilarBy,
     SimilarExperts,
@@ -129,9 +132,7 @@ def ablation(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAbl
         return ablation_queries.expert_ablation(session, record, expert, services.runs.run(run).vocabulary)
 
 
-@router.post(
-    "/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(AblationEvent)
-)
+@router.post("/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(AblationEvent))
 async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
     """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
 
@@ -232,3 +233,35 @@ def search(run: RunName, text: Annotated[SearchText, Query()], services: Service
         tokens = services.run_cache.tokens.of(session, browsed.index)
         hits = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
     return model_response(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
+
+
+@of_all_runs.get("/search/related", response_model=RelatedResult)
+async def search_related(
+    text: Annotated[SearchText, Query()],
+    runs: Annotated[list[str], Query(min_length=1, max_length=32, description="Names of runs of one language model.")],
+    services: ServicesDep,
+    http: Request,
+    limit: Limit = 20,
+) -> Response:
+    """Search experts of several layers in plain words, by the words that their language model relates to them."""
+    await run_in_threadpool(_check_indexed, services, runs)
+    words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
+    hits = await run_in_threadpool(_related_hits, services, runs, text, words.value, limit)
+    return model_response(RelatedResult(text=text, runs=hits, took_ms=words.took_ms))
+
+
+def _check_indexed(services: Services, runs: Sequence[str]) -> None:
+    for run in runs:
+        services.run_cache.of(run)
+
+
+def _related_hits(
+    services: Services, runs: Sequence[str], text: str, words: Mapping[str, float], limit: int
+) -> tuple[RelatedHits, ...]:
+    found = []
+    with reading(services.database) as session:
+        for run in runs:
+            vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
+            tokens = services.run_cache.tokens.of(session, browsed.index)
+            found.append(search_queries.related_hits(browsed, tokens, text, words, limit, vocabulary))
+    return tuple(found)

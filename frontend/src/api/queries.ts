@@ -172,6 +172,19 @@ export function searchQuery(run: string, text: string, limit = 20) {
   });
 }
 
+/** Experts of several layers that fire on words which the language model relates to a text. */
+export function relatedQuery(runs: readonly string[], text: string, limit = 20) {
+  return queryOptions({
+    queryKey: ["related", runs, text, limit],
+    queryFn:
+      text === "" || runs.length === 0
+        ? skipToken
+        : ({ signal }) =>
+            unwrap(client.GET("/api/search/related", { params: { query: { runs: [...runs], text, limit } }, signal })),
+    staleTime: 5 * MINUTE,
+  });
+}
+
 /** A text, or chat turns instead of it. */
 export interface Prompt {
   readonly text: string;
@@ -329,8 +342,8 @@ export function figureQuery(name: FigureName, query: FigureQuery) {
 }
 
 /** Not cached: each call returns another random expert. */
-export function fetchRandomExpert(run: string) {
-  return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run } } }));
+export function fetchRandomExpert(run: string, among: "active" | "steerable" = "active") {
+  return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run }, query: { among } } }));
 }
 
 const EXPORT_PAGE_SIZE = 200;

@@ -7,7 +7,7 @@ import { expertsQuery } from "@/api/queries";
 import type { ExpertRow, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { MatchedText } from "@/components/layout/search/matched-text";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
@@ -25,22 +25,24 @@ function Reason({ hit, text }: ReasonProps) {
   if (hit.token === null || hit.token_share === null) return null;
   return (
     <>
-      top token: <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %
+      {hit.matched === "related" ? "related word: " : "top token: "}
+      <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %
     </>
   );
 }
 
 interface HitRowProps extends ReasonProps {
+  readonly run: string;
   readonly row: ExpertRow | undefined;
   readonly withRecurrence: boolean;
 }
 
-function HitRow({ hit, row, text, withRecurrence }: HitRowProps) {
-  const links = usePageLinks();
+function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
+  const links = pageLinks(run);
   return (
     <tr>
       <td className="c-plus">
-        <PlusButton expert={hit.expert} />
+        <PlusButton expert={hit.expert} run={run} />
       </td>
       <td className="num mono">{hit.expert}</td>
       <td className="s-label">
@@ -107,7 +109,7 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
         </thead>
         <tbody>
           {hits.map((hit) => (
-            <HitRow key={hit.expert} hit={hit} row={rows.get(hit.expert)} text={text} withRecurrence={withRecurrence} />
+            <HitRow key={hit.expert} run={run} hit={hit} row={rows.get(hit.expert)} text={text} withRecurrence={withRecurrence} />
           ))}
         </tbody>
       </table>

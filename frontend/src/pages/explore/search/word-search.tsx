@@ -1,15 +1,20 @@
-/** Experts with the words in their label, a top token or an example, best match first, each with the reason. */
+/** Experts of all layers that match words, best match first, each with the reason. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { expertsQuery, searchQuery } from "@/api/queries";
+import { messageOf } from "@/api/http/errors";
+import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { RunSummary, SearchHit } from "@/api/types";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatPlural } from "@/lib/text/format";
 
@@ -19,6 +24,8 @@ import { WordHits } from "./word-hits";
 const DEBOUNCE_MS = 300;
 /** Maximum of the server. */
 const MAX_HITS = 100;
+/** Related words that are named. */
+const MAX_WORDS = 10;
 
 interface SummaryProps {
   readonly run: RunSummary;
@@ -26,41 +33,146 @@ interface SummaryProps {
   readonly hits: readonly SearchHit[];
 }
 
-/** A word near an example says little about the expert. */
-function ExampleCaveat({ hits }: { readonly hits: readonly SearchHit[] }) {
-  const count = hits.filter((hit) => hit.matched === "example").length;
-  if (count === 0) return null;
+/** What can be done with the experts of the current run. */
+function CurrentActions({ run, text, hits }: SummaryProps) {
+  const experts = hits.map((hit) => hit.expert);
+  const links = usePageLinks();
+  const { data } = useInfiniteQuery(expertsQuery(run.name, { sort: "expert", order: "asc", search: text }, 1));
+  const total = data?.pages[0]?.matching ?? 0;
   return (
-    <p className="caveat">
-      {formatCount(count)} of the listed match only by the text around an example, where they may fire on other words.
+    <>
+      {total > experts.length && (
+        <Link className="link" to={links.page("experts", { search: text })}>
+          See all {formatCount(total)} in the table
+        </Link>
+      )}
+      <AddToList run={run.name} experts={experts} label={`Add ${formatCount(experts.length)} to list`} />
+    </>
+  );
+}
+
+/** Experts listed at first. */
+const PREVIEW = 10;
+const PREVIEW_OF_OTHERS = 5;
+
+/** Text matches with a reason of their own come before related words, and text around an example comes last. */
+function merged(hits: readonly SearchHit[], related: readonly SearchHit[]): readonly SearchHit[] {
+  const isExample = ({ matched }: SearchHit) => matched === "example";
+  return firstHitPerExpert([...hits.filter((hit) => !isExample(hit)), ...related, ...hits.filter(isExample)]);
+}
+
+interface LayerHitsProps {
+  readonly run: RunSummary;
+  readonly isCurrent: boolean;
+  readonly text: string;
+  /** Undefined while they are computed. */
+  readonly related: readonly SearchHit[] | undefined;
+}
+
+/** The experts of one layer. Other layers than the current one are left out if they have none. */
+function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
+  const { data, error, refetch } = useQuery(searchQuery(run.name, text, MAX_HITS));
+  const [isAll, setAll] = useState(false);
+  const links = usePageLinks();
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return isCurrent && <LoadingState label="Searching" rows={10} />;
+  const hits = merged(data.hits, related ?? []);
+  if (hits.length === 0 && (!isCurrent || related === undefined)) return null;
+  const preview = isCurrent ? PREVIEW : PREVIEW_OF_OTHERS;
+  return (
+    <section className="layer-hits" aria-label={`Layer ${run.layer}, ${run.name}`}>
+      <div className="pane-h wrap">
+        <h2>Layer {run.layer}</h2>
+        <span className="note">
+          <span className="mono">{run.name}</span>
+          {hits.length > 0 && `, ${formatPlural(hits.length, "expert")}`}
+        </span>
+        <span className="grow" />
+        {isCurrent && hits.length > 0 && <CurrentActions run={run} text={text} hits={hits} />}
+      </div>
+      {hits.length === 0 ? (
+        <p className="dim">
+          {noMatchText(text)} A token matches if it starts with the text.{" "}
+          <Link className="link" to={links.page("search", { kind: "passage", text })}>
+            Run it through the model
+          </Link>{" "}
+          to find the experts that fire on it.
+        </p>
+      ) : (
+        <WordHits run={run.name} text={text} hits={isAll ? hits : hits.slice(0, preview)} />
+      )}
+      {hits.length > preview && (
+        <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
+          {isAll ? `Show ${preview}` : `Show all ${formatCount(hits.length)}`}
+        </Button>
+      )}
+    </section>
+  );
+}
+
+interface RelatedWordsProps {
+  readonly words: readonly string[] | undefined;
+  readonly failure: unknown;
+}
+
+function RelatedWords({ words, failure }: RelatedWordsProps) {
+  return (
+    <p className="caveat" role="status">
+      {failure !== null ? (
+        messageOf(failure)
+      ) : words === undefined ? (
+        "Asking the language model for related words…"
+      ) : (
+        <>
+          Matching labels first, then top tokens, then words that the language model relates to the text
+          {words.length > 0 && (
+            <>
+              {" "}
+              (<i>{words.slice(0, MAX_WORDS).join(", ")}</i>)
+            </>
+          )}
+          , then text around an example, where an expert may fire on other words.
+        </>
+      )}
     </p>
   );
 }
 
-function Summary({ run, text, hits }: SummaryProps) {
-  const experts = hits.map((hit) => hit.expert);
-  const links = usePageLinks();
-  const filters = { sort: "expert", order: "asc", search: text } as const;
-  const { data } = useInfiniteQuery(expertsQuery(run.name, filters, 1));
-  // Examples may match loosely, which the count leaves out.
-  const total = Math.max(data?.pages[0]?.matching ?? 0, experts.length);
-  const isCut = total > experts.length;
-  const count = experts.length < MAX_HITS || data !== undefined ? formatPlural(total, "expert") : "Counting experts";
+/** The current run, then one run per other layer of its language model. */
+function useLayerRuns(run: RunSummary): readonly RunSummary[] {
+  const { runs } = useCurrentRun();
+  return useMemo(() => {
+    const others = runs.filter(
+      ({ layer, language_model_name: model, indexed_tokens: tokens }) =>
+        layer !== run.layer && model === run.language_model_name && tokens !== null,
+    );
+    const names = pickLayerRuns(run, others);
+    return [run, ...names.flatMap((name) => others.filter((other) => other.name === name))];
+  }, [run, runs]);
+}
+
+function Results({ run, text }: Omit<WordSearchProps, "onText">) {
+  const layers = useLayerRuns(run);
+  const related = useQuery(
+    relatedQuery(
+      layers.map(({ name }) => name),
+      text,
+    ),
+  );
+  const relatedOf = (name: string) => related.data?.runs.find((one) => one.run === name);
   return (
-    <div className="search-bar">
-      <span className="count" role="status">
-        <b>{count}</b>: matching labels first, then top tokens, then examples
-        {isCut && `; the first ${formatCount(experts.length)} are listed`}
-      </span>
-      <span className="see-all" aria-busy={data === undefined}>
-        {isCut && (
-          <Link className="link" to={links.page("experts", { search: text })}>
-            See all {formatCount(total)} in the table
-          </Link>
-        )}
-      </span>
-      <AddToList run={run.name} experts={experts} label={`Add ${formatCount(experts.length)} to list`} />
-    </div>
+    <>
+      <RelatedWords words={relatedOf(run.name)?.words} failure={related.error} />
+      {layers.map((layer) => (
+        <LayerHits
+          key={`${layer.name} ${text}`}
+          run={layer}
+          isCurrent={layer.name === run.name}
+          text={text}
+          related={related.error === null ? relatedOf(layer.name)?.hits : []}
+        />
+      ))}
+    </>
   );
 }
 
@@ -70,30 +182,6 @@ interface WordSearchProps {
   readonly onText: (text: string) => void;
 }
 
-function Results({ run, text }: Omit<WordSearchProps, "onText">) {
-  const { data, error, refetch } = useQuery(searchQuery(run.name, text, MAX_HITS));
-  const links = usePageLinks();
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Searching" rows={10} />;
-  const hits = firstHitPerExpert(data.hits);
-  if (hits.length === 0) {
-    return (
-      <EmptyState title="No matches">
-        {noMatchText(text)} A token matches if it starts with the text.{" "}
-        <Link to={links.page("search", { kind: "passage", text })}>Run it through the model</Link> to find the experts
-        that fire on it.
-      </EmptyState>
-    );
-  }
-  return (
-    <>
-      <Summary run={run} text={text} hits={hits} />
-      <ExampleCaveat hits={hits} />
-      <WordHits run={run.name} text={text} hits={hits} />
-    </>
-  );
-}
-
 export function WordSearch({ run, text, onText }: WordSearchProps) {
   const draft = usePromptDraft(text, onText, DEBOUNCE_MS);
   return (
@@ -101,7 +189,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       <section className="prompt-row">
         <PromptBox
           label="Words"
-          placeholder="Label, token, example or number"
+          placeholder="Words, a description such as “days of the week”, or a number"
           value={draft.text}
           onChange={draft.setText}
           onSubmit={draft.commit}
@@ -110,8 +198,9 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       </section>
       {text.trim() === "" ? (
         <EmptyState title="Find experts by words">
-          Enter the number of an expert, or words. Words are looked up in labels first, then in the tokens on which each
-          expert fires most often, then in its top examples.
+          Enter the number of an expert, words, or a description such as “days of the week”. All layers are searched:
+          labels first, then the tokens on which each expert fires most often, words that the language model relates to
+          the text, and top examples.
           <ExampleWords run={run.name} onChoose={onText} />
         </EmptyState>
       ) : (
