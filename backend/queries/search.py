@@ -48,8 +48,8 @@ RANKS = (0, 4, 1_000_000)
 
 FUNCTION_WORDS = frozenset("a an the of in on at to for from with by about and or is are as".split())  # noqa: SIM905
 """Words of a description that describe nothing."""
-MAX_USERS_SHARE = 10 / 4096
-"""Words on which more experts fire say little about any of them."""
+MAX_USERS = 10
+"""Words on which more experts of 4,096 fire say little about any of them."""
 MIN_USER_SHARE = 0.02
 RELATED_WORDS = 20
 MIN_ACTIVE_TOKENS = 20
@@ -185,7 +185,7 @@ def related_hits(
     Args:
         related: words in lower case with their probability, most probable first.
     """
-    most_users = MAX_USERS_SHARE * browsed.record.num_experts
+    most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
     tokens_of = {word: vocabulary.exact_matches(word) for word in related}
     known = [
         word

@@ -227,7 +227,7 @@ def test_search_results_show_why_they_match(page: Page) -> None:
 
 
 def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
-    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
+    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16&details=1")
     page.get_by_role("link", name="Density").hover()
     expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
     page.get_by_role("link", name="Density").click()
@@ -342,3 +342,22 @@ def test_a_narrow_screen_has_tabs_and_sheets(open_page: OpenPage) -> None:
     expect(page.get_by_role("textbox", name="Prompt")).to_be_visible()
     page.get_by_role("button", name="Search").tap()
     expect(page.get_by_role("dialog", name="Search").get_by_role("combobox")).to_be_focused()
+
+
+def test_the_command_palette_opens_pages_experts_and_edits(page: Page) -> None:
+    page.goto("/runs?run=demo-l3-k16")
+    expect(page.get_by_role("banner")).to_be_visible()
+    box = page.get_by_role("combobox", name="Command")
+    for typed, address in (
+        ("sessions", r"/sessions\?run=demo-l3-k16"),
+        (str(ANSWERING), rf"/experts/{ANSWERING}\?run=demo-l3-k16"),
+        ("steer 46 +2", r"/steering\?run=demo-l3-k16&edits=46(:|%3A)add(:|%3A)2"),
+    ):
+        page.keyboard.press("Control+k")
+        box.fill(typed)
+        expect(page.get_by_role("option", selected=True)).to_contain_text(
+            re.compile(typed.split()[1 if " " in typed else 0], re.IGNORECASE)
+        )
+        box.press("Enter")
+        expect(page).to_have_url(re.compile(address))
+        expect(box).to_have_count(0)

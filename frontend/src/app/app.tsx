@@ -18,6 +18,7 @@ import { TrayProvider } from "@/components/tray/tray-context";
 import { LoadingState } from "@/components/ui/states";
 import { ShortcutsProvider } from "@/hooks/use-shortcut";
 
+import { PaletteKey } from "./palette/palette-key";
 import { allPages } from "./routes";
 
 /** A query client that already fetches what every page needs. */
@@ -88,6 +89,7 @@ export function App({ queries }: { readonly queries: QueryClient }) {
                   <AppShell>
                     <Pages />
                   </AppShell>
+                  <PaletteKey />
                 </SignInGate>
               </TipProvider>
             </TrayProvider>

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
+from mxd.backend.database.engine import reading
 from mxd.backend.database.sql import among
-from mxd.backend.queries.search import words_of
+from mxd.backend.queries.search import related_hits, words_of
 from mxd.trainer.storage.database.engine import connect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.search import full_text_query
@@ -147,3 +148,28 @@ def test_searches_follow_a_new_index(own_client: TestClient, own: Engine) -> Non
         index = session.get_one(IndexRecord, 1)
         index.created_at = index.created_at.replace(year=index.created_at.year + 1)
     assert 2 not in [expert for expert, _ in hits(own_client, "c", limit=100)]
+
+
+def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) -> None:
+    services = client.app.state.services  # type: ignore[attr-defined]
+    browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
+    with reading(services.database) as session:
+        tokens = services.run_cache.tokens.of(session, browsed.index)
+        found = related_hits(browsed, tokens, "of the", {"c": 0.5, "zebra": 0.4}, 20, vocabulary)
+    assert found.words == ("c",)
+    # Experts whose every second active token is a “c” come before those with a single one. Rare ones are left out.
+    first = [hit.expert for hit in found.hits if hit.token_share == 0.5]
+    assert first and all(expert % 26 == 2 for expert in first)
+    assert [hit.expert for hit in found.hits][: len(first)] == first
+    assert {hit.matched for hit in found.hits} == {"related"}
+
+
+def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:
+    row = live_client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()["experts"][0]
+    word = next(token["text"].strip() for token in row["top_tokens"] if token["text"].strip())
+    answer = live_client.get("/api/search/related", params={"text": word, "runs": ["small"], "limit": 100}).json()
+    (of_run,) = answer["runs"]
+    assert of_run["run"] == "small"
+    assert row["expert"] in [hit["expert"] for hit in of_run["hits"]]
+    unknown = live_client.get("/api/search/related", params={"text": word, "runs": ["none"]})
+    assert unknown.json()["error"]["code"] == "run-not-found"

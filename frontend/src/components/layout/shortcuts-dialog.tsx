@@ -44,8 +44,9 @@ export function ShortcutsDialog({ isOpen, onOpenChange }: ShortcutsDialogProps) 
             <ShortcutGroup key={where} where={where} />
           ))}
           <p className="dim">
-            On tokens, the arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one
-            step, with Shift by ten; a double click resets to neutral.
+            Ctrl K or ⌘ K opens the command palette: pages, experts, runs, sessions, and “steer 46 +2”. On tokens, the
+            arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift
+            by ten; a double click resets to neutral.
           </p>
         </Dialog>
       </Modal>

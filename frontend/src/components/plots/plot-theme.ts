@@ -125,7 +125,11 @@ export function themeFigure(figure: Pick<FigureData, "data" | "layout">, palette
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { family: FONT_STACK, size: 13, color: palette.ink2 },
-      hoverlabel: { bgcolor: palette.raised, bordercolor: palette.lineStrong, font: { color: palette.ink, size: 13 } },
+      hoverlabel: {
+        bgcolor: palette.raised,
+        bordercolor: palette.lineStrong,
+        font: { color: palette.ink, size: 13, family: FONT_STACK },
+      },
       newselection: { line: { color: palette.accent, width: 1.25, dash: "dash" } },
       activeselection: { fillcolor: palette.accentSoft, opacity: 0.4 },
       modebar: { remove: [] },

@@ -1,6 +1,6 @@
 /** A Plotly figure. Plotly is a separate chunk, loaded with the first figure. */
 
-import type { Config, PlotlyHTMLElement, PlotMouseEvent, PlotSelectionEvent } from "plotly.js";
+import type { ClickAnnotationEvent, Config, PlotlyHTMLElement, PlotMouseEvent, PlotSelectionEvent } from "plotly.js";
 import { useEffect, useMemo, useRef, useState } from "react";
 
 import type { FigureData } from "@/api/types";
@@ -69,6 +69,11 @@ function listen(element: PlotlyHTMLElement, listeners: { readonly current: Liste
   element.on("plotly_click", (event: PlotMouseEvent) => {
     const point = event.points[0];
     if (point !== undefined) listeners.current.onClick?.(pointOf(point));
+  });
+  // The name of a point is as good as the point. Plotly hands over the annotation as it was given.
+  element.on("plotly_clickannotation", ({ annotation }: ClickAnnotationEvent) => {
+    const { x, y, customdata } = annotation as { x?: unknown; y?: unknown; customdata?: unknown };
+    if (customdata !== undefined) listeners.current.onClick?.(pointOf({ x, y, customdata }));
   });
 }
 

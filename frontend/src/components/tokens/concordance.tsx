@@ -11,7 +11,7 @@ import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
 import { splitLeadingSpace } from "@/lib/text/token-text";
 
 import { TokenGroup } from "./token-group";
-import { displayText as displayText, type Shade, TokenText } from "./token-text";
+import { displayText, type Shade, TokenText, withDrawnSpace } from "./token-text";
 import { TokenTip } from "./token-tip";
 
 export const CONCORDANCE_MODES = ["aligned", "snippet", "full"] as const;
@@ -63,7 +63,7 @@ interface TextProps {
 function AlignedText({ context, shade, lockedPosition, showBreaks }: TextProps) {
   const window = useMemo(() => kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER), [context]);
   if (window === null) return null;
-  const { leadingSpace, body } = splitLeadingSpace(displayText(window.peak.text, "line", showBreaks));
+  const { leadingSpace, body } = splitLeadingSpace(withDrawnSpace(displayText(window.peak.text, "line", showBreaks)));
   const textProps = { shade, locked: lockedPosition, showBreaks, peak: context.position };
   return (
     <>

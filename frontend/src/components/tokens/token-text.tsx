@@ -28,6 +28,9 @@ export function displayText(text: string, layout: "line" | "block", showBreaks: 
   return showBreaks ? marked.replace(/\r\n?|\n/g, "↵\n") : marked;
 }
 
+/** On one line, a token of spaces is drawn, so that its shade is not an empty box. */
+export const withDrawnSpace = (text: string) => (/^ +$/.test(text) ? `${text.slice(1)}␣` : text);
+
 /** Text without a value: plain, or a boundary between documents. */
 function PlainToken({ piece, text }: { readonly piece: Piece; readonly text: string }) {
   if (!isBoundary(piece.text)) return text;
@@ -74,7 +77,7 @@ export function TokenText({ pieces, shade, peak = null, locked = null, tabStop =
       <LiveToken
         key={piece.index}
         piece={piece}
-        text={text}
+        text={layout === "line" ? withDrawnSpace(text) : text}
         className={shade(piece) + (piece.index === peak ? " peak" : "")}
         isLocked={piece.index === locked}
         isTabStop={piece.index === tabStop}

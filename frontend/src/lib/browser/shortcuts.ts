@@ -9,6 +9,7 @@ export const SHORTCUTS = {
   previous: { key: "k", what: "Previous expert", where: "Expert" },
   next: { key: "j", what: "Next expert", where: "Expert" },
   random: { key: "r", what: "Random expert", where: "Experts, Expert, Home" },
+  surprise: { key: "s", what: "Surprise me with a steerable expert", where: "Experts" },
   tray: { key: "a", what: "Add to or remove from the tray", where: "Expert, Home" },
   label: { key: "l", what: "Edit label", where: "Expert" },
   note: { key: "n", what: "Edit note", where: "Expert" },

@@ -1,6 +1,6 @@
 /** The search box with its list of hits. Loaded when the box takes the focus. */
 
-import { type KeyboardEventHandler, type ReactNode, type RefObject, useMemo } from "react";
+import { type KeyboardEventHandler, type ReactNode, type RefObject, useMemo, useRef } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -96,6 +96,8 @@ function useRows(text: string) {
 export function SearchComboBox(props: SearchComboBoxProps) {
   const { text, onText, onChoose, onKeyDown, input, hasFocus, icon, keyHint } = props;
   const { rows, note, isEmpty } = useRows(text);
+  // The whole box, with its icon and key, not only the input.
+  const box = useRef<HTMLDivElement>(null);
   const isDefault = rows[0]?.hit?.matched !== "id";
   return (
     <ComboBox
@@ -109,13 +111,13 @@ export function SearchComboBox(props: SearchComboBoxProps) {
       allowsEmptyCollection
       menuTrigger="input"
     >
-      <div className="search">
+      <div className="search" ref={box}>
         {icon}
         {/* eslint-disable-next-line jsx-a11y/no-autofocus -- it replaces an input that has the focus */}
         <Input ref={input} placeholder={SEARCH_LABEL} autoFocus={hasFocus} onKeyDown={onKeyDown} />
         {keyHint}
       </div>
-      <Popover className="popover hits" placement="bottom end" maxHeight={560} hidden={isEmpty}>
+      <Popover className="popover hits" triggerRef={box} placement="bottom end" maxHeight={560} hidden={isEmpty}>
         {note !== null && <p className="dim">{note}</p>}
         <ListBox>
           {({ id, hit, query }: (typeof rows)[number]) =>

@@ -18,7 +18,7 @@ export function SearchDialogProvider({ children }: { readonly children: ReactNod
     <SearchDialogContext value={value}>
       {children}
       <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={setOpen} isDismissable>
-        <Modal className="modal top">
+        <Modal className="modal at-top">
           <Dialog aria-label="Search">
             <SearchBox inDialog onChosen={() => setOpen(false)} />
           </Dialog>

@@ -38,6 +38,9 @@ const shownParam: Param<boolean> = {
   write: (isShown) => (isShown ? null : "0"),
 };
 
+/** Prompt of the steered texts at first: neutral, so that an expert's effect shows. */
+export const STEER_PROMPT = "When I opened the door, I saw";
+
 const flagParam: Param<boolean> = {
   read: (text) => text === "1",
   write: (isSet) => (isSet ? "1" : null),

@@ -13,6 +13,8 @@ import { Command } from "@/components/ui/copyable-command";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 
+import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
+
 import { FilterBar } from "./filters/filter-bar";
 import { Overview } from "./overview/overview";
 import { ExpertsTable } from "./table/experts-table";
@@ -33,6 +35,11 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
   const navigate = useNavigate();
   const links = usePageLinks();
   useShortcut("random", () => void fetchRandomExpert(run.name).then(({ expert }) => navigate(links.expert(expert))));
+  const surprise = () =>
+    void fetchRandomExpert(run.name, "steerable").then(({ expert }) =>
+      navigate(links.expert(expert, { steer: STEER_PROMPT })),
+    );
+  useShortcut("surprise", surprise);
   return (
     <>
       <Overview
@@ -43,7 +50,7 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
         onSelected={(lasso) => setParams({ lasso })}
         onFilter={(among) => setParams({ among }, "push")}
       />
-      <FilterBar run={run.name} view={view} />
+      <FilterBar run={run.name} view={view} onSurprise={surprise} />
       <ExpertsTable run={run.name} view={view} />
     </>
   );

@@ -82,23 +82,23 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
   const withRecurrence = [...rows.values()].some(({ recurrence }) => recurrence !== null);
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
-      <table className="grid plain">
+    <div className="passage-hits" tabIndex={0} role="region" aria-label={`Table of ${run}`}>
+      <table className="grid plain word-hits">
         <thead>
           <tr>
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
             </th>
-            <th scope="col" className="num">
+            <th scope="col" className="num s-id">
               Id
             </th>
             <th scope="col">Label</th>
             <th scope="col">Match</th>
-            <th scope="col" className="num">
+            <th scope="col" className="num s-density">
               <Term id="density">Density, %</Term>
             </th>
             {withRecurrence && (
-              <th scope="col" className="num">
+              <th scope="col" className="num s-density">
                 <Term id="recurrence">Found again</Term>
               </th>
             )}
@@ -109,7 +109,14 @@ export function WordHits({ run, text, hits }: WordHitsProps) {
         </thead>
         <tbody>
           {hits.map((hit) => (
-            <HitRow key={hit.expert} run={run} hit={hit} row={rows.get(hit.expert)} text={text} withRecurrence={withRecurrence} />
+            <HitRow
+              key={hit.expert}
+              run={run}
+              hit={hit}
+              row={rows.get(hit.expert)}
+              text={text}
+              withRecurrence={withRecurrence}
+            />
           ))}
         </tbody>
       </table>

@@ -55,10 +55,14 @@ function CurrentActions({ run, text, hits }: SummaryProps) {
 const PREVIEW = 10;
 const PREVIEW_OF_OTHERS = 5;
 
-/** Text matches with a reason of their own come before related words, and text around an example comes last. */
-function merged(hits: readonly SearchHit[], related: readonly SearchHit[]): readonly SearchHit[] {
+/**
+ * Text matches with a reason of their own come before related words, and text around an example comes last. While the
+ * related words are computed, only what will stay in its place.
+ */
+function merged(hits: readonly SearchHit[], related: readonly SearchHit[] | undefined): readonly SearchHit[] {
   const isExample = ({ matched }: SearchHit) => matched === "example";
-  return firstHitPerExpert([...hits.filter((hit) => !isExample(hit)), ...related, ...hits.filter(isExample)]);
+  const direct = hits.filter((hit) => !isExample(hit));
+  return firstHitPerExpert(related === undefined ? direct : [...direct, ...related, ...hits.filter(isExample)]);
 }
 
 interface LayerHitsProps {
@@ -76,8 +80,8 @@ function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
   const links = usePageLinks();
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return isCurrent && <LoadingState label="Searching" rows={10} />;
-  const hits = merged(data.hits, related ?? []);
-  if (hits.length === 0 && (!isCurrent || related === undefined)) return null;
+  const hits = merged(data.hits, related);
+  if (!isCurrent && (related === undefined || hits.length === 0)) return null;
   const preview = isCurrent ? PREVIEW : PREVIEW_OF_OTHERS;
   return (
     <section className="layer-hits" aria-label={`Layer ${run.layer}, ${run.name}`}>
@@ -90,7 +94,7 @@ function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
         <span className="grow" />
         {isCurrent && hits.length > 0 && <CurrentActions run={run} text={text} hits={hits} />}
       </div>
-      {hits.length === 0 ? (
+      {hits.length === 0 && related !== undefined && (
         <p className="dim">
           {noMatchText(text)} A token matches if it starts with the text.{" "}
           <Link className="link" to={links.page("search", { kind: "passage", text })}>
@@ -98,9 +102,9 @@ function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
           </Link>{" "}
           to find the experts that fire on it.
         </p>
-      ) : (
-        <WordHits run={run.name} text={text} hits={isAll ? hits : hits.slice(0, preview)} />
       )}
+      {hits.length > 0 && <WordHits run={run.name} text={text} hits={isAll ? hits : hits.slice(0, preview)} />}
+      {related === undefined && <LoadingState label="Asking the language model for related words" rows={4} />}
       {hits.length > preview && (
         <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
           {isAll ? `Show ${preview}` : `Show all ${formatCount(hits.length)}`}
@@ -163,15 +167,17 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   return (
     <>
       <RelatedWords words={relatedOf(run.name)?.words} failure={related.error} />
-      {layers.map((layer) => (
-        <LayerHits
-          key={`${layer.name} ${text}`}
-          run={layer}
-          isCurrent={layer.name === run.name}
-          text={text}
-          related={related.error === null ? relatedOf(layer.name)?.hits : []}
-        />
-      ))}
+      <div role="region" aria-label="Matching experts">
+        {layers.map((layer) => (
+          <LayerHits
+            key={`${layer.name} ${text}`}
+            run={layer}
+            isCurrent={layer.name === run.name}
+            text={text}
+            related={related.error === null ? relatedOf(layer.name)?.hits : []}
+          />
+        ))}
+      </div>
     </>
   );
 }

@@ -18,6 +18,7 @@ import { useColumns } from "@/hooks/use-columns";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
+import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 import { describeProgress, type Generation, isRunning, meanKl } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/stream-pane";
 import { StreamTip } from "@/pages/steer/steering/texts/stream-tip";
@@ -26,8 +27,6 @@ import { type Generator, useGeneration } from "@/pages/steer/steering/texts/use-
 /** Multiples of the expert's 99th percentile: weak, usual and strong. */
 const STRENGTHS = [1, 2, 4] as const;
 const MAX_TOKENS = 40;
-/** Neutral, so that an expert's effect shows. */
-export const STEER_PROMPT = "When I opened the door, I saw";
 
 interface TextProps {
   readonly title: string;

@@ -19,6 +19,8 @@ interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
   readonly run: string;
   readonly expert: number;
   readonly bin: ActivationBin;
+  /** Examples of stronger bins, which are not shown again. */
+  readonly stronger: readonly Context[];
   /** Whether each bin has at most one example, so that headings with counts would say little. */
   readonly isSingle?: boolean;
   readonly isOpen: boolean;
@@ -55,19 +57,18 @@ function countText({ examples }: ActivationBin, shown: number, isRepeated: boole
   return `${shown} of ${examples} stored`;
 }
 
-/** The fetched top examples. The groups below leave them out. */
+/** The fetched top examples. */
 export function useTopExamples(run: string, expert: number): readonly Context[] {
   const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, CONTEXTS_PER_PAGE));
   return data?.pages.flatMap((page) => page.examples) ?? [];
 }
 
 export function ContextGroup(props: ContextGroupProps) {
-  const { run, expert, bin, isSingle = false, isOpen, onOpen, ...concordance } = props;
+  const { run, expert, bin, stronger, isSingle = false, isOpen, onOpen, ...concordance } = props;
   const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
-  const top = useTopExamples(run, expert);
-  const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, top);
+  const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, stronger);
   const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
   const isRepeated = contexts.length === 0 && numDuplicates > 0 && !query.hasNextPage;
   if (isRepeated && isSingle) return null;

@@ -1,5 +1,6 @@
 /** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
 
+import { useIsFetching, useQueryClient } from "@tanstack/react-query";
 import { memo, useCallback } from "react";
 
 import type { ExpertDetail, ActivationBin } from "@/api/types";
@@ -18,6 +19,7 @@ import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-
 import { ContextGroup, useTopExamples } from "./context-group";
 import { usePromptLinks } from "./prompt-links";
 import { RandomGroup } from "./random-group";
+import { fetchedContexts } from "./shown-groups";
 
 export interface ContextsProps {
   readonly run: string;
@@ -115,10 +117,22 @@ interface ContextGroupsProps extends ContextsProps {
 
 function ContextGroups({ bins, isSingle = false, ...props }: ContextGroupsProps) {
   const { shared, isGroupOpen } = useGroups(props);
+  const { run, expert } = shared;
+  const queries = useQueryClient();
+  // Rendered again when examples of another bin arrive.
+  useIsFetching({ queryKey: ["run", run, "contexts", expert] });
+  const strongerThan = ({ bin }: ActivationBin) =>
+    fetchedContexts(
+      queries,
+      run,
+      expert,
+      props.detail.bins.map((other) => other.bin).filter((other) => other < bin),
+    );
   return bins.map((bin) => (
     <ContextGroup
-      key={`${shared.expert}-${bin.bin}`}
+      key={`${expert}-${bin.bin}`}
       bin={bin}
+      stronger={strongerThan(bin)}
       isSingle={isSingle}
       {...isGroupOpen(bin.bin)}
       {...shared}

@@ -29,6 +29,13 @@ describe("folding", () => {
     expect(withoutShown(twice, [context(9, [1, 2], 0)]).map((one) => one.rank)).toEqual([1, 2]);
   });
 
+  it("leaves out another peak of a sentence shown above", () => {
+    const above = { ...context(3, LONG, 20), bin: 0 };
+    const near = { ...context(0, LONG, 24), bin: 2, sequence: 3 };
+    const far = { ...context(1, LONG, 35), bin: 2, sequence: 3 };
+    expect(deduplicate([near, far], [above]).contexts).toEqual([far]);
+  });
+
   it("keeps different ones", () => {
     expect(deduplicate([context(0, [1, 2], 0), context(1, [1, 3], 0)]).numDuplicates).toBe(0);
   });

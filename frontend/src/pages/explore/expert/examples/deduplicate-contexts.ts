@@ -16,12 +16,16 @@ function surroundingTokens(context: Context): string {
   return token_ids.slice(Math.max(0, position - RADIUS), position + RADIUS + 1).join(",");
 }
 
-/** The first of each set of duplicates, in order, without those of examples shown `above`. */
+/** Whether both are of one sentence, with peaks so close that each shows the other's. */
+const overlaps = (one: Context, other: Context) =>
+  one.sequence === other.sequence && Math.abs(one.position - other.position) <= RADIUS;
+
+/** The first of each set of duplicates, in order, without those of examples shown `above` and what overlaps with them. */
 export function deduplicate(contexts: readonly Context[], above: readonly Context[] = []): Deduplicated {
   const seen = new Set(above.map(surroundingTokens));
   const unique = contexts.filter((context) => {
     const key = surroundingTokens(context);
-    if (seen.has(key)) return false;
+    if (seen.has(key) || above.some((other) => overlaps(context, other))) return false;
     seen.add(key);
     return true;
   });

@@ -29,13 +29,13 @@ export function selectShown(contexts: readonly Context[], { group, isOpen, locke
   return contexts.filter((context, i) => i < previewCount(group) || context.rank <= lockedRank);
 }
 
-/** The examples of a bin without duplicates and, except in the top group, without the `top` examples. */
+/** The examples of a bin without duplicates and without those of stronger bins. */
 export function selectShownInBin(
   contexts: readonly Context[],
   state: GroupState,
-  top: readonly Context[] = [],
+  stronger: readonly Context[] = [],
 ): Deduplicated {
-  const { contexts: unique, numDuplicates } = deduplicate(contexts, state.group === 0 ? [] : top);
+  const { contexts: unique, numDuplicates } = deduplicate(contexts, stronger);
   return { contexts: selectShown(unique, state), numDuplicates };
 }
 

@@ -13,6 +13,14 @@ import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from 
 
 type Params = Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock" | "seed">;
 
+/** Examples of some bins that have been fetched. */
+export function fetchedContexts(queries: QueryClient, run: string, expert: number, bins: readonly number[]) {
+  return bins.flatMap((bin) => {
+    const { queryKey } = examplesQuery(run, expert, bin, CONTEXTS_PER_PAGE);
+    return queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
+  });
+}
+
 export function shownGroups(
   queries: QueryClient,
   run: string,
@@ -21,12 +29,12 @@ export function shownGroups(
 ): readonly ShownGroup[] {
   const { open, lock, seed } = params;
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
-  const topQuery = examplesQuery(run, row.expert, 0, CONTEXTS_PER_PAGE);
-  const top = queries.getQueryData(topQuery.queryKey)?.pages.flatMap((page) => page.examples) ?? [];
+  const top = fetchedContexts(queries, run, row.expert, [0]);
   const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
-    const { queryKey } = examplesQuery(run, row.expert, bin, CONTEXTS_PER_PAGE);
-    const fetched = queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
-    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin), top);
+    const fetched = fetchedContexts(queries, run, row.expert, [bin]);
+    const stronger = bins.filter((other) => other.bin < bin).map((other) => other.bin);
+    const above = fetchedContexts(queries, run, row.expert, stronger);
+    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin), above);
     return {
       name: bin === 0 ? "top" : `bin ${bin}`,
       low,

@@ -7,7 +7,7 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
 import { usePageLinks } from "@/components/runs/page-links";
-import { LinkButton, TriggerButton } from "@/components/ui/button";
+import { Button, LinkButton, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -159,7 +159,12 @@ function Matching({ run, view }: FilterBarProps) {
   );
 }
 
-export function FilterBar({ run, view }: FilterBarProps) {
+interface BarProps extends FilterBarProps {
+  /** Opens a steerable expert, steered. */
+  readonly onSurprise: () => void;
+}
+
+export function FilterBar({ run, view, onSurprise }: BarProps) {
   const links = usePageLinks();
   const { params } = view;
   return (
@@ -179,6 +184,14 @@ export function FilterBar({ run, view }: FilterBarProps) {
       )}
       <span className="grow" />
       <Matching run={run} view={view} />
+      <Button
+        icon="dice"
+        shortcut="surprise"
+        title="Opens a random steerable expert and steers with it"
+        onClick={onSurprise}
+      >
+        Surprise me
+      </Button>
       <ExportTable run={run} view={view} />
       <ColumnsMenu run={run} view={view} />
     </section>

@@ -51,6 +51,8 @@ function nameAnnotation(name: string, point: OverviewPoint, x: number, y: number
   return {
     text: name,
     name: "name",
+    captureevents: true,
+    customdata: [point.expert, point.label],
     x: Math.log10(100 * point.density),
     y: point.mean,
     axref: "x",

@@ -29,7 +29,13 @@ function choices(text: string, hits: readonly SearchHit[], numExperts: number): 
   return isId ? [{ id: text, expert: Number(text), hit: null }, ...searchChoices] : searchChoices;
 }
 
-const MATCH_LABELS = { id: "number", label: "label", token: "top token", example: "example", related: "related word" } as const;
+const MATCH_LABELS = {
+  id: "number",
+  label: "label",
+  token: "top token",
+  example: "example",
+  related: "related word",
+} as const;
 
 function ChoiceRow({ choice }: { readonly choice: Choice }) {
   const { expert, hit } = choice;
