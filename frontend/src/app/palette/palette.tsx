@@ -83,6 +83,41 @@ function useCommands(text: string): readonly Command[] {
   ];
 }
 
+interface CommandListProps {
+  readonly id: string;
+  readonly commands: readonly Command[];
+  /** Index of the chosen one. */
+  readonly at: number;
+  readonly onChoose: (at: number) => void;
+  readonly onOpen: (command: Command) => void;
+}
+
+function CommandList({ id, commands, at, onChoose, onOpen }: CommandListProps) {
+  return (
+    <div className="palette-list" id={id} role="listbox" aria-label="Commands">
+      {commands.map((command, i) => (
+        <Fragment key={command.key}>
+          {command.group !== commands[i - 1]?.group && <p role="presentation">{command.group}</p>}
+          {/* eslint-disable-next-line jsx-a11y/click-events-have-key-events -- the input has the keys */}
+          <div
+            id={`${id}-${i}`}
+            role="option"
+            aria-selected={i === at}
+            tabIndex={-1}
+            ref={i === at ? (option) => option?.scrollIntoView({ block: "nearest" }) : undefined}
+            onPointerMove={() => onChoose(i)}
+            onClick={() => onOpen(command)}
+          >
+            <span>{command.name}</span>
+            <span className="dim">{command.note}</span>
+          </div>
+        </Fragment>
+      ))}
+      {commands.length === 0 && <p role="presentation">No match</p>}
+    </div>
+  );
+}
+
 function PaletteBody({ onDone }: { readonly onDone: () => void }) {
   const [text, setText] = useState("");
   const [chosen, setChosen] = useState(0);
@@ -122,27 +157,7 @@ function PaletteBody({ onDone }: { readonly onDone: () => void }) {
         }}
         onKeyDown={onKeyDown}
       />
-      <div className="palette-list" id={id} role="listbox" aria-label="Commands">
-        {commands.map((command, i) => (
-          <Fragment key={command.key}>
-            {command.group !== commands[i - 1]?.group && <p role="presentation">{command.group}</p>}
-            {/* eslint-disable-next-line jsx-a11y/click-events-have-key-events -- the input has the keys */}
-            <div
-              id={`${id}-${i}`}
-              role="option"
-              aria-selected={i === at}
-              tabIndex={-1}
-              ref={i === at ? (option) => option?.scrollIntoView({ block: "nearest" }) : undefined}
-              onPointerMove={() => setChosen(i)}
-              onClick={() => open(command)}
-            >
-              <span>{command.name}</span>
-              <span className="dim">{command.note}</span>
-            </div>
-          </Fragment>
-        ))}
-        {commands.length === 0 && <p role="presentation">No match</p>}
-      </div>
+      <CommandList id={id} commands={commands} at={at} onChoose={setChosen} onOpen={open} />
     </>
   );
 }
