@@ -222,6 +222,8 @@ def test_search_results_show_why_they_match(page: Page) -> None:
     expect(box).to_be_focused()
     box.press_sequentially("the")
     found = page.get_by_role("region", name="Matching experts")
+    expect(found.get_by_text("automatic label").first).to_be_visible()
+    found.get_by_role("button", name=re.compile("^Show all")).first.click()
     expect(found.get_by_text("top token:").first).to_be_visible()
     expect(page.get_by_role("link", name=re.compile("See all"))).to_have_attribute("href", re.compile("search=the"))
 
