@@ -8,6 +8,7 @@ WORKDIR /app/frontend
 COPY frontend/package.json frontend/package-lock.json ./
 RUN npm ci --no-audit --no-fund
 COPY frontend/ ./
+COPY docs/ ../docs/
 RUN npm run build
 
 FROM python:3.11.15-slim-bookworm AS app

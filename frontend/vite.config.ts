@@ -7,7 +7,7 @@ import react from "@vitejs/plugin-react";
 import type { Plugin } from "vite";
 import { defineConfig } from "vitest/config";
 
-import { documentation } from "./documentation";
+import { documentation } from "./documentation.ts";
 
 const OTHER_LANGUAGE = /react-(aria|stately).*\/intl\/(.*\/)?(?!en-US)[a-z]{2}-[A-Z]{2}\.m?js$/;
 const SERVER = process.env.MXD_SERVER ?? "http://127.0.0.1:8000";

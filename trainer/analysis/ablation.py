@@ -256,7 +256,7 @@ def measure_interventions(
 
 @dataclass(eq=False)
 class _AddedRows:
-    """What interventions add to the MLP's output: nothing in row 0, then one row per intervention and example."""
+    """Addition of interventions to the MLP's output: nothing in row 0, then one row per intervention and example."""
 
     interventions: Interventions
     seed: int
