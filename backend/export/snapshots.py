@@ -21,8 +21,6 @@ from mxd.trainer.config.analysis import (
 )
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.storage.run import Run, without_folder
-from mxd.trainer.storage.run_records import find_record
-from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.snapshot import Origin
 
 
@@ -54,6 +52,8 @@ def origin_of(
 
 
 def _digest(run: Run) -> str:
+    from mxd.trainer.storage.run_sets import weights_digest  # imports PyTorch
+
     try:
         return weights_digest([run])
     except NotFoundError:
@@ -62,6 +62,8 @@ def _digest(run: Run) -> str:
 
 def names_in(session: Session, experts: Mapping[str, Collection[int]]) -> dict[tuple[str, int], str]:
     """Return the names of experts by run and number: the user's label, else the automatic one."""
+    from mxd.trainer.storage.run_records import find_record  # imports PyTorch
+
     has_annotations = inspect(session.connection()).has_table(LabelRecord.__tablename__)
     names: dict[tuple[str, int], str] = {}
     for run, numbers in experts.items():

@@ -18,6 +18,7 @@ from mxd.trainer.inference.generation import RowBatch, SequenceState, gumbel_noi
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.inference.steering import Steering, steer
+from mxd.trainer.inference.units import Units
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
@@ -61,11 +62,12 @@ def bench_generate(
         "route": lambda: route(language_model, run, text),
         "predict": lambda: predict(language_model, run, text),
         "plain": lambda: _plain(language_model, tokens),
-        "pair": lambda: list(steer(language_model, run, configs[0], {})),
+        "pair": lambda: list(steer(language_model, run, configs[0], units_of_one(run, configs[0]))),
         "bare": lambda: bare_step(language_model, run, configs[0]),
-        "alone": lambda: [list(steer(language_model, run, config, {})) for config in configs],
+        "alone": lambda: [list(steer(language_model, run, config, units_of_one(run, config))) for config in configs],
         "together": lambda: steer_together(
-            language_model, [Steering.prepare(language_model, [run], config) for config in configs]
+            language_model,
+            [Steering.prepare(language_model, [run], config, units_of_one(run, config)) for config in configs],
         ),
     }
     seconds = Rounds(1, rounds, callbacks).take(ways)
@@ -91,6 +93,11 @@ def steering_config(run: Run, tokens: int, seed: int) -> SteeringConfig:
     # So strong that the variants soon diverge: shared tokens are computed only once.
     edit = Edit(expert=min(2627, run.layer.config.num_experts - 1), mode="add", strength=30.0)
     return SteeringConfig(prompt=PROMPT, edits=(edit,), sampling=sampling)
+
+
+def units_of_one(run: Run, config: SteeringConfig) -> Units:
+    """Units of 1 for all edits, for runs without an index."""
+    return {run.name: {edit.expert: 1.0 for edit in config.edits}}
 
 
 def routed_text(language_model: LanguageModel) -> str:
@@ -124,7 +131,7 @@ def _plain(language_model: LanguageModel, tokens: int) -> None:
 def bare_step(language_model: LanguageModel, run: Run, config: SteeringConfig) -> float:
     """Seconds of a bare decode step of a diverged pair: both rows are read, both tokens sampled."""
     started = time.perf_counter()
-    steering = Steering.prepare(language_model, [run], config)
+    steering = Steering.prepare(language_model, [run], config, units_of_one(run, config))
     sampling, prompt = config.sampling, steering.prompt
     texts = [list(prompt), list(prompt)]
     rows = [SequenceState(ids, edits) for ids in texts for edits in (steering.baseline, steering.steered)]

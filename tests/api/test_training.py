@@ -84,7 +84,7 @@ def test_training_keeps_the_model_and_reports_metrics(tmp_path: Path) -> None:
     assert seen[-1]["normalized_mse"] == pytest.approx(seen[-1]["normalized_mse"])
     assert run.name == "gpt2lmheadmodel-l1-k4"
     assert not evaluation.seen_text
-    assert "loss increase" in evaluation._repr_html_()
+    assert "Loss increase" in evaluation._repr_html_()
     with pytest.raises(mxd.UserError, match="was trained on"):
         mxd.evaluate(run, run.run.config.text, progress=False)
 

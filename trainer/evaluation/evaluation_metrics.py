@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
-from mxd.trainer.utils.bootstrap import wilson_interval
-
 Result = Mapping[str, Any]
 """``asdict`` of an ``Evaluation``, as stored. ``prompts`` and ``weight_bits`` may be added: the number of continued
 prompts, and the bits per weight of weights that are stored rounded."""
@@ -101,6 +99,8 @@ def _continuation(result: Result, length: int) -> Measured | None:
     share = result.get("continuations", {}).get(str(length))
     if share is None:
         return None
+    from mxd.trainer.utils.bootstrap import wilson_interval  # imports NumPy
+
     low, high = wilson_interval(share, result["prompts"])
     return {"value": share, "low": low, "high": high}
 

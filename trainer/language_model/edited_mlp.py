@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
 from mxd.trainer.config import SteeringMode
 from mxd.trainer.language_model.mlp_hooks import Mlp
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
 
 
 @dataclass(eq=False)
@@ -41,7 +41,9 @@ class LayerPass:
 
     @property
     def output_PO(self) -> Tensor:
-        """Output of the sparse layer."""
+        """Output of the sparse layer; if nothing else was read, of a call of the module, so that its hooks run."""
+        if self.text_of is ... and not {"routing", "dense_PM"} & vars(self).keys():
+            return cast(LayerOutput, self.sparse_layer(self._x_QI)).output_TO
         return self.sparse_layer.decode(self.dense_PM, self.routing)
 
     def contribution(self, routing: Routing) -> Tensor:

@@ -26,7 +26,6 @@ from mxd.backend.schemas.snapshots import (
     SnapshotRequest,
     SteeringSnapshot,
 )
-from mxd.trainer.analysis.expert import load_expert
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.inference.results import steering_snapshot
 from mxd.trainer.utils.snapshot import Origin, Snapshot
@@ -64,6 +63,8 @@ def _origin(
 
 
 def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
+    from mxd.trainer.analysis.expert import load_expert  # imports PyTorch
+
     number = request.expert
     with reading(services.database) as session:
         queries.find_expert(session, find_run(session, run), number)

@@ -35,7 +35,6 @@ class LabTrainCommand(TrainCommand):
 
     examples: ClassVar = (
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method hidden-mxd",
-        "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --method low-rank-mxd",
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --diversity-weight 0.01",
         "mxd lab train openai-community/gpt2 --layer 8 --dataset corpus.jsonl --tokens 20M --freeze gate",
     )

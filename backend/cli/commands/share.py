@@ -181,7 +181,6 @@ class ExportCommand(ModelCommand):
 
     examples: ClassVar = (
         "mxd export gpt2-l8-k32 --format mxd",
-        "mxd export gpt2-l8-k32 --format parquet --out experts",
         "mxd export gpt2-l8-k32 --format site --out gpt2-site",
         "mxd export gpt2-l8-k32 --format gguf --experts 12,40 --out vectors",
     )

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from benchmarks.peers.scripts.protocol import serve
-from benchmarks.trainer.generate import steer_together, steering_config
+from benchmarks.trainer.generate import steer_together, steering_config, units_of_one
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.config import Edit, IndexConfig, OptimizerConfig, TextConfig, TrainConfig
@@ -53,12 +53,12 @@ def model_to_train_on() -> LanguageModel:
 
 def pair() -> int:
     """Generate both variants, with all values that the dashboard shows."""
-    return len(list(steer(language_model, run, steered, {})))
+    return len(list(steer(language_model, run, steered, units_of_one(run, steered))))
 
 
 def text() -> int:
     """Generate the steered text only. Returns its number of tokens."""
-    [generated] = generate(language_model, run, steered, {})
+    [generated] = generate(language_model, run, steered, units_of_one(run, steered))
     return len(language_model.tokenizer(generated, add_special_tokens=False)["input_ids"])
 
 
@@ -76,7 +76,7 @@ def request(samples: int, edits: tuple[Edit, ...]) -> Steering:
     """A request for several samples; without edits, both variants are the baseline."""
     sampling = steered.sampling.model_copy(update={"samples": samples})
     config = steered.model_copy(update={"sampling": sampling, "edits": edits})
-    return Steering.prepare(language_model, [run], config)
+    return Steering.prepare(language_model, [run], config, units_of_one(run, config))
 
 
 def routing() -> float:

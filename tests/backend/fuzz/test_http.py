@@ -24,6 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from mxd.backend.api.app import build_api, create_app
 from mxd.backend.schemas.comparison import ContrastEvent
+from mxd.backend.schemas.experts import AblationEvent
 from mxd.backend.schemas.steering import SteeringEvent, StrengthSweepEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
@@ -32,7 +33,7 @@ from tests.helpers.analysis.copies import permuted_copy
 from tests.helpers.fuzzing import tried
 from tests.helpers.runs import World
 
-EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | StrengthSweepEvent | ContrastEvent)
+EVENTS: TypeAdapter[Any] = TypeAdapter(SteeringEvent | StrengthSweepEvent | ContrastEvent | AblationEvent)
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

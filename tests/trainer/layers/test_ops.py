@@ -197,7 +197,7 @@ def test_blocked_topk_finds_the_largest_scores(
 def test_a_block_of_scores_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     x, weight, bias, _ = (value.detach() for value in random_inputs(9, 50, (32, 1), 0.0, 0, torch.float32))
     whole = triton_ops.largest_scores(x, weight, bias, 4)
-    monkeypatch.setattr(triton_ops, "SCORES_AT_A_TIME", 100)  # two tokens
+    monkeypatch.setattr(triton_ops, "GPU_SCORES", 100)  # two tokens
     for part, expected in zip(triton_ops.largest_scores(x, weight, bias, 4), whole, strict=True):
         torch.testing.assert_close(part, expected)
 
