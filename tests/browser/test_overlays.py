@@ -26,6 +26,15 @@ class Overlay(NamedTuple):
     shown: Callable[[Page], Locator]
 
 
+def _hover_example(page: Page) -> None:
+    """Point at a token of the first example, once what stands above has loaded."""
+    example = page.get_by_role("group", name="Example 1", exact=True).first
+    expect(example).to_be_visible()
+    expect(page.get_by_role("status", name="Computing what the expert writes")).to_have_count(0)
+    # The token that the tip is kept for; those before it may lie under the column beside.
+    example.locator("[tabindex='0']").hover()
+
+
 def search(page: Page) -> None:
     """Type into the search over every page."""
     page.get_by_role("combobox", name="Search labels, tokens and examples").press_sequentially("html")
@@ -55,8 +64,7 @@ OVERLAYS = {
     ),
     "tip": Overlay(
         f"/experts/{ANSWERING}?run=demo-l3-k16",
-        # The token that it is kept for; those before it may lie under the column beside.
-        lambda page: page.get_by_role("group", name="Example 1", exact=True).first.locator("[tabindex='0']").hover(),
+        _hover_example,
         lambda page: page.get_by_role("tooltip"),
     ),
     "label": Overlay(

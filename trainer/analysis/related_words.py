@@ -36,7 +36,9 @@ def related_words(language_model: LanguageModel, text: str, start_token: str | N
     top = probability_V.topk(min(MAX_CANDIDATES, len(probability_V)))
     words: dict[str, float] = {}
     for token, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True):
-        word = language_model.tokenizer.decode([token]).strip().casefold()
+        text_of_token = language_model.tokenizer.decode([token])
+        assert isinstance(text_of_token, str)
+        word = text_of_token.strip().casefold()
         if len(word) >= MIN_LETTERS and word.isalpha():
             words[word] = words.get(word, 0.0) + probability
     return words
