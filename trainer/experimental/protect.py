@@ -20,7 +20,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -36,9 +36,9 @@ from mxd.trainer.config import TrainConfig
 from mxd.trainer.data.readers import file_errors
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig, ProtectionLoss
+from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
-from mxd.trainer.layers.base import LayerOutput
 from mxd.trainer.layers.mxd import MxD, centre_weight, token_mean
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, copy_tokenizer, runs_folder
@@ -221,6 +221,8 @@ class ReplacementModel:
     language_model: LanguageModel
     layers: Mapping[int, MxD]
     """Layers by layer index."""
+    read: Callable[[int, LayerPass], None] = lambda _index, _layer_pass: None
+    """Called with every pass through a layer."""
 
     @classmethod
     def from_runs(cls, language_model: LanguageModel, runs: Sequence[Run]) -> Self:
@@ -256,29 +258,30 @@ class ReplacementModel:
         return [tensor.detach().clone() for tensor in self._changing()]
 
     @contextmanager
-    def following(self, step: int) -> Iterator[None]:
-        """Let the centres follow the texts that are read inside the context, as in step ``step`` of training."""
+    def following(self, step: int) -> Iterator[ReplacementModel]:
+        """The same model; the centres follow the texts that it reads inside the context, as in step ``step`` of
+        training."""
         mixings: dict[int, list[Tensor]] = {index: [] for index in self.layers}
 
-        def keep(index: int, _layer: nn.Module, _inputs: object, output: LayerOutput) -> None:
-            mixings[index].append(output.mixing_TM.detach())
+        def keep(index: int, layer_pass: LayerPass) -> None:
+            mixings[index].append(layer_pass.mixing_PM.detach())
 
         with ExitStack() as ends:
-            for index, layer in self.layers.items():
-                ends.callback(layer.register_forward_hook(partial(keep, index)).remove)
+            for layer in self.layers.values():
                 layer.batch_mean = token_mean
                 ends.callback(setattr, layer, "batch_mean", None)
-            yield
+            yield replace(self, read=keep)
         for index, layer in self.layers.items():
             layer.follow(torch.cat(mixings[index]), centre_weight(step))
 
     def predictions(self, texts: EncodedTexts) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield logits [P, V] and next tokens [P] of the scored predictions, some texts at a time."""
+        mlps = {index: EditedMlp(layer, partial(self.read, index), "replace") for index, layer in self.layers.items()}
         for start in range(0, len(texts), MICROBATCH_TEXTS):
             part = texts.select(slice(start, start + MICROBATCH_TEXTS))
             ids_ST = part.ids_ST.to(self.language_model.device)
             is_scored_ST = part.is_scored_ST.to(ids_ST.device)
-            with self.language_model.replace(self.layers):
+            with self.language_model.replace_mlps(mlps):
                 residual_STW = self.language_model.residual(ids_ST)
             logits_PV = self.language_model.unembed(residual_STW[is_scored_ST.to(residual_STW.device)])
             yield logits_PV, ids_ST.roll(-1, 1)[is_scored_ST].to(logits_PV.device)
@@ -592,8 +595,8 @@ class PrivacyOptimizer:
         theta = self.config.theta
         privacy_loss: Loss = lambda logits_PV, _next_P: LOSSES[self.config.loss](logits_PV)  # noqa: E731
         passage_loss, passage_gradients = self.model.gradient(self.data.passages, privacy_loss, theta)
-        with self.model.following(self.steps):
-            retain_loss, retain_gradients = self.model.gradient(self._batch(), next_token_loss, 1 - theta)
+        with self.model.following(self.steps) as model:
+            retain_loss, retain_gradients = model.gradient(self._batch(), next_token_loss, 1 - theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
         combined = combine_gradients(passage_gradients, retain_gradients)

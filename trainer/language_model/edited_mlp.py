@@ -10,13 +10,13 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
 from mxd.trainer.config import SteeringMode
 from mxd.trainer.language_model.mlp_hooks import Mlp
-from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
+from mxd.trainer.layers.base import Routing, SparseLayer
 
 
 @dataclass(eq=False)
@@ -39,12 +39,15 @@ class LayerPass:
         """Dense output."""
         return self._rows(self.sparse_layer.dense_output(self._x_QI))
 
+    @cached_property
+    def mixing_PM(self) -> Tensor:
+        """Mixing of the live routing."""
+        return self.sparse_layer.mixing(self.routing)
+
     @property
     def output_PO(self) -> Tensor:
-        """Output of the sparse layer; if nothing else was read, of a call of the module, so that its hooks run."""
-        if self.text_of is ... and not {"routing", "dense_PM"} & vars(self).keys():
-            return cast(LayerOutput, self.sparse_layer(self._x_QI)).output_TO
-        return self.sparse_layer.decode(self.dense_PM, self.routing)
+        """Output of the sparse layer."""
+        return self.sparse_layer.decode_mixed(self.dense_PM, self.mixing_PM)
 
     def contribution(self, routing: Routing) -> Tensor:
         """Contribution of the experts of another routing of the same tokens to the output, [P, O]."""
