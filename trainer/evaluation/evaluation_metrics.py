@@ -247,8 +247,8 @@ FAITHFULNESS = _section(
                 "strict_routing_share",
                 "Strict routing share",
                 "share",
-                "the same with the constant mixing that fits the MLP best: what the shared dense path does without "
-                "routing",
+                "loss increase with the mixing frozen at the constant that fits the MLP best, as a share of that of "
+                "mean-ablating the MLP",
                 term="strict_routing_share",
                 headings=("strict",),
                 form=".2f",

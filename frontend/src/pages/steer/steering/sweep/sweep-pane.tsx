@@ -187,7 +187,7 @@ function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForE
   const isCurrent = sweep.key === sweepKey(request, edit);
   const isMeasuring = isCurrent && sweep.status === "working";
   return (
-    <section className="sweep" aria-label="Strength sweep">
+    <section className="strength-sweep" aria-label="Strength sweep">
       <div className="pane-h">
         <h2>
           <Term id="strength_sweep">Strength sweep</Term>
