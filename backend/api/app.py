@@ -167,10 +167,10 @@ def _known_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _database_error(_request: Request, error: Exception) -> JSONResponse:
-    response = to_client_error(error)
-    if response is error:
+    known = to_client_error(error)
+    if known is error:
         raise error  # a bug: logged, and answered with status 500
-    return response_to(response)
+    return response_to(known)
 
 
 def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
@@ -210,16 +210,9 @@ def _invalid_request(_request: Request, error: Exception) -> JSONResponse:
     problems = {
         ".".join(str(part) for part in problem["loc"][1:]) or "body": str(problem["msg"]) for problem in error.errors()
     }
-    sentence = "; ".join(
-        _describe_validation_error(name, message) for name, message in list(problems.items())[:PROBLEMS_NAMED]
+    named = "; ".join(
+        f"{name} {message.removeprefix('Input ')}" if message.startswith("Input ") else f"{name}: {message}"
+        for name, message in list(problems.items())[:PROBLEMS_NAMED]
     )
     detail: dict[str, str | int | float | None] = {**problems}
-    return error_response(
-        422, ErrorBody(code="invalid-request", message=f"{sentence}; change it and try again.", detail=detail)
-    )
-
-
-def _describe_validation_error(name: str, message: str) -> str:
-    """Turn ``edits.0.strength`` and "Input should be …" into the beginning of a sentence."""
-    subject = "In what was sent, " + name
-    return f"{subject} {message.removeprefix('Input ')}" if message.startswith("Input ") else f"{subject}: {message}"
+    return error_response(422, ErrorBody(code="invalid-request", message=f"Invalid request: {named}.", detail=detail))

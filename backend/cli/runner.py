@@ -26,7 +26,8 @@ OUT_OF_MEMORY_MESSAGE = (
     "auto-map spreads the language model over all devices."
 )
 INTERRUPTED = 130
-SECONDS_TO_TELL = 5.0
+HEAD_START_SECONDS = 5.0
+"""Seconds for the process that prints an error: torchrun stops all processes once one has ended."""
 
 
 def run_command(words: Sequence[str]) -> int:
@@ -40,8 +41,7 @@ def _run(words: Sequence[str]) -> int:
     if processes > 1 and not command.shares_work:
         name, _ = split_command(words)
         if os.environ.get("LOCAL_RANK", "0") != "0":
-            # torchrun stops all processes once one has ended, so the one with the message must be first.
-            time.sleep(SECONDS_TO_TELL)
+            time.sleep(HEAD_START_SECONDS)
             raise SilentError(name)
         raise UserError(
             f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "

@@ -84,8 +84,7 @@ def automatic_name(label: AutomaticLabel) -> str:
 
 def steer_command(run: str, config: SteeringConfig) -> list[str]:
     """Words of the command that generates the same texts."""
-    given = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions", "turns"})
-    flags = {**{key: value for key, value in given.items() if key in SteeringConfig.model_fields}}
+    flags = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions"})
     flags |= flags.pop("sampling", {})
     words = [word for edit in config.edits for word in ("--edit", str(edit))]
     for name, value in flags.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
-from typing import Annotated, Literal
+from itertools import islice, pairwise
+from typing import Annotated
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from mxd.backend.queries.run_cache import BrowsedRun
 from mxd.backend.schemas.experts import (
     AutomaticLabel,
     Example,
+    Matched,
     RelatedHits,
     SearchHit,
 )
@@ -56,7 +57,6 @@ MIN_ACTIVE_TOKENS = 20
 """Rarer experts fire on a word by chance."""
 MIN_RELATED_SCORE = 0.02
 
-Matched = Literal["id", "label", "token", "example", "related"]
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -187,23 +187,24 @@ def related_hits(
     """
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
     tokens_of = {word: vocabulary.exact_matches(word) for word in related}
-    known = [
+    rare = (
         word
         for word, tokens in tokens_of.items()
         if tokens and token_index.num_users(tokens, MIN_USER_SHARE) <= most_users
-    ][:RELATED_WORDS]
+    )
+    known = list(islice(rare, RELATED_WORDS))
     largest = max((related[word] for word in known), default=1.0)
     weights = {token: (related[word] / largest) ** 0.5 for word in known for token in tokens_of[word]}
     own = [word for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
     for word in own:
         weights |= dict.fromkeys(vocabulary.exact_matches(word), 1.0 if len(own) == 1 else 0.5)
     active = browsed.columns.values["active_tokens"]
-    hits = [
+    hits = (
         _hit(browsed, expert, "related", None, (vocabulary.name(token), share))
         for expert, score, token, share in token_index.weighted_users(weights)
         if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
-    ]
-    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(hits[:limit]))
+    )
+    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(islice(hits, limit)))
 
 
 def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:

@@ -15,7 +15,7 @@ from pydantic import Field, create_model
 
 from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.trainer.analysis.results import ExpertWrites, TokenEffect
-from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, Kind, Measurement, Place
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, SORTS, ExpertColumn, Kind, Measurement, Place
 
 if TYPE_CHECKING:
     ExpertSort = str
@@ -126,6 +126,13 @@ class Column(Schema):
     filters: tuple[ColumnFilter, ...]
     shown: tuple[Place, ...]
     """``table``: the table of experts. ``expert``: the page of one expert. ``terminal``: ``mxd experts``."""
+
+    @classmethod
+    def of(cls, column: ExpertColumn) -> Column:
+        """Describe a column with the names of its filters."""
+        filters = tuple(ColumnFilter(name=f"{end}_{column.key}", end=end) for end in column.filters)
+        own = {name: getattr(column, name) for name in cls.model_fields if name not in ("header", "filters")}
+        return cls(**own, header=column.header or column.title, filters=filters)
 
 
 class ColumnList(Schema):
@@ -316,6 +323,9 @@ class CoactivatingExperts(Schema):
     """Experts active on the next token."""
 
 
+Matched = Literal["id", "label", "token", "example", "related"]
+
+
 class SearchHit(Schema):
     """An expert that matches a search."""
 
@@ -323,7 +333,7 @@ class SearchHit(Schema):
     label: str | None
     """User label."""
     automatic: AutomaticLabel | None
-    matched: Literal["id", "label", "token", "example", "related"]
+    matched: Matched
     """Field in which the text was found. ``id``: the text is the number of the expert. ``related``: it fires on words
     that the language model relates to the text."""
     token: str | None

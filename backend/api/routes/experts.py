@@ -37,7 +37,6 @@ from mxd.backend.schemas.experts import (
     AblationEvent,
     CoactivatingExperts,
     Column,
-    ColumnFilter,
     ColumnList,
     ExamplePage,
     ExpertAblation,
@@ -54,7 +53,7 @@ from mxd.backend.schemas.experts import (
     WritesResponse,
 )
 from mxd.trainer.analysis.results import ExpertMap
-from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertColumn
+from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 of_all_runs = APIRouter(tags=["experts"])
@@ -65,13 +64,7 @@ Limit = Annotated[int, Query(ge=1, le=100)]
 @of_all_runs.get("/columns")
 def columns() -> ColumnList:
     """Columns of the tables of experts: titles, units, descriptions, orders and filters."""
-    return ColumnList(columns=tuple(map(_column, EXPERT_COLUMNS)))
-
-
-def _column(column: ExpertColumn) -> Column:
-    filters = tuple(ColumnFilter(name=f"{end}_{column.key}", end=end) for end in column.filters)
-    own = {name: getattr(column, name) for name in Column.model_fields if name not in ("header", "filters")}
-    return Column(**own, header=column.header or column.title, filters=filters)
+    return ColumnList(columns=tuple(map(Column.of, EXPERT_COLUMNS)))
 
 
 @router.get("/experts", response_model=ExpertPage)
@@ -83,7 +76,7 @@ def experts(run: RunName, query: Annotated[ExpertQuery, Query()], services: Serv
 
 @router.get("/experts/random")
 def random_expert(run: RunName, services: ServicesDep, among: RandomAmong = "active") -> RandomExpert:
-    """A uniformly random expert: any active one, or one of the 5 % with the highest steerability."""
+    """A uniformly random expert: any active one, or one of the most steerable."""
     columns = services.run_cache.of(run).columns
     experts = columns.active if among == "active" else columns.most_steerable
     if len(experts) == 0:

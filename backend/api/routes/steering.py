@@ -74,7 +74,6 @@ async def steer(run: RunName, request: SteeringRequest, services: ServicesDep) -
     return await stream_steps(services.inference.generate(list(units), config, units))
 
 
-@router.post("/runs/{run}/steering/dose", response_class=EventStreamJson, include_in_schema=False)  # earlier address
 @router.post(
     "/runs/{run}/steering/sweep", response_class=EventStreamJson, responses=stream_responses(StrengthSweepEvent)
 )

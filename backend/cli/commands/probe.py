@@ -84,7 +84,7 @@ class BenchmarkCommand(ModelCommand):
     """Run the public benchmark sae-probes: sparse probes on 113 binary data sets.
 
     The runs are compared with the MLP's neurons and a random gate, on the same texts. The first run is compared with
-    each of the others. The Benchmark page of the dashboard shows the results. They are also written in SAEBench's
+    each of the others. The Evaluate page of the dashboard shows the results. They are also written in SAEBench's
     format. Install sae-probes first:
     pip install --no-deps sae-probes==0.4.2
     """

@@ -43,8 +43,8 @@ LONGEST_SEQUENCE = 2**16
 """Positions are stored as 16-bit numbers."""
 YEARS = range(2000, 2200)
 TOKEN_IDS_BELOW = 2**24
-"""More than any vocabulary. The tokenizer is no limit: embeddings may have more rows, with ids that texts and promoted
-tokens can have."""
+"""Above any vocabulary size. Embeddings may have more rows than the tokenizer has tokens, so its size is not the
+limit."""
 
 
 class InvalidValueError(ValueError):

@@ -48,7 +48,7 @@ function svg(counts, title) {
   picture.setAttribute("preserveAspectRatio", "none");
   picture.setAttribute("role", "img");
   picture.setAttribute("aria-label", title);
-  const top = Math.log1p(Math.max(...counts));
+  const top = Math.log1p(Math.max(1, ...counts));
   counts.forEach((count, place) => {
     const bar = document.createElementNS(picture.namespaceURI, "rect");
     const height = (100 * Math.log1p(count)) / top;
@@ -150,8 +150,8 @@ async function table(params) {
   const sign = params.get("order") === "asc" ? 1 : -1;
   const limit = Number(params.get("rows") ?? PAGE);
   const bounds = columns.flatMap(({ key, filters }) =>
-    filters.flatMap((end) => {
-      const value = params.get(`${end}_${key}`);
+    filters.flatMap(({ name, end }) => {
+      const value = params.get(name);
       return value === null ? [] : [{ key, end, value: Number(value) }];
     }),
   );
@@ -272,7 +272,7 @@ function densities() {
     .map(({ density }) => density)
     .filter((density) => density > 0)
     .map(Math.log10);
-  const low = Math.floor(Math.min(...values));
+  const low = Math.floor(Math.min(-1, ...values));
   for (const value of values)
     counts[Math.min(Math.floor((48 * (value - low)) / -low), 47)] += 1;
   return svg(
@@ -409,27 +409,37 @@ search.addEventListener("input", () =>
   change({ q: search.value.trim(), expert: "", rows: "" }),
 );
 const filters = document.querySelector("#filters");
-for (const { key, title, kind, filters: ends } of columns)
-  for (const end of ends) {
+for (const { title, kind, filters: ends } of columns)
+  for (const { name, end } of ends) {
     const scale = kind === "share" ? 100 : 1;
-    const name = `${end}_${key}`;
-    const given = state().get(name);
     const onchange = ({ target }) =>
       change({
         [name]: target.value === "" ? "" : String(Number(target.value) / scale),
         rows: "",
       });
-    const value = given === null ? null : String(Number(given) * scale);
+    const field = { name, type: "number", step: "any", "data-scale": scale };
     filters.append(
       h(
         "label",
         {},
         `${title} ${end === "min" ? "≥" : "≤"} `,
-        h("input", { type: "number", step: "any", value, onchange }),
+        h("input", { ...field, onchange }),
         kind === "share" ? " %" : "",
       ),
     );
   }
+
+function fillFields() {
+  const params = state();
+  search.value = params.get("q") ?? "";
+  for (const field of filters.querySelectorAll("input")) {
+    const shownValue = Number(params.get(field.name)) * field.dataset.scale;
+    field.value = params.has(field.name)
+      ? Number(shownValue.toPrecision(7))
+      : "";
+  }
+}
+
 document.querySelector("#figures").append(
   h(
     "dl",
@@ -440,9 +450,9 @@ document.querySelector("#figures").append(
   ),
   densities(),
 );
-search.value = state().get("q") ?? "";
+fillFields();
 addEventListener("hashchange", () => {
-  search.value = state().get("q") ?? "";
+  fillFields();
   scrollTo(0, 0);
   void show();
 });

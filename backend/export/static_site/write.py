@@ -19,6 +19,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.export.snapshots import origin_of
 from mxd.backend.export.tables import Chunk, Exported, Row, chunks
 from mxd.backend.queries.overview import card_figures
+from mxd.backend.schemas.experts import Column
 from mxd.trainer.analysis.expert import TOKENS_AROUND_PEAK
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC
 from mxd.trainer.storage.run import Run
@@ -60,7 +61,7 @@ def write_site(session: Session, exported: Exported, run: Run, folder: Path, cal
     table = {
         "run": run.name,
         "perShard": EXPERTS_PER_FILE,
-        "columns": [_column(column) for column in COLUMNS],
+        "columns": [Column.of(column).model_dump() for column in COLUMNS],
         "figures": [
             *figures,
             ("indexed tokens", f"{exported.index.tokens:,}"),
@@ -75,11 +76,6 @@ def write_site(session: Session, exported: Exported, run: Run, folder: Path, cal
     (folder / "index.html").write_text(page, "utf-8")
     (folder / "site.js").write_text((ASSETS / "site.js").read_text("utf-8"), "utf-8")
     (folder / "site.css").write_text(CSS + (ASSETS / "site.css").read_text("utf-8"), "utf-8")
-
-
-def _column(column: Any) -> Row:
-    own = {name: getattr(column, name) for name in ("key", "title", "unit", "kind", "digits", "description", "filters")}
-    return own | {"header": column.header or column.title}
 
 
 def _row(row: Row) -> Row:
@@ -144,5 +140,5 @@ def _write(folder: Path, name: str, data: Any) -> None:
 
 
 def _json(data: Any) -> str:
-    """JSON is JavaScript, and files of scripts have no markup to end early."""
+    """Return JSON, which is also JavaScript. In a file, unlike in a script element, ``</script>`` needs no escaping."""
     return json.dumps(data, ensure_ascii=False, separators=(",", ":"))

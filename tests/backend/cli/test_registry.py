@@ -85,7 +85,7 @@ def test_commands_that_do_not_share_work_are_refused_under_torchrun(
     assert run(["lab", "protect", "a", "--passages", "b.txt", "--retain", "c.jsonl"]) == 2
     assert "'mxd lab protect' needs a single process" in capsys.readouterr().err
     assert [name for name in COMMANDS if command_class(name).shares_work] == ["train", "lab train", "index"]
-    monkeypatch.setattr(runner, "SECONDS_TO_TELL", 0.0)
+    monkeypatch.setattr(runner, "HEAD_START_SECONDS", 0.0)
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert run(["evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"]) == 2
     assert capsys.readouterr().err == "", "the first process of each machine tells it"

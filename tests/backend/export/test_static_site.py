@@ -70,6 +70,8 @@ def table(site: Path) -> dict[str, Any]:
 
 
 def test_labels_statistics_and_examples_equal_those_of_the_server(client: TestClient, site: Path) -> None:
+    served_columns = {column["key"]: column for column in client.get("/api/columns").json()["columns"]}
+    assert table(site)["columns"] == [served_columns[column.key] for column in COLUMNS]
     for row in table(site)["rows"]:
         number = row["expert"]
         path = f"/api/runs/first/experts/{number}"

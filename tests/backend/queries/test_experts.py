@@ -136,6 +136,7 @@ def test_neighbours_skip_dead_experts(client: TestClient) -> None:
 
 
 def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
+    client.app.state.services.rng.seed(0)  # type: ignore[attr-defined]
     drawn = {client.get("/api/runs/first/experts/random").json()["expert"] for _ in range(1500)}
     assert drawn == set(range(ACTIVE))
 
