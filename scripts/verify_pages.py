@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from datetime import date
 from functools import reduce
 from operator import getitem
 from pathlib import Path
@@ -109,7 +110,8 @@ def main() -> int:
     rows |= {page: [page, verdict, None, None] for page, verdict in STATED.items()}
     for page in (*RECORDED, *OUTPUTS, *TESTS):
         rows.setdefault(page, [page, "not run yet", None, None])
-    write([rows[page] for page in sorted({*RECORDED, *OUTPUTS, *TESTS, *STATED})])
+    measured = date.today().isoformat() if words.pages else table.get("date")
+    write([rows[page] for page in sorted({*RECORDED, *OUTPUTS, *TESTS, *STATED})], measured)
     return int(any(rows[page][1].startswith("differs") for page in words.pages))
 
 
@@ -164,8 +166,8 @@ def compared(recorded: Any, now: Any) -> str:
     )
 
 
-def write(rows: list[list[Any]]) -> None:
-    """Write the rows as JSON and as the table of the page."""
+def write(rows: list[list[Any]], measured: str | None) -> None:
+    """Write the rows as JSON and as the table of the page; ``measured`` is the date of the last measurement."""
     columns = ["page", "verdict", "minutes here", "commit"]
     FOUND.parent.mkdir(exist_ok=True)
     document = {
@@ -175,7 +177,7 @@ def write(rows: list[list[Any]]) -> None:
         "tokens": None,
         "seeds": None,
         "hardware": "2 vCPUs of an x86-64 server, no GPU, shared with other work",
-        "date": "2026-11-28",
+        "date": measured,
         "command": "python -m scripts.verify_pages PAGE",
         "source": "written by scripts/verify_pages.py",
         "columns": columns,

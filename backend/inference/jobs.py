@@ -130,7 +130,7 @@ def expert_writes(
 
 def related_words(context: JobContext, text: str) -> dict[str, float]:
     """Words that the language model expects after a description, with their probability."""
-    from mxd.trainer.analysis.related_words import related_words
+    from mxd.trainer.inference.routing import related_words
 
     return related_words(context.language_model, text, context.runs[0].config.text.start_token)
 

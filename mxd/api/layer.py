@@ -402,7 +402,7 @@ class Layer(nn.Module):
         """
         from mxd.api.snapshots import expert_snapshot, routing_snapshot, steering_snapshot
 
-        if isinstance(what, int):
+        if not isinstance(what, str):  # also a NumPy integer, as in a table of experts
             return expert_snapshot(self, what, examples, database)
         given = {"model": model, "tokenizer": tokenizer}
         if edits is None:

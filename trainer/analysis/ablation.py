@@ -510,6 +510,7 @@ class _AblationRun:
             if config.experts:
                 examples = select_experts(examples, config.experts, random_experts, record)
             sequences = read_sequences(session, record)
+            run.layer.to(language_model.device_of(run.config.layer))
             return cls(run, record.id, config, language_model, activity, random_experts, examples, sequences)
 
     def write(self, database: Engine, ablations: Sequence[ExpertAblation]) -> None:
@@ -543,8 +544,7 @@ class _AblationRun:
         seed = int(np.random.SeedSequence([self.config.seed, sequence]).generate_state(1)[0])
         ids = self.sequences[sequence]
         layer = self.run.config.layer
-        sparse_layer = self.run.layer.to(self.language_model.device_of(layer))
-        effects = measure_interventions(self.language_model, layer, sparse_layer, ids, interventions, seed)
+        effects = measure_interventions(self.language_model, layer, self.run.layer, ids, interventions, seed)
         # To the CPU in one go: averaging waits for every number, and a dispatched model has effects on two devices.
         return InterventionEffects(*(values.cpu() for values in effects))
 

@@ -13,7 +13,7 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import NamedTuple, get_args
 
@@ -68,7 +68,7 @@ class EditedPasses:
     runs: Sequence[Run]
     layers: Mapping[int, SparseLayer]
     units: Units
-    """Saved units. The others are 1, as ``edit_units`` decides without a database."""
+    """Saved units."""
     callbacks: Callbacks
 
     def prices(self, texts: Sequence[Reading], groups: Sequence[Sequence[Edit]]) -> list[float]:
@@ -107,11 +107,7 @@ class EditedPasses:
 
     def change(self, groups: Sequence[Sequence[Edit]]) -> Change:
         """Adds what each row's edits add."""
-        units = {}
-        for run in self.runs:
-            saved = self.units[run.name]
-            units[run.name] = {expert: saved.get(expert) or 1.0 for expert in range(run.layer.config.num_experts)}
-        plans = [edit_plans(self.runs, group, units) for group in groups]
+        plans = [edit_plans(self.runs, group, self._every_unit) for group in groups]
 
         def change(layer: int, layer_pass: LayerPass) -> Tensor | None:
             own = [plan[layer] for plan in plans]
@@ -122,6 +118,16 @@ class EditedPasses:
             return layer_pass.contribution(edit_routing(own, row_P, layer_pass.routing))
 
         return change
+
+    @cached_property
+    def _every_unit(self) -> Units:
+        """Unit of every expert: the saved one, otherwise 1, as ``edit_units`` decides without a database."""
+        return {
+            run.name: {
+                expert: self.units[run.name].get(expert) or 1.0 for expert in range(run.layer.config.num_experts)
+            }
+            for run in self.runs
+        }
 
 
 def units_of(run: Run, units: Units) -> Tensor:

@@ -170,6 +170,10 @@ Change = Callable[[int, LayerPass], Tensor | None]
 """Maps a layer and its pass to what is added to its output, [P, O]."""
 
 
+def unchanged(_layer: int, _layer_pass: LayerPass) -> None:
+    """Add nothing."""
+
+
 @dataclass(frozen=True, eq=False)
 class Reading:
     """A target for a given prompt: where it is read, and which tokens it means."""
@@ -349,7 +353,7 @@ def differentiable_forward(
     sparse_layers: Mapping[int, SparseLayer],
     reading: Reading,
     errors: Errors = "kept",
-    change: Change = lambda _layer, _layer_pass: None,
+    change: Change = unchanged,
     rows: int = 1,
 ) -> Forward:
     """Forward pass with gradients at the sparse layers' outputs, their inputs and the embedding.
@@ -426,7 +430,7 @@ def expert_products(sparse_layer: SparseLayer, x_TI: Tensor, gradient_TO: Tensor
 
 
 def edited_mlps(
-    sparse_layers: Mapping[int, SparseLayer], errors: Errors, change: Change = lambda _layer, _layer_pass: None
+    sparse_layers: Mapping[int, SparseLayer], errors: Errors, change: Change = unchanged
 ) -> dict[int, MlpFunction]:
     """Functions that compute the outputs of MLPs, or of the layers that replace them, with a change."""
     mode: SteeringMode = "residual" if errors == "kept" else "replace"

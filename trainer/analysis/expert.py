@@ -136,8 +136,8 @@ class Expert(ShortRepr):
         blocks.append(example_lines(self.examples, self.max_activation, f"Expert {self.named}"))
         if any(self.histogram):
             blocks.append(Histogram("Active tokens by activation (log scale)", self.histogram, self.histogram_high))
-        subtitle = f"Expert {self.expert} of {self.run}{f', {origin.model}' if origin.model else ''}"
-        note = "Examples are the strongest of the indexed text. A stronger colour is a stronger gate activation."
+        subtitle = f"Expert {self.expert} of {origin.titled(self.run)}"
+        note = "Examples are the strongest of the indexed text. Stronger colours mean stronger gate activations."
         return Snapshot(self.label or f"Expert {self.expert}", subtitle, blocks, facts, note, origin)
 
     @property

@@ -75,7 +75,7 @@ def documents(config: TextConfig, order: Order = "as-is", seed: int = 0) -> Iter
     return _documents(config, files, order, seed)
 
 
-def _documents(config: TextConfig, files: list[TextFile] | None, order: Order, seed: int) -> Iterator[Document]:
+def _documents(config: TextConfig, files: Sequence[TextFile] | None, order: Order, seed: int) -> Iterator[Document]:
     rng = random.Random(seed)
     if order == "as-is":
         stream = _hub_documents(config) if files is None else _in_turn(files, config.column)
@@ -101,7 +101,7 @@ def _documents(config: TextConfig, files: list[TextFile] | None, order: Order, s
         raise UserError(f"{config.dataset} holds no documents, or only empty ones. Choose a dataset with text.")
 
 
-def _in_turn(files: list[TextFile], column: str) -> Iterator[Document]:
+def _in_turn(files: Sequence[TextFile], column: str) -> Iterator[Document]:
     return filter(_is_not_blank, chain.from_iterable(read_documents(path, column) for path in files))
 
 
@@ -121,7 +121,7 @@ def _up_to_the_limits(stream: Iterator[Document]) -> Iterator[Document]:
             return
 
 
-def _mixed(files: list[TextFile], column: str, rng: random.Random) -> Iterator[Document]:
+def _mixed(files: Sequence[TextFile], column: str, rng: random.Random) -> Iterator[Document]:
     """Documents of several pieces at a time, which follow one another in random order."""
     size = max(PIECE_BYTES, _total_bytes(files) // MOST_PIECES)
     divided = [pieces(path, size) for path in files]
@@ -179,7 +179,9 @@ def _in_passes(read: Callable[[], Iterator[Document]], rng: random.Random) -> It
             largest, _, dropped = heappop(kept)
             characters -= _characters(dropped)
             bound = -largest
-    yield from _emptied([document for _, _, document in kept], rng)
+    first = [document for _, _, document in kept]
+    del kept  # further passes need the memory
+    yield from _emptied(first, rng)
     while bound < 1:
         low, bound = bound, 2 * bound
         yield from _shuffled((document for key, document in _keyed(read(), seed) if low <= key < bound), rng)
@@ -229,12 +231,12 @@ def _is_hub_name(text: str) -> bool:
     return bool(_HUB_NAME.fullmatch(text))
 
 
-def _files(text: str) -> list[TextFile]:
+def _files(text: str) -> Sequence[TextFile]:
     if is_url(text):
         remote = [file for _, file in sorted(remote_files(text).items()) if is_supported(file.name)]
         if not remote:
             raise UserError(f"{text} holds no .txt, .jsonl, .csv or .parquet files.")
-        return [*remote]
+        return remote
     path = Path(os.path.expanduser(text))
     if not os.path.exists(path) and set("*?[") & set(text):
         return _matching(str(path))
@@ -247,7 +249,7 @@ def _files(text: str) -> list[TextFile]:
         files = sorted(_supported_files(path), key=lambda file: file.relative_to(path).parts)
         if not files:
             raise UserError(f"The folder {path} holds no .txt, .jsonl, .csv or .parquet files.")
-        return [*files]
+        return files
     if not is_supported(path.name):
         raise UserError(
             f"Unsupported file: {path}. Give a .txt, .jsonl or .csv file (also .gz or .zst), or a .parquet file."
@@ -255,12 +257,13 @@ def _files(text: str) -> list[TextFile]:
     return [path]
 
 
-def _matching(pattern: str) -> list[TextFile]:
+def _matching(pattern: str) -> Sequence[TextFile]:
     """Files that match a pattern, in the order of those of a folder."""
-    paths = {path.parts: path for path in map(Path, glob(pattern, recursive=True)) if is_supported(path.name)}
+    found = (path for path in map(Path, glob(pattern, recursive=True)) if is_supported(path.name) and path.is_file())
+    paths = sorted(set(found), key=lambda path: path.parts)
     if not paths:
         raise NotFoundError(f"No .txt, .jsonl, .csv or .parquet file matches '{pattern[:300]}'. Check the pattern.")
-    return [path for _, path in sorted(paths.items()) if path.is_file()]
+    return paths
 
 
 def _supported_files(folder: Path) -> Iterator[Path]:
@@ -277,7 +280,7 @@ def size_bytes(config: TextConfig) -> int | None:
     Raises:
         NotFoundError, UserError: as ``documents`` raises immediately.
     """
-    return None if _is_hub_name(config.dataset) else sum(path.stat().st_size for path in _files(config.dataset))
+    return None if _is_hub_name(config.dataset) else _total_bytes(_files(config.dataset))
 
 
 def fingerprint(config: TextConfig) -> str:

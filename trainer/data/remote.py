@@ -32,12 +32,26 @@ class RemoteFile:
         return str(self._filesystem.unstrip_protocol(self._path))
 
     def stat(self) -> Status:
-        """Size of the file."""
-        return Status(int(self._filesystem.size(self._path)))
+        """Size of the file.
+
+        Raises:
+            UserError: the place cannot be read, or does not state the size.
+        """
+        with remote_errors(str(self)):
+            size = self._filesystem.size(self._path)
+        if size is None:  # of a web server that compresses what it sends
+            raise UserError(f"The size of {self} is unknown. Download it and use the local file.")
+        return Status(int(size))
 
     def open(self, mode: str = "rb") -> io.BufferedReader:
-        """Open the file for reading from any position."""
-        return cast(io.BufferedReader, self._filesystem.open(self._path, mode))
+        """Open the file for reading from any position.
+
+        Raises:
+            UserError: the place cannot be read.
+        """
+        with remote_errors(str(self)):
+            file = self._filesystem.open(self._path, mode)
+        return cast(io.BufferedReader, file)
 
 
 def is_url(text: str) -> bool:

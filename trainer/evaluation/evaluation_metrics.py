@@ -67,11 +67,15 @@ class Metric:
         """Return a value in the format of tables; empty for None."""
         return "" if value is None else f"{value:{self.form}}"
 
+    def value_and_interval(self, result: Result) -> tuple[str, str]:
+        """Return both in the format of tables; empty where there is none."""
+        measured = self.measured(result) or {}
+        value, low, high = (self.formatted(measured.get(name)) for name in ("value", "low", "high"))
+        return value, f"{low} to {high}" if low else ""
+
     def cells(self, result: Result) -> tuple[str, ...]:
         """Return the cells of a row of a table, one per heading."""
-        measured = self.measured(result) or {}
-        low, high = (self.formatted(measured.get(end)) for end in ("low", "high"))
-        return (self.formatted(measured.get("value")), f"{low} to {high}" if low else "")[: len(self.headings)]
+        return self.value_and_interval(result)[: len(self.headings)]
 
 
 def _plain(value: float | None) -> Measured:

@@ -223,13 +223,10 @@ class Evaluation(ShortRepr):
 
     def _repr_html_(self) -> str:
         """Main metrics with their 95 % intervals."""
-        rows = []
-        for metric in TABLE:
-            measured = metric.measured(asdict(self)) or {}
-            value, low, high = (metric.formatted(measured.get(name)) for name in ("value", "low", "high"))
-            rows.append((escape(metric.title), value, f"{low} to {high}" if low else ""))
+        result = asdict(self)
+        rows = [(escape(metric.title), *metric.value_and_interval(result)) for metric in TABLE]
         title = [(f"{self.run}, layer {self.layer}", f"{self.tokens:,} tokens of {self.text}")]
-        return labelled_values(title) + html_table(("figure", "value", "95 %"), rows)
+        return labelled_values(title) + html_table(("metric", "value", "95 %"), rows)
 
 
 @dataclass(frozen=True)

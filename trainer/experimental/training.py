@@ -25,11 +25,9 @@ from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
 from mxd.trainer.layers.mxd import ACTIVATIONS
-from mxd.trainer.training.captured_step import Launch
 from mxd.trainer.training.initialization import needs_sample
-from mxd.trainer.training.layer_trainer import Experts, LayerTrainer
+from mxd.trainer.training.layer_trainer import ONE_PROCESS, LayerTrainer, Placement
 from mxd.trainer.training.train import train_layers
-from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
 MAX_COMPARED = 512
 """Number of experts whose rows are compared in one step."""
@@ -139,17 +137,15 @@ class ExperimentalLayerTrainer(LayerTrainer):
         config: TrainConfig,
         language_model: LanguageModel,
         total_steps: int,
-        group: ProcessGroup = SINGLE_PROCESS,
-        experts: Experts = "replicated",
+        placement: Placement = ONE_PROCESS,
         sample: MlpActivations | None = None,
-        launch: Launch = "eager",
     ) -> Self:
         inputs = None
-        if check_experimental(config, group.is_single).inputs == "gaussian":
+        if check_experimental(config, placement.group.is_single).inputs == "gaussian":
             assert sample is not None  # check_experimental
             inputs = GaussianInputs.like(sample.input_TI, language_model, config.layer)
             sample = inputs.sample(len(sample.input_TI), config.seed, FIRST_SAMPLE)
-        trainer = super().create(config, language_model, total_steps, group, experts, sample, launch)
+        trainer = super().create(config, language_model, total_steps, placement, sample)
         trainer.inputs = inputs
         return trainer
 

@@ -1,6 +1,4 @@
-"""Conditions of edits on a growing text: the share of an edit's effect at a position, and tests of gate activations.
-
-Edits to the gate: changes of the activations of chosen experts.
+"""Edits to the gate: changes of the activations of chosen experts, and their conditions on a growing text.
 
 Edits never change weights. They add columns to a ``Routing``: for each edited expert the difference between the edited
 and the live activation. A difference of zero therefore leaves the output bit-identical.
@@ -9,7 +7,7 @@ A condition has two parts. Its parts that depend on the position give every toke
 Its gate tests are evaluated inside the forward pass, on the live activations of the same token.
 
 Shapes: B batch rows, R rows with the same layer, T tokens, P tokens of some rows, I input width, O output width,
-M edited experts (width of the dense output in ``dense_RTM``), K active experts.
+M edited experts (width of the dense output in ``dense_PM``), K active experts.
 """
 
 from __future__ import annotations

@@ -98,7 +98,10 @@ class Routing(ShortRepr):
         columns = [Token(token.text, tip=self._tip(token, origin)) for token in tokens]
         text = "".join(token.text for token in tokens)
         subtitle = f"The {len(experts)} strongest experts of {self.run} on {len(tokens)} tokens"
-        note = "Columns are tokens, rows are experts. Numbers are gate activations; strong colours are strong ones."
+        note = (
+            "Columns are tokens, rows are experts, and numbers are gate activations. "
+            "Stronger colours mean stronger activations."
+        )
         title = f"“{text if len(text) <= TITLE else text[:TITLE] + '…'}”"
         return Snapshot(title, subtitle, [Grid("heat", columns, rows)], note=note, origin=origin)
 
@@ -323,7 +326,7 @@ def steering_snapshot(
         "Both texts use the same random numbers, so all differences come from the edits. Green tokens are more "
         "probable with them, purple ones less."
     )
-    return Snapshot(title, f"{run}{f', {origin.model}' if origin.model else ''}", pairs, note=note, origin=origin)
+    return Snapshot(title, origin.titled(run), pairs, note=note, origin=origin)
 
 
 def _edit_name(run: str, edit: Edit, origin: Origin) -> str:

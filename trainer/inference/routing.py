@@ -6,6 +6,7 @@ probable tokens, N vocabulary blocks, B block size.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -16,7 +17,7 @@ from mxd.trainer.inference.results import PredictedToken, Prediction, Prediction
 from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import single_texts, token_texts
+from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
@@ -123,6 +124,44 @@ def predict(
         strict=True,
     )
     return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
+
+
+DESCRIPTIONS = ("Examples of {}:", "{}, for example,", "Here is a list of {}: 1.", "A word about {}:")
+"""Beginnings of texts that a language model continues with words related to a description."""
+MIN_LETTERS = 3
+"""Shorter tokens are rarely words."""
+MAX_CANDIDATES = 200
+"""Number of most probable tokens that can be related words."""
+
+
+@torch.no_grad()
+def related_words(language_model: LanguageModel, text: str, start_token: str | None) -> dict[str, float]:
+    """Return words that the language model expects after a description, such as names of weekdays after “days”.
+
+    A search in plain words needs no other model.
+
+    Args:
+        text: a description in plain words.
+        start_token: start token of the sequences that the run was trained on.
+
+    Returns:
+        Words in lower case with their probability as the next token, most probable first.
+
+    Raises:
+        TooLongError: the text is longer than the language model's context.
+    """
+    rows = [prompt_ids(language_model, each.format(text), start_token=start_token) for each in DESCRIPTIONS]
+    last_RW = torch.stack([language_model.residual(torch.tensor([ids]))[0, -1] for ids in rows])
+    probability_V = language_model.unembed(last_RW).softmax(dim=-1).mean(dim=0)
+    top = probability_V.topk(min(MAX_CANDIDATES, len(probability_V)))
+    words: defaultdict[str, float] = defaultdict(float)  # several tokens may be one word
+    for token, probability in zip(top.indices.tolist(), top.values.tolist(), strict=True):
+        decoded = language_model.tokenizer.decode([token])
+        assert isinstance(decoded, str)
+        word = decoded.strip().casefold()
+        if len(word) >= MIN_LETTERS and word.isalpha():
+            words[word] += probability
+    return dict(sorted(words.items(), key=lambda entry: -entry[1]))
 
 
 def _three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:

@@ -159,10 +159,10 @@ class Architecture:
             )
         width = _shape(linear[next(iter(linear))])[1]
         children = [(name, child) for name, child in block.named_children() if name not in (first, last)]
-        beside = [name for name, child in children if _has_experts(child, width)]
-        if beside:
+        experts = [name for name, child in children if _has_experts(child, width)]
+        if experts:
             raise UserError(
-                f"{cannot} the block has experts beside it ({', '.join(beside)}), whose outputs are added to its own. "
+                f"{cannot} the block also has experts ({', '.join(experts)}), whose outputs are added to its own. "
                 "Supported are blocks whose only MLP is this one."
             )
         *inputs, down = linear

@@ -77,7 +77,7 @@ def read_rows(path: Path, tables: Collection[str] = (), rows: slice = slice(None
         for part in paths:
             named = _SHARD_NAME.fullmatch(part.name)
             if named is not None and int(named[1]) != len(paths):
-                raise ValueError(f"{len(paths)} of {int(named[1])} files are there")
+                raise ValueError(f"only {len(paths)} of {int(named[1])} files exist")
             file = opened.enter_context(safe_open(part, framework="pt"))
             begins = _begins(file.metadata() or {})
             for name in file.keys():  # noqa: SIM118 - it is no mapping
@@ -103,11 +103,11 @@ def _joined(name: str, parts: list[tuple[int, Any]], rows: slice) -> Tensor:
     for first, file in sorted(parts, key=lambda part: part[0]):
         part = file.get_slice(name)
         if first != end or not part.get_shape():
-            raise ValueError(f"rows of {name} from {end:,} on are not there")
+            raise ValueError(f"rows of {name} from {end:,} on are missing")
         end += part.get_shape()[0]
         start, stop, _ = rows.indices(end)
         if max(start, first) < stop:
             found.append(part[max(start, first) - first : stop - first])
     if not found:
-        raise ValueError(f"rows of {name} are not there")
+        raise ValueError(f"rows of {name} are missing")
     return torch.cat(found) if len(found) > 1 else found[0].clone()

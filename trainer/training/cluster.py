@@ -1,6 +1,6 @@
-"""Devices that are not here, links between processes, and the time that a step's communication takes.
+"""Datasheets of GPUs, links between processes, and the time that a step's communication takes.
 
-Rates are vendors' peak figures for dense products. ``PEAK_SHARE`` of them is assumed; nothing of this is measured.
+Rates are vendors' peak figures for dense products, of which ``PEAK_SHARE`` is assumed. Nothing here is measured.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Datasheet:
     """Bytes per second in each direction between the devices of a machine: NVLink, Infinity Fabric or PCIe."""
 
     def rates(self, products: Iterable[Product]) -> DeviceRates:
-        """Assumed rates, in the place of measured ones."""
+        """Assumed rates, instead of measured ones."""
         peaks = {torch.bfloat16: self.bfloat16, torch.float16: self.bfloat16, torch.float32: self.float32}
         rates = {product: PEAK_SHARE * peaks[product.dtype] for product in products}
         return DeviceRates(rates, PEAK_SHARE * self.bytes_per_second)
@@ -51,7 +51,7 @@ DATASHEETS = {
     "l40s": Datasheet("NVIDIA L40S", 362e12, 91.6e12, 0.86e12, 48 * 10**9, 32e9),
     "mi300x": Datasheet("AMD MI300X", 1307e12, 163e12, 5.3e12, 192 * 10**9, 448e9),
 }
-"""Devices that ``--plan`` knows without having one."""
+"""Devices that ``--plan`` can plan for on any machine."""
 
 
 class Links(NamedTuple):
@@ -68,7 +68,7 @@ SLOW_LINKS = Links(5e9, 1.25e9)
 
 
 def links_of(device: torch.device, datasheet: Datasheet | None) -> Links:
-    """Assumed links of a device; GPUs that are here count as PCIe 4."""
+    """Assumed links of a device; local GPUs count as PCIe 4."""
     if datasheet is None and device.type == "cpu":
         return SLOW_LINKS
     link = DATASHEETS["l40s"].link if datasheet is None else datasheet.link
@@ -76,14 +76,14 @@ def links_of(device: torch.device, datasheet: Datasheet | None) -> Links:
 
 
 class Grid(NamedTuple):
-    """Processes on machines with as many each."""
+    """Processes, evenly distributed over machines."""
 
     processes: int
     nodes: int
 
     @property
     def inside(self) -> int:
-        """Processes of a machine."""
+        """Processes per machine."""
         return self.processes // self.nodes
 
     def all_reduce(self, size: float, links: Links) -> float:

@@ -72,6 +72,17 @@ class _RunningSums:
         return sums
 
 
+class Placement(NamedTuple):
+    """Processes that train a layer, and how they share and launch its work."""
+
+    group: ProcessGroup = SINGLE_PROCESS
+    experts: Experts = "replicated"
+    launch: Launch = "eager"
+
+
+ONE_PROCESS = Placement()
+
+
 @dataclass
 class LayerTrainer:
     """A layer, its optimizer and its training progress."""
@@ -117,10 +128,8 @@ class LayerTrainer:
         config: TrainConfig,
         language_model: LanguageModel,
         total_steps: int,
-        group: ProcessGroup = SINGLE_PROCESS,
-        experts: Experts = "replicated",
+        placement: Placement = ONE_PROCESS,
         sample: MlpActivations | None = None,
-        launch: Launch = "eager",
     ) -> Self:
         """Trainer of a newly initialised layer. Its weights depend only on the config, not on the process group.
 
@@ -130,6 +139,7 @@ class LayerTrainer:
         Raises:
             UserError: the settings need a single process, or the method has no such initialisation.
         """
+        group, experts, launch = placement
         check_processes(config, group.world_size)
         layer_config = build_layer_config(config, language_model.architecture)
         with torch.random.fork_rng(devices=[]):  # by default it creates a context on every GPU of the machine

@@ -239,7 +239,7 @@ class TrainSetup(NamedTuple):
     nodes: int = 1
     """Number of machines."""
     datasheet: Datasheet | None = None
-    """Rates and memory of a device that is not here."""
+    """Rates and memory of a device that this machine lacks; None to measure the local one."""
 
     @classmethod
     def from_device_name(
@@ -269,7 +269,7 @@ class TrainSetup(NamedTuple):
         return free_bytes(self.device) if self.datasheet is None else self.datasheet.memory
 
     def rates(self, products: Iterable[Product]) -> DeviceRates:
-        """Measured rates of the device, or assumed ones of a device that is not here."""
+        """Measured rates of the local device, or those of the datasheet."""
         distinct = dict.fromkeys(products)
         return measure(distinct, self.device) if self.datasheet is None else self.datasheet.rates(distinct)
 
@@ -309,7 +309,6 @@ class PlannedTraining:
         """
         other = copy.copy(self)
         other.setup = setup
-        other.__dict__.pop("language_model_bytes", None)
         other._check_processes()
         return other
 
@@ -353,7 +352,7 @@ class PlannedTraining:
             "step and forward pass": step + self.forward_bytes(buffer_tokens),
         }
 
-    @cached_property
+    @property
     def language_model_bytes(self) -> int:
         """Bytes of a process's weights of the model. FSDP also gathers the embedding, and two blocks at a time."""
         unused = self.architecture.blocks[max(self.stream.layers) + 1 :]

@@ -1,4 +1,4 @@
-"""Rates and memory of the device that is here, measured in about a second.
+"""Rates and memory of the local device, measured in about a second.
 
 Shapes: I inner width, R rows, C columns.
 """

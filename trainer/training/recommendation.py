@@ -15,8 +15,9 @@ from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.layer_trainer import Experts, build_layer_config
 from mxd.trainer.training.plan import PlannedTraining, TrainSetup, products_of, seconds_per_token
 
-SHARE_OF_ADDED, SHARE_OF_FLAGS = 0.25, 0.1
-"""Gain in throughput that recommends more: of each added process, relative to one in use; of another flag."""
+MIN_GAIN_PER_PROCESS, MIN_GAIN = 0.25, 0.1
+"""Gain in throughput from which a larger setup is recommended: per added process, as a share of the throughput per
+process in use, and at least in total."""
 SHARDINGS: tuple[Sharding | None, ...] = (None, "fsdp")
 PLACEMENTS: tuple[Experts, ...] = ("replicated", "sharded")
 
@@ -29,7 +30,7 @@ class Recommendation(NamedTuple):
 
 
 def recommend(configs: Sequence[TrainConfig], setup: TrainSetup) -> Recommendation | None:
-    """The setup, with at most these processes, in which each added process is worth its use; None if none fits."""
+    """The fastest setup, with at most these processes, whose added processes pay off; None if none fits."""
     planned = PlannedTraining(configs, setup._replace(processes=1, nodes=1, sharding=None, experts="replicated"))
     candidates = list(_candidates(planned, setup))
     rates = setup.rates(product for one in candidates for product in products_of(one).values())
@@ -39,7 +40,7 @@ def recommend(configs: Sequence[TrainConfig], setup: TrainSetup) -> Recommendati
         if best is not None:
             added = one.setup.processes / best.setup.processes - 1
             gain = throughput / best.tokens_per_second - 1
-            if gain <= max(SHARE_OF_FLAGS, SHARE_OF_ADDED * added):
+            if gain <= max(MIN_GAIN, MIN_GAIN_PER_PROCESS * added):
                 continue
         best = Recommendation(one.setup, throughput)
     return best

@@ -34,7 +34,7 @@ from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resum
 from mxd.trainer.storage.run_records import delete_metrics_after, enter, metrics_of, write_metrics
 from mxd.trainer.training.captured_step import Launch
 from mxd.trainer.training.initialization import needs_sample
-from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, TrainMetrics, build_layer_config
+from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, Placement, TrainMetrics, build_layer_config
 from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, resolved_precision, with_dtype
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -390,10 +390,8 @@ def train_layers(
             config,
             language_model,
             stream.plan.steps,
-            group,
-            experts,
+            Placement(group, experts, launch),
             first_buffer.captured[config.layer] if first_buffer else None,
-            launch,
         )
         for config in configs
     ]

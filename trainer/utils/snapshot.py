@@ -210,6 +210,10 @@ class Origin:
         label = self.label(run, expert)
         return f"{expert} ({label})" if label else str(expert)
 
+    def titled(self, run: str) -> str:
+        """Name of a run, with the language model if it is known."""
+        return f"{run}, {self.model}" if self.model else run
+
     def facts(self) -> list[tuple[str, str]]:
         """Names and values for the end of a snapshot."""
         runs = [pair for run, digest in self.weights.items() for pair in (("run", run), ("weights", digest))]
@@ -217,12 +221,12 @@ class Origin:
 
 
 UNKNOWN = Origin()
-"""Origin of a result that nothing else is known of."""
+"""Origin of a result without further information."""
 
 
 @dataclass(frozen=True, repr=False)
 class Snapshot:
-    """Something to show. Notebooks render it; ``save`` writes it to a file."""
+    """A result to show. Notebooks render it, and ``save`` writes it to a file."""
 
     title: str
     subtitle: str

@@ -83,7 +83,7 @@ def test_an_mlp_beside_experts_is_no_plain_mlp() -> None:
     config = Gemma4TextConfig(**gemma, enable_moe_block=True, num_experts=4, top_k_experts=2, moe_intermediate_size=48)
     architecture = outline(config)
     assert plain_mlps(architecture) == []
-    with pytest.raises(UserError, match=r"the block has experts beside it \(experts\)"):
+    with pytest.raises(UserError, match=r"the block also has experts \(experts\)"):
         architecture.mlp_shape(0)
     assert plain_mlps(outline(Gemma4TextConfig(**gemma))) == [0, 1]
 

@@ -79,9 +79,9 @@ def norm_before(language_model: LanguageModel, layer: int) -> nn.Module | None:
     finally:
         for handle in handles:
             handle.remove()
-    (read,) = given
-    alike = ((norm, output.reshape(read.shape)) for norm, output in seen if output.numel() == read.numel())
-    return next((norm for norm, output in alike if torch.equal(output, read)), None)
+    read = given[0]
+    same_size = ((norm, output.reshape(read.shape)) for norm, output in seen if output.numel() == read.numel())
+    return next((norm for norm, output in same_size if torch.equal(output, read)), None)
 
 
 @torch.no_grad()

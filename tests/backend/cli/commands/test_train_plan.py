@@ -12,7 +12,7 @@ from transformers import BloomConfig
 from mxd.backend.cli.main import run
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.layer_trainer import LayerTrainer, Placement
 from mxd.trainer.utils.distributed import ProcessGroup
 from tests.helpers.language_models import saved_language_model, tiny_language_model
 from tests.helpers.runs import small_world
@@ -140,7 +140,7 @@ def test_methods_that_need_whole_steps_need_one_process(words: list[str], method
     assert run([*words, "--method", method, "--plan", "--processes", "2"]) == 2
     assert f"A {method} needs a single process" in capsys.readouterr().err
     with pytest.raises(UserError, match=f"A {method} needs a single process"):
-        LayerTrainer.create(small_config(method), tiny_language_model(), 24, ProcessGroup(0, 2))
+        LayerTrainer.create(small_config(method), tiny_language_model(), 24, Placement(ProcessGroup(0, 2)))
 
 
 def small_config(method: str) -> TrainConfig:
