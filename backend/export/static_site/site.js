@@ -73,6 +73,9 @@ const shown = ({ kind, digits }, value) =>
         ? value.toLocaleString("en")
         : `${kind === "difference" && value > 0 ? "+" : ""}${value.toFixed(digits)}`;
 
+// Percentages without the digits that binary fractions add.
+const rounded = (value) => Number(value.toPrecision(7));
+
 const plain = (text) =>
   text.trim() || text.replaceAll(" ", "␣").replaceAll("\n", "↵");
 
@@ -331,12 +334,14 @@ async function expert(number) {
     h(
       "dl",
       {},
-      columns.map((column) =>
-        fact(
-          column.title,
-          `${shown(column, row[column.key])}${column.unit && column.unit !== "%" ? ` ${column.unit}` : ""}`,
-        ),
-      ),
+      columns.map((column) => {
+        const { key, title, unit } = column;
+        const hasUnit = unit && unit !== "%" && row[key] !== null;
+        return fact(
+          title,
+          `${shown(column, row[key])}${hasUnit ? ` ${unit}` : ""}`,
+        );
+      }),
     ),
     h(
       "section",
@@ -414,7 +419,7 @@ for (const { title, kind, filters: ends } of columns)
     const scale = kind === "share" ? 100 : 1;
     const onchange = ({ target }) =>
       change({
-        [name]: target.value === "" ? "" : String(Number(target.value) / scale),
+        [name]: target.value && String(rounded(Number(target.value) / scale)),
         rows: "",
       });
     const field = { name, type: "number", step: "any", "data-scale": scale };
@@ -433,10 +438,8 @@ function fillFields() {
   const params = state();
   search.value = params.get("q") ?? "";
   for (const field of filters.querySelectorAll("input")) {
-    const shownValue = Number(params.get(field.name)) * field.dataset.scale;
-    field.value = params.has(field.name)
-      ? Number(shownValue.toPrecision(7))
-      : "";
+    const value = Number(params.get(field.name)) * field.dataset.scale;
+    field.value = params.has(field.name) ? rounded(value) : "";
   }
 }
 
