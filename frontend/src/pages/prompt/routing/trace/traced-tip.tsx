@@ -9,8 +9,8 @@ import { formatSigned } from "@/lib/text/format";
 import type { Column, HeatRow } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { CellTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
-/** Milliseconds of rest before the effects are requested: a pointer that only passes by asks nothing. */
-const REST = 250;
+/** Milliseconds on the cell before the effects are requested, so that a passing pointer requests nothing. */
+const REST_MS = 250;
 const MAX_WRITTEN = 3;
 
 interface TracedTipProps {
@@ -23,7 +23,7 @@ interface TracedTipProps {
 export function TracedTip({ run, prompt, column, row }: TracedTipProps) {
   const [isAtRest, setAtRest] = useState(false);
   useEffect(() => {
-    const timer = window.setTimeout(() => setAtRest(true), REST);
+    const timer = window.setTimeout(() => setAtRest(true), REST_MS);
     return () => window.clearTimeout(timer);
   }, []);
   const { data } = useQuery(directEffectsQuery(run, prompt, isAtRest ? column.position : null));
@@ -31,7 +31,7 @@ export function TracedTip({ run, prompt, column, row }: TracedTipProps) {
   return (
     <>
       <CellTip row={row} column={column} />
-      <div className="writes">
+      <div className="traced-writes">
         <span className="dim">Writes</span>
         {effect === undefined && <span className="dim">…</span>}
         {effect?.promoted.slice(0, MAX_WRITTEN).map(({ id, text, change }) => (
