@@ -3,7 +3,7 @@
 import type { Turn } from "@/api/types";
 import type { Param } from "@/hooks/use-url-state";
 
-export const ROLES = ["system", "user", "assistant"] as const;
+const ROLES = ["system", "user", "assistant"] as const;
 const NONE: readonly ChatTurn[] = [];
 
 /** A turn of both chats. `original`: the reply of the original model, where it differs from the steered one. */

@@ -40,6 +40,9 @@ import { Streams } from "./texts/streams";
 import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
 import { type Generator, useGeneration } from "./texts/use-generation";
 
+/** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
+const NO_SELECTION = { lock: null, at: [], session: "" };
+
 /** A chat as plain text, once it has been routed. */
 function joinPrompt(routing: RoutingResponse | undefined): string {
   const tokens = routing?.tokens.filter((token) => !token.start) ?? [];
@@ -59,11 +62,20 @@ function usePromptText(
   return text;
 }
 
-/** The beginning of the reply that a chat prescribes. Its turns are in the prompt box, so the texts show the reply only. */
+/** The beginning of the reply that a chat prescribes. */
 const replyStart = (turns: SteeringParams["turns"]): string => {
   const last = turns.at(-1);
   return last?.role === "assistant" ? last.text : "";
 };
+
+/** The turns with the replies to them; without replies, the turns before the unanswered message. */
+function withReplies(turns: SteeringParams["turns"], replies: ReturnType<typeof bothReplies>): SteeringParams["turns"] {
+  const [before, last] = [turns.slice(0, -1), turns.at(-1)];
+  if (replies === undefined) return last?.role === "user" ? before : turns;
+  const start = replyStart(turns);
+  const reply = { role: "assistant" as const, text: start + replies.steered, original: start + replies.original };
+  return [...(last?.role === "assistant" ? before : turns), reply];
+}
 
 function sideBySide(steered: Generator, original: Generator): Generator {
   const stop = () => {
@@ -80,9 +92,7 @@ function useSteering(run: RunSummary, view: View) {
   const { edits, replaceAll } = useSharedEdits();
   const steeredGenerator = useGeneration(run.name);
   const originalGenerator = useGeneration(run.name);
-  // Selected tokens, lock and session belong to the old prompt.
-  const resetSelection = { lock: null, at: [], session: "" };
-  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...resetSelection }, "push"), null);
+  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...NO_SELECTION }, "push"), null);
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
   // Once the chats have diverged, the original model answers its own history, in a generation without edits.
@@ -116,19 +126,11 @@ function useSteering(run: RunSummary, view: View) {
     if (draft.text === params.prompt) start(request);
     else draft.commit();
   };
-  /** Both chats continue with their own replies, if there are any, and the message. */
+  /** Both chats continue with their own replies and the message. A message without a reply is replaced. */
   const send = (message: string) => {
-    const replies = bothReplies(generator.generation);
-    const answer =
-      replies === undefined
-        ? []
-        : [
-            ...params.turns.slice(-1),
-            { role: "assistant" as const, text: replies.steered, original: replies.original },
-          ];
     isRequested.current = true;
-    const before = params.turns.at(-1)?.role === "user" ? params.turns.slice(0, -1) : params.turns;
-    setParams({ turns: [...before, ...answer, { role: "user", text: message }], ...resetSelection }, "push");
+    const begun = withReplies(params.turns, bothReplies(generator.generation));
+    setParams({ turns: [...begun, { role: "user", text: message }], ...NO_SELECTION }, "push");
   };
   return { params, setParams, edits, replaceAll, generator, draft, request, generate, send };
 }
@@ -167,9 +169,20 @@ function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
   );
 }
 
+function streamProps({ params, setParams, edits, generator, generate }: LowerSectionsProps["state"]) {
+  return {
+    generation: generator.generation,
+    maxTokens: params.tokens,
+    edits: edits.length,
+    lock: params.lock,
+    onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
+    onRetry: generate,
+  };
+}
+
 /** The chats of the original and of the steered model. */
 function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) {
-  const { params, setParams, edits, generator, generate, send } = state;
+  const { params, setParams, edits, generator, send } = state;
   const tray = useTray();
   const { generation } = generator;
   const begun = params.turns.filter(({ text }) => text !== "");
@@ -186,13 +199,8 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
         </div>
       ) : (
         <Streams
-          generation={generation}
+          {...streamProps(state)}
           prompt={start}
-          maxTokens={params.tokens}
-          edits={edits.length}
-          lock={params.lock}
-          onLock={(lock) => setParams({ lock })}
-          onRetry={generate}
           history={(variant) => <History turns={start === "" ? begun : begun.slice(0, -1)} variant={variant} />}
         />
       )}
@@ -204,7 +212,7 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
         onStop={generator.stop}
         onNew={() => {
           generator.stop();
-          setParams({ turns: NO_MESSAGE, prompt: "", lock: null, session: "" }, "push");
+          setParams({ turns: NO_MESSAGE, prompt: "", ...NO_SELECTION }, "push");
         }}
       />
     </>
@@ -221,7 +229,7 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   useShare(run.name, hasBothTexts(generation) ? () => sharedTexts(state.request, generation) : null);
-  const choose = (next: string) => setParams({ prompt: next, lock: null, at: [], session: "" }, "push");
+  const choose = (next: string) => setParams({ prompt: next, ...NO_SELECTION }, "push");
   return (
     <div className="steering">
       <EditList
@@ -243,17 +251,7 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
               <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
             ) : (
-              view !== "strength" && (
-                <Streams
-                  generation={generation}
-                  prompt={params.prompt}
-                  maxTokens={params.tokens}
-                  edits={edits.length}
-                  lock={params.lock}
-                  onLock={(lock) => setParams({ lock })}
-                  onRetry={generate}
-                />
-              )
+              view !== "strength" && <Streams {...streamProps(state)} prompt={params.prompt} />
             )}
           </>
         )}
