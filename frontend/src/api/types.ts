@@ -93,13 +93,12 @@ export type ContrastDoneEvent = Schemas["ContrastDoneEvent"];
 export type ContrastEvent = ContrastProgressEvent | ContrastDoneEvent | ErrorEvent;
 export type ContrastRequest = Schemas["ContrastRequest"];
 export type ContrastResult = Schemas["ContrastResult"];
-export type SnapshotFiles = Schemas["SnapshotFiles"];
 export type SnapshotRequest =
   Schemas["ExpertSnapshot"] | Schemas["RoutingSnapshot"] | Schemas["SteeringSnapshot"] | Schemas["CircuitSnapshot"];
 export type TextKind = Schemas["TextKind"];
 
 export type StartEvent = Schemas["StartEvent"];
-export type ProgressEvent = Schemas["ProgressEvent"];
+type ProgressEvent = Schemas["ProgressEvent"];
 export type TokenEvent = Schemas["TokenEvent"];
 export type DoneEvent = Schemas["DoneEvent"];
 export type ErrorEvent = Schemas["ErrorEvent"];

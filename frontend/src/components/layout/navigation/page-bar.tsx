@@ -69,7 +69,7 @@ function CrumbTrail({ crumbs, note }: Pick<PageBarProps, "crumbs" | "note">) {
 const isOnThisMachine = /^(localhost|127\.|\[::1\])/.test(window.location.hostname);
 
 /** Copies the URL, including the tray's edits. */
-export function CopyLink() {
+function CopyLink() {
   const { edits } = useTray();
   const linkUrl = () => {
     const url = new URL(window.location.href);

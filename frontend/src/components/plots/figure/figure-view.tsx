@@ -2,11 +2,11 @@
 
 import type { Layout, PlotlyDataLayoutConfig } from "plotly.js";
 import { type ReactNode, useRef, useState } from "react";
-import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { FigureData } from "@/api/types";
 import { loadPlotly, Plot, type PlotProps } from "@/components/plots/plot";
 import { readPalette } from "@/components/plots/palette";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
@@ -77,22 +77,7 @@ function DownloadMenu({ figure, element }: DownloadMenuProps) {
     else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
     else if (plot !== null) void saveImage(plot, figure, format);
   };
-  return (
-    <MenuTrigger>
-      <TriggerButton className="btn sm icon" aria-label="Download">
-        <Icon name="download" />
-      </TriggerButton>
-      <Popover className="popover" placement="bottom end">
-        <Menu className="menu" aria-label="Download" onAction={(key) => download(key as keyof typeof FORMATS)}>
-          {Object.entries(FORMATS).map(([format, name]) => (
-            <MenuItem key={format} id={format}>
-              {name}
-            </MenuItem>
-          ))}
-        </Menu>
-      </Popover>
-    </MenuTrigger>
-  );
+  return <ActionMenu label="Download" actions={FORMATS} onAction={download} />;
 }
 
 const MAX_TABLE_ROWS = 200;

@@ -8,7 +8,7 @@ import { fileValue, isStatistic } from "@/components/experts/columns";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
 
 /** Layout of the examples. */
-export interface ContextLayout {
+interface ContextLayout {
   readonly view: ConcordanceMode;
   readonly breaks: boolean;
 }

@@ -1,13 +1,12 @@
 /** Exports all experts that match the filters, with the order and columns on screen. */
 
 import { useState } from "react";
-import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
 import { fetchAllExperts } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { toCsv } from "@/components/plots/figure/figure-data";
-import { TriggerButton } from "@/components/ui/button";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount } from "@/lib/text/format";
@@ -57,20 +56,9 @@ export function ExportTable({ run, view }: ExportTableProps) {
           {progress}
         </span>
       )}
-      <MenuTrigger>
-        <TriggerButton className="btn" aria-label="Export table">
-          <Icon name="download" /> Export
-        </TriggerButton>
-        <Popover className="popover" placement="bottom end">
-          <Menu className="menu" aria-label="Export table" onAction={(key) => void start(key as Format)}>
-            {Object.entries(FORMATS).map(([format, name]) => (
-              <MenuItem key={format} id={format}>
-                {name}
-              </MenuItem>
-            ))}
-          </Menu>
-        </Popover>
-      </MenuTrigger>
+      <ActionMenu label="Export table" actions={FORMATS} onAction={(format) => void start(format)} className="btn">
+        <Icon name="download" /> Export
+      </ActionMenu>
     </>
   );
 }

@@ -1,15 +1,13 @@
 /** Header of the heat map: controls, ranking, table view and download. */
 
 import type { ReactNode } from "react";
-import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { toCsv } from "@/components/plots/figure/figure-data";
 import { KSlider } from "@/components/runs/k-slider";
 import { Term } from "@/components/terms/term";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
-import { TriggerButton } from "@/components/ui/button";
-import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
@@ -44,29 +42,19 @@ const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
   rarest: "by density, rarest first",
 };
 
+const FILES = { json: "Routing, JSON", csv: "All active experts, CSV" } as const;
+
 interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
   readonly withStart: boolean;
 }
 
 function Download({ response, predicted, withStart }: DownloadProps) {
-  const save = (key: string | number) => {
+  const save = (key: keyof typeof FILES) => {
     const tokens = response.tokens.map((token, position) => ({ ...token, ...predicted?.[position] }));
     if (key === "json") saveFile("routing.json", JSON.stringify({ ...response, tokens }, null, 1), "application/json");
     else saveFile("routing.csv", toCsv(routingTable(response, predicted, withStart)), "text/csv");
   };
-  return (
-    <MenuTrigger>
-      <TriggerButton className="btn sm icon" aria-label="Download">
-        <Icon name="download" />
-      </TriggerButton>
-      <Popover className="popover" placement="bottom end">
-        <Menu className="menu" aria-label="Download" onAction={save}>
-          <MenuItem id="json">Routing, JSON</MenuItem>
-          <MenuItem id="csv">All active experts, CSV</MenuItem>
-        </Menu>
-      </Popover>
-    </MenuTrigger>
-  );
+  return <ActionMenu label="Download" actions={FILES} onAction={save} />;
 }
 
 export function HeatBar({ run, response, predicted, shown, total, all, params, setParams }: HeatBarProps) {

@@ -1,0 +1,48 @@
+/** The menu of Share. Loaded with the first page that has something to share. */
+
+import { useMutation } from "@tanstack/react-query";
+
+import { client, unwrap } from "@/api/http/client";
+import { messageOf } from "@/api/http/errors";
+import { ActionMenu } from "@/components/ui/action-menu";
+import { Icon } from "@/components/ui/icon";
+import { saveFile } from "@/lib/browser/save-file";
+import { snapshotCard } from "@/lib/browser/snapshot-card";
+
+import type { Shared } from "./share";
+
+const FORMATS = { html: "HTML page, works offline", png: "PNG card, 1200 × 630", md: "Copy as Markdown" } as const;
+type Format = keyof typeof FORMATS;
+
+async function deliver({ run, request }: Shared, format: Format): Promise<void> {
+  const body = request();
+  const files = await unwrap(client.POST("/api/runs/{run}/snapshot", { params: { path: { run } }, body }));
+  const name = [run, body.kind, ...(body.kind === "expert" ? [body.expert] : [])].join("-");
+  if (format === "html") saveFile(`${name}.html`, files.html, "text/html");
+  else if (format === "png") saveFile(`${name}.png`, await snapshotCard(files.html), "image/png");
+  else {
+    const save = () => saveFile(`${name}.md`, files.markdown, "text/markdown");
+    await navigator.clipboard.writeText(files.markdown).catch(save);
+  }
+}
+
+export default function ShareMenu({ current }: { readonly current: () => Shared | null }) {
+  const { mutate, isPending, isSuccess, error, variables } = useMutation({
+    mutationFn: async (format: Format) => {
+      const shared = current();
+      if (shared !== null) await deliver(shared, format);
+    },
+  });
+  const copied = isSuccess && variables === "md" ? "Markdown copied" : "";
+  return (
+    <>
+      <ActionMenu label="Share" actions={FORMATS} onAction={mutate} className="btn wide" isDisabled={isPending}>
+        <Icon name="share" />
+        {isPending ? "Preparing…" : "Share"}
+      </ActionMenu>
+      <span className={error === null ? "sr" : "bad"} role="status">
+        {error === null ? copied : messageOf(error)}
+      </span>
+    </>
+  );
+}
