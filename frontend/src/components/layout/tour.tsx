@@ -2,10 +2,11 @@
 
 import { Link, useLocation } from "react-router";
 
-import { comparedRun } from "@/components/runs/compared-run";
-import { useCurrentRun } from "@/components/runs/current-run";
-import { type PageLinks, pageLinks, type PageName, usePageLinks } from "@/components/runs/page-links";
+import { useComparedLinks } from "@/components/runs/compared-run";
+import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
+
+import { hasPrompt } from "./navigation/use-prompted-link";
 
 interface Step {
   readonly page: PageName;
@@ -13,7 +14,8 @@ interface Step {
   readonly text: string;
 }
 
-const PROMPT = "The doctor gave the patient some medicine for her pain";
+/** A text of everyday words. */
+export const EXAMPLE_PROMPT = "The doctor gave the patient some medicine for her pain";
 
 const STEPS: readonly Step[] = [
   {
@@ -50,16 +52,13 @@ const STEPS: readonly Step[] = [
 
 /** Addresses of the steps, from 1. */
 export function useTourUrl(): (step: number) => string {
-  const links = usePageLinks();
-  const { runs, name } = useCurrentRun();
-  const ofCompared = pageLinks(comparedRun(runs)?.name ?? name);
-  return (step) => stepUrl(step === STEPS.length ? ofCompared : links, step);
-}
-
-function stepUrl(links: PageLinks, step: number): string {
-  const page = STEPS[step - 1]?.page ?? "home";
-  const hasPrompt = page === "routing" || page === "layers" || page === "steering";
-  return `${links.page(page, hasPrompt ? { prompt: PROMPT } : {})}#tour-${step}`;
+  const own = usePageLinks();
+  const compared = useComparedLinks();
+  return (step) => {
+    const page = STEPS[step - 1]?.page ?? "home";
+    const links = page === "evaluate" ? compared : own;
+    return `${links.page(page, hasPrompt(page) ? { prompt: EXAMPLE_PROMPT } : {})}#tour-${step}`;
+  };
 }
 
 export function Tour() {

@@ -2,6 +2,7 @@
 
 import { memo } from "react";
 
+import type { ExpertRow } from "@/api/types";
 import { logHeights, trimHistogram } from "@/lib/scales/histogram";
 
 interface BarsProps {
@@ -43,19 +44,18 @@ export function SparkHistogram({
   );
 }
 
-interface MiniHistogramProps extends BarsProps {
-  /** Upper edge of the last bin. */
-  readonly high: number;
-  /** Largest value, where the axis ends. Default: the upper edge of the last bin with a count. */
-  readonly end?: number;
+interface ActivationHistogramProps {
+  readonly row: ExpertRow;
+  readonly height: number;
   readonly caption: string;
   /** Value to mark, such as the activation under the pointer. */
   readonly marker?: number | null;
 }
 
-export function MiniHistogram({ height, caption, end, marker = null, ...all }: MiniHistogramProps) {
-  const { counts, high: edge } = trimHistogram(all);
-  const high = end !== undefined && end > 0 ? Math.min(end, edge) : edge;
+/** The expert's activations. The axis ends at the largest one. */
+export function ActivationHistogram({ row, height, caption, marker = null }: ActivationHistogramProps) {
+  const { counts, high: edge } = trimHistogram({ counts: row.histogram, high: row.histogram_high });
+  const high = row.max_activation > 0 ? Math.min(row.max_activation, edge) : edge;
   const width = counts.length * BIN * (edge > 0 ? high / edge : 1);
   const markerPercent = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
   return (

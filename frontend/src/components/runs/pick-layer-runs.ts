@@ -3,6 +3,10 @@ import type { RunSummary } from "@/api/types";
 type RunName = Pick<RunSummary, "name" | "method">;
 type Layer = RunName & Pick<RunSummary, "layer">;
 
+/** Whether expert n of both runs was initialised at the same example token, so that it may mean the same in both. */
+export const haveSameStart = (one: RunSummary, other: RunSummary): boolean =>
+  (["language_model_name", "method", "seed", "num_experts"] as const).every((key) => one[key] === other[key]);
+
 function commonSuffixLength(one: string, other: string): number {
   let length = 0;
   while (length < Math.min(one.length, other.length) && one.at(-1 - length) === other.at(-1 - length)) length += 1;

@@ -9,8 +9,7 @@ import type { ShowcaseText, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
-import { comparedRun } from "@/components/runs/compared-run";
-import { useCurrentRun } from "@/components/runs/current-run";
+import { useComparedLinks } from "@/components/runs/compared-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -123,7 +122,8 @@ function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRo
   );
 }
 
-function Why({ compareUrl }: { readonly compareUrl: string }) {
+function Why() {
+  const compared = useComparedLinks();
   return (
     <p className="hero-why">
       <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
@@ -132,7 +132,7 @@ function Why({ compareUrl }: { readonly compareUrl: string }) {
         linear map of its own
       </a>
       , so what it writes depends on the token.{" "}
-      <Link className="link" to={compareUrl}>
+      <Link className="link" to={compared.page("evaluate")}>
         What that costs, and where a transcoder is better.
       </Link>
     </p>
@@ -145,8 +145,8 @@ function Waiting() {
   return (
     <span className="hero-waiting" role="status">
       {data?.language_models.length === 0
-        ? " Loading the language model, once. The first words follow in some seconds."
-        : " The language model is reading the prompt."}
+        ? " Loading the model, which happens once and takes a few seconds."
+        : " Reading the prompt."}
     </span>
   );
 }
@@ -211,7 +211,6 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run, changed, shownEdits, stored);
   const links = pageLinks(run);
-  const { runs } = useCurrentRun();
   const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
   return (
@@ -242,7 +241,7 @@ export function Hero({ run, numExperts, title, request, edits, texts }: HeroProp
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
-        <Why compareUrl={pageLinks(comparedRun(runs)?.name ?? run).page("evaluate")} />
+        <Why />
       </div>
     </section>
   );

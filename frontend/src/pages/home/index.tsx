@@ -8,11 +8,11 @@ import { Link } from "react-router";
 
 import { showcaseQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { useTourUrl } from "@/components/layout/tour";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { comparedRun } from "@/components/runs/compared-run";
+import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
+import { useComparedLinks } from "@/components/runs/compared-run";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Icon, type IconName } from "@/components/ui/icon";
 import { Command } from "@/components/ui/copyable-command";
@@ -25,9 +25,6 @@ import { requestEdits } from "@/pages/steer/steering/steering-params";
 
 import { Hero } from "./hero";
 import { HOME_PARAMS } from "./home-params";
-
-/** A prompt that is about nothing in particular. */
-const PROMPT = "The doctor gave the patient some medicine for her pain";
 
 function Door({ icon, to, title, children }: DoorProps) {
   return (
@@ -50,6 +47,7 @@ interface DoorProps {
 function Doors({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
+  const compared = useComparedLinks();
   const ofModel = runs.filter(
     ({ language_model: model, status }) => model === run.language_model && status === "finished",
   );
@@ -62,14 +60,14 @@ function Doors({ run }: { readonly run: RunSummary }) {
       <Door
         icon="routing"
         title="Follow a sentence"
-        to={links.page(others.length > 0 ? "layers" : "routing", { prompt: PROMPT })}
+        to={links.page(others.length > 0 ? "layers" : "routing", { prompt: EXAMPLE_PROMPT })}
       >
         Type a text and watch which experts each token uses{others.length > 0 && `, in ${others.length + 1} layers`}.
       </Door>
       <Door icon="experts" title="Find an expert" to={links.page("experts")}>
         Search by word, by passage, by two texts, or by what the model should say.
       </Door>
-      <Door icon="probing" title="Is it faithful?" to={pageLinks(comparedRun(runs)?.name ?? run.name).page("evaluate")}>
+      <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
         Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
       </Door>
     </nav>
@@ -96,7 +94,7 @@ function BestExpert({ run }: { readonly run: RunSummary }) {
       run={run.name}
       numExperts={run.num_experts}
       title="changes a text"
-      request={{ prompt: PROMPT }}
+      request={{ prompt: EXAMPLE_PROMPT }}
       edits={[newEdit(expert)]}
       texts={[]}
     />

@@ -5,13 +5,12 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link, useLocation } from "react-router";
 
 import { useSearchDialog } from "@/components/layout/search/search-dialog";
+import { useTourUrl } from "@/components/layout/tour";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { BrandMark, Icon } from "@/components/ui/icon";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap } from "@/lib/browser/shortcuts";
-
-import { useTourUrl } from "@/components/layout/tour";
 
 import { placeOf, PLACES } from "./pages";
 import { RunChooser } from "./run-chooser";

@@ -3,7 +3,7 @@
 import { Link } from "react-router";
 
 import type { ExpertRow, RunSummary, TokenCount } from "@/api/types";
-import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { ActivationHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -75,14 +75,7 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
           <p className="dim">
             <Term id="activation">Activation</Term> on active tokens
           </p>
-          <MiniHistogram
-            counts={row.histogram}
-            high={row.histogram_high}
-            end={row.max_activation}
-            height={132}
-            caption="log count"
-            marker={marker}
-          />
+          <ActivationHistogram row={row} height={132} caption="log count" marker={marker} />
         </div>
       </div>
     </section>

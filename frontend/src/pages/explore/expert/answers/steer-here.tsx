@@ -22,7 +22,7 @@ import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 import { describeProgress, type Generation, isRunning, meanKl } from "@/pages/steer/steering/texts/generation";
 import { SCALE_LIMIT } from "@/pages/steer/steering/texts/stream-pane";
 import { StreamTip } from "@/pages/steer/steering/texts/stream-tip";
-import { type Generator, useGeneration } from "@/pages/steer/steering/texts/use-generation";
+import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
 /** Multiples of the expert's 99th percentile: weak, usual and strong. */
 const STRENGTHS = [1, 2, 4] as const;
@@ -77,7 +77,7 @@ function SteeredText({ title, note, variant, generation, steeringUrl }: TextProp
 }
 
 /** The texts of a prompt at every strength, generated in one batch on the server. */
-function useTexts(run: string, expert: number, prompt: string): readonly (readonly [Edit, Generator])[] {
+function useTexts(run: string, expert: number, prompt: string) {
   const [weak, usual, strong] = STRENGTHS;
   const edit = (strength: number): Edit => ({ ...newEdit(expert), strength });
   const texts = [
@@ -86,7 +86,6 @@ function useTexts(run: string, expert: number, prompt: string): readonly (readon
     [edit(strong), useGeneration(run)],
   ] as const;
   useEffect(() => {
-    if (prompt === "") return;
     for (const [one, { start }] of texts)
       start({ prompt, edits: [toHttpEdit(one)], sampling: { max_tokens: MAX_TOKENS } });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the strengths are constant, and `start` follows the run
@@ -98,8 +97,7 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
   const links = usePageLinks();
   const texts = useTexts(run, row.expert, prompt);
   const [first] = texts;
-  const failed = texts.find(([, { generation }]) => generation.failure !== null)?.[1].generation.failure;
-  if (first === undefined) return null;
+  const failures = texts.flatMap(([, { generation }]) => generation.failure ?? []);
   return (
     <>
       <div className="steered-texts">
@@ -115,7 +113,7 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
           />
         ))}
       </div>
-      {failed !== undefined && <ErrorState error={new ApiError("generation", failed ?? "", 0)} />}
+      {failures[0] !== undefined && <ErrorState error={new ApiError("generation", failures[0], 0)} />}
     </>
   );
 }

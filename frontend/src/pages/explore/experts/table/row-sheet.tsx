@@ -5,7 +5,7 @@ import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 
 import type { Column, ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { MiniHistogram } from "@/components/plots/mini-histogram";
+import { ActivationHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useTray } from "@/components/tray/tray-context";
@@ -48,13 +48,7 @@ function Sheet({ columns, row, onClose }: SheetProps) {
           <TokenChip key={token.id} text={token.text} />
         ))}
       </p>
-      <MiniHistogram
-        counts={row.histogram}
-        high={row.histogram_high}
-        end={row.max_activation}
-        height={56}
-        caption="activation, log count"
-      />
+      <ActivationHistogram row={row} height={56} caption="activation, log count" />
       <footer>
         <LinkButton to={links.expert(row.expert)}>Open</LinkButton>
         <Button

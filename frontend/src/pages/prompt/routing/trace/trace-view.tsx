@@ -10,6 +10,7 @@ import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -47,12 +48,6 @@ function useLayerRoutings(routings: readonly RunRouting[]) {
   );
 }
 
-/** Whether several layers start their experts at the same example tokens: the same seed, and as many experts. */
-function startAlike(runs: readonly RunSummary[]): boolean {
-  const starts = runs.map(({ seed, num_experts: experts }) => `${seed} ${experts}`);
-  return new Set(starts).size < starts.length;
-}
-
 interface NotesProps {
   readonly runs: readonly RunSummary[];
   readonly layers: number;
@@ -66,7 +61,7 @@ function Notes({ runs, layers, ...shared }: NotesProps) {
       <p className="dim">
         Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
         <Term id="traced_order">share × rarity</Term>.
-        {startAlike(runs) &&
+        {runs.some((run, i) => runs.slice(0, i).some((other) => haveSameStart(run, other))) &&
           " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
       </p>
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
