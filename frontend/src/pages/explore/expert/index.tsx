@@ -45,11 +45,10 @@ function DeadExpert({ run }: { readonly run: RunSummary }) {
 }
 
 interface SectionProps extends ContextsProps {
-  readonly run: string;
   readonly summary: RunSummary;
 }
 
-/** Everything that does not answer what the expert fires on, writes and changes. In columns of equal height. */
+/** The remaining sections, in columns of equal height. */
 function DetailSections({ summary, run, detail, params, setParams, onHover }: SectionProps) {
   const { row, recurrence } = detail;
   const { expert } = row;
@@ -76,7 +75,7 @@ function DetailSections({ summary, run, detail, params, setParams, onHover }: Se
   );
 }
 
-/** Closed at first. The sections of an open one are rendered deferred, so that going through experts stays fast. */
+/** Closed at first. The sections of an open one are rendered deferred, so that moving between experts stays fast. */
 const Details = memo(function Details(props: SectionProps) {
   const { params, setParams, detail } = props;
   const isOpen = params.details || params.test !== "";

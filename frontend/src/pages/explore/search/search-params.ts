@@ -5,7 +5,7 @@ import { choiceParam, numberParam, textParam, type Values } from "@/hooks/use-ur
 export const RANKINGS = ["lift", "mass"] as const;
 
 /** `words` are looked up in labels, tokens and examples; a `passage` is run through the language model. */
-export const SEARCH_KINDS = ["words", "passage"] as const;
+const SEARCH_KINDS = ["words", "passage"] as const;
 
 export const SEARCH_PARAMS = {
   kind: choiceParam(SEARCH_KINDS, "words"),

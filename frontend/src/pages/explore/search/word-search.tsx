@@ -16,6 +16,7 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { formatCount, formatPlural } from "@/lib/text/format";
 
 import { ExampleWords } from "./example-words";
@@ -24,6 +25,8 @@ import { WordHits } from "./word-hits";
 const DEBOUNCE_MS = 300;
 /** Maximum of the server. */
 const MAX_HITS = 100;
+/** Milliseconds without a change before the model computes related words. */
+const RELATED_AFTER_MS = 600;
 /** Related words that are named. */
 const MAX_WORDS = 10;
 
@@ -104,7 +107,7 @@ function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
         </p>
       )}
       {hits.length > 0 && <WordHits run={run.name} text={text} hits={isAll ? hits : hits.slice(0, preview)} />}
-      {related === undefined && <LoadingState label="Asking the language model for related words" rows={4} />}
+      {related === undefined && <LoadingState label="Computing related words" rows={4} />}
       {hits.length > preview && (
         <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
           {isAll ? `Show ${preview}` : `Show all ${formatCount(hits.length)}`}
@@ -125,7 +128,7 @@ function RelatedWords({ words, failure }: RelatedWordsProps) {
       {failure !== null ? (
         messageOf(failure)
       ) : words === undefined ? (
-        "Asking the language model for related words…"
+        "Computing related words with the language model…"
       ) : (
         <>
           Matching labels first, then top tokens, then words that the language model relates to the text
@@ -157,12 +160,9 @@ function useLayerRuns(run: RunSummary): readonly RunSummary[] {
 
 function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   const layers = useLayerRuns(run);
-  const related = useQuery(
-    relatedQuery(
-      layers.map(({ name }) => name),
-      text,
-    ),
-  );
+  const names = layers.map(({ name }) => name);
+  const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
+  const related = useQuery(relatedQuery(names, isSettled ? text : ""));
   const relatedOf = (name: string) => related.data?.runs.find((one) => one.run === name);
   return (
     <>

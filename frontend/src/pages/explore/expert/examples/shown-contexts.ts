@@ -11,7 +11,7 @@ export const CONTEXTS_PER_PAGE = 30;
 const TOP_PREVIEW = 8;
 const BIN_PREVIEW = 2;
 
-export interface GroupState {
+interface GroupState {
   readonly group: number;
   readonly isOpen: boolean;
   readonly locked: ContextToken | null;

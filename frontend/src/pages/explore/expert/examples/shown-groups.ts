@@ -24,13 +24,13 @@ export function fetchedContexts(queries: QueryClient, run: string, expert: numbe
 export function shownGroups(
   queries: QueryClient,
   run: string,
-  { row, bins: bins }: ExpertDetail,
+  { row, bins }: ExpertDetail,
   params: Params,
 ): readonly ShownGroup[] {
   const { open, lock, seed } = params;
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
   const top = fetchedContexts(queries, run, row.expert, [0]);
-  const binGroup = ({ bin: bin, low, high, share }: ActivationBin): ShownGroup => {
+  const binGroup = ({ bin, low, high, share }: ActivationBin): ShownGroup => {
     const fetched = fetchedContexts(queries, run, row.expert, [bin]);
     const stronger = bins.filter((other) => other.bin < bin).map((other) => other.bin);
     const above = fetchedContexts(queries, run, row.expert, stronger);

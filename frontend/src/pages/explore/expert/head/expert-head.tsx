@@ -13,11 +13,14 @@ import { AddToList } from "@/components/lists/add-to-list";
 import { ExpertTags } from "@/components/lists/expert-tags";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Described } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { useUrlState } from "@/hooks/use-url-state";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
+import { EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
 import { Notes } from "./notes";
 import { TextEditor } from "./text-editor";
@@ -82,15 +85,16 @@ function useGoToExpert() {
 /** Long enough for the current expert's own examples to render first. */
 const PREFETCH_DELAY_MS = 20;
 
-/** Prefetch the next and previous experts: first what their pages show at the top, then the rest. */
+/** Prefetch the next and previous experts: first their top examples, then the weaker ones if they are shown. */
 function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
   const queries = useQueryClient();
+  const [{ all }] = useUrlState(EXPERT_PARAMS);
   useEffect(() => {
     let isCancelled = false;
     const fetchContexts = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
       detail.bins
-        .filter(({ bin: bin, examples: contexts }) => contexts > 0 && includes(bin))
-        .map(({ bin: bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
+        .filter(({ bin, examples }) => examples > 0 && includes(bin))
+        .map(({ bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
     const fetchNeighbours = async () => {
       const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
@@ -99,7 +103,7 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
         await Promise.all(fetchContexts(detail, (bin) => bin === 0));
         details.push(detail);
       }
-      for (const detail of details) {
+      for (const detail of all ? details : []) {
         if (isCancelled) return;
         const random = queries.query(randomExamplesQuery(run, detail.row.expert, 0));
         await Promise.all([random, ...fetchContexts(detail, (bin) => bin > 0)]);
@@ -111,7 +115,7 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
       isCancelled = true;
       clearTimeout(timer);
     };
-  }, [queries, run, previous, next]);
+  }, [queries, run, previous, next, all]);
 }
 
 function Neighbours({ run, detail }: ExpertHeadProps) {
@@ -155,12 +159,8 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
 function SameNumber({ expert }: { readonly expert: number }) {
   const { summary, runs } = useCurrentRun();
   const alike = runs.filter(
-    ({ name, layer, seed, num_experts: experts, method, language_model_name: model, indexed_tokens: tokens }) =>
-      name !== summary?.name &&
-      layer !== summary?.layer &&
-      tokens !== null &&
-      `${seed} ${experts} ${method} ${model}` ===
-        `${summary?.seed} ${summary?.num_experts} ${summary?.method} ${summary?.language_model_name}`,
+    (run) =>
+      summary !== null && run.layer !== summary.layer && run.indexed_tokens !== null && haveSameStart(run, summary),
   );
   if (alike.length === 0) return null;
   return (
