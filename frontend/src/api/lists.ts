@@ -71,7 +71,7 @@ export function useDeleteList(run: string, list: number, onDeleted: () => void) 
   });
 }
 
-export interface MembershipChange {
+interface MembershipChange {
   readonly list: number;
   readonly experts: readonly number[];
   readonly isMember: boolean;
@@ -88,7 +88,7 @@ export function useReorderList(run: string, list: number) {
   return useListMutation(run, (experts: readonly number[]) => changeList(run, list, { order: [...experts] }));
 }
 
-export interface EntryNote {
+interface EntryNote {
   readonly expert: number;
   readonly note: string;
 }
@@ -111,7 +111,7 @@ export function useSetEntryNote(run: string, list: number) {
   });
 }
 
-export interface Restoration extends EntryNote {
+interface Restoration extends EntryNote {
   /** The list's experts in order, with this one. */
   readonly order: readonly number[];
 }
@@ -123,7 +123,7 @@ export function useRestoreEntry(run: string, list: number) {
   );
 }
 
-export interface TagChange {
+interface TagChange {
   readonly tag: string;
   readonly isTagged: boolean;
 }

@@ -314,7 +314,7 @@ export function sessionQuery(id: string) {
   });
 }
 
-export interface FigureQuery {
+interface FigureQuery {
   readonly run?: string;
   readonly expert?: number;
 }

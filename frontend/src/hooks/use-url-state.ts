@@ -99,7 +99,7 @@ export function queryText(query: URLSearchParams): string {
  * New values, or a function from the values in the URL now. A value that depends on the last one needs the function:
  * two fast clicks both see the values of the last render.
  */
-export type Patch<S extends Params> = Partial<Values<S>> | ((current: Values<S>) => Partial<Values<S>>);
+type Patch<S extends Params> = Partial<Values<S>> | ((current: Values<S>) => Partial<Values<S>>);
 export type SetParams<S extends Params> = (patch: Patch<S>, history?: "push" | "replace") => void;
 
 /**

@@ -23,13 +23,13 @@ export function steerCommand(text: string, numExperts: number): Edit | null {
   return { ...edit, strength: Math.max(-MAX_STRENGTH, Math.min(MAX_STRENGTH, strength)) };
 }
 
-/** Whether every typed word begins a word of the name. */
+/** Whether the name contains the text, or every typed word begins a word of the name. */
 export function matches(name: string, text: string): boolean {
-  const words = name.toLowerCase().split(/[^\p{L}\p{N}]+/u);
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((typed) => words.some((word) => word.startsWith(typed)) || name.toLowerCase().includes(text.toLowerCase()));
+  const [lowName, lowText] = [name.toLowerCase(), text.toLowerCase()];
+  const words = lowName.split(/[^\p{L}\p{N}]+/u);
+  return (
+    lowName.includes(lowText) || lowText.split(/\s+/).every((typed) => words.some((word) => word.startsWith(typed)))
+  );
 }
 
 export function pageCommands(text: string, linkTo: (page: PageName) => string): readonly Command[] {

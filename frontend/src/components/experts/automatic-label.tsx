@@ -11,7 +11,7 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
 /** The language to which a rule is limited, e.g. of `English: “was”`. */
 const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
-export function describeAutomaticLabel(automatic: AutomaticLabel): string {
+function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const { label, labeller, balanced_accuracy, precision, recall, test_examples } = automatic;
   const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
   if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;

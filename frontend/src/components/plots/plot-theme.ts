@@ -101,7 +101,7 @@ function themedAnnotations(raw: unknown, palette: Palette): object[] {
   }));
 }
 
-export interface ThemedFigure {
+interface ThemedFigure {
   readonly data: Data[];
   readonly layout: Partial<Layout>;
 }

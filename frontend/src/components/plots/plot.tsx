@@ -70,7 +70,7 @@ function listen(element: PlotlyHTMLElement, listeners: { readonly current: Liste
     const point = event.points[0];
     if (point !== undefined) listeners.current.onClick?.(pointOf(point));
   });
-  // The name of a point is as good as the point. Plotly hands over the annotation as it was given.
+  // A click on the name of a point is a click on the point. Plotly’s event contains the whole annotation.
   element.on("plotly_clickannotation", ({ annotation }: ClickAnnotationEvent) => {
     const { x, y, customdata } = annotation as { x?: unknown; y?: unknown; customdata?: unknown };
     if (customdata !== undefined) listeners.current.onClick?.(pointOf({ x, y, customdata }));

@@ -19,7 +19,7 @@ const RUN_PARAM = { run: textParam(null) };
 const RunContext = createContext<CurrentRun>({ name: null, summary: null, runs: [] });
 
 /** Indexed runs first, then the newest. */
-export function pickRun(runs: readonly RunSummary[]): RunSummary | null {
+function pickRun(runs: readonly RunSummary[]): RunSummary | null {
   const rank = (run: RunSummary) => (run.indexed_tokens === null ? "0" : "1") + run.started_at;
   return [...runs].sort((a, b) => rank(b).localeCompare(rank(a)))[0] ?? null;
 }

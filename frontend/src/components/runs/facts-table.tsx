@@ -34,7 +34,7 @@ function FactName({ fact: { title, description, term } }: { readonly fact: Fact 
 }
 
 /** The same metrics on another text. */
-export interface OtherFacts {
+interface OtherFacts {
   readonly name: string;
   readonly facts: readonly Fact[];
 }

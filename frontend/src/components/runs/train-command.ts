@@ -2,9 +2,9 @@
 
 import type { RunDetail } from "@/api/types";
 
-export type RunConfig = RunDetail["config"];
+type RunConfig = RunDetail["config"];
 
-export interface TrainedRun {
+interface TrainedRun {
   readonly name: string;
   readonly language_model: string;
   readonly layer: number;

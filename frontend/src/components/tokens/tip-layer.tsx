@@ -28,7 +28,7 @@ interface Tip {
 }
 
 /** `hover` tooltips close on Escape. `locked` ones belong to a lock and close when it is released. */
-export type TipKind = "hover" | "locked";
+type TipKind = "hover" | "locked";
 
 export interface Tips {
   readonly show: (anchor: Element, content: ReactNode, kind?: TipKind) => void;

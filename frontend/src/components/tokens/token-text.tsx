@@ -49,7 +49,7 @@ interface LiveTokenProps {
   readonly isTabStop: boolean;
 }
 
-export function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveTokenProps) {
+function LiveToken({ piece, text, className, isLocked, isTabStop }: LiveTokenProps) {
   const { leadingSpace, body } = splitLeadingSpace(text);
   return (
     <>

@@ -5,7 +5,7 @@ import { boundaryName, isBoundary } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
 
-export interface TokenTipProps {
+interface TokenTipProps {
   readonly text: string;
   readonly id: number;
   readonly coefficient: number | null;

@@ -3,7 +3,7 @@
 import type { ReactNode } from "react";
 import { ToggleButton, ToggleButtonGroup } from "react-aria-components";
 
-export interface Segment<T extends string> {
+interface Segment<T extends string> {
   readonly value: T;
   readonly label: ReactNode;
   /** Accessible name, required if the label is an icon. */

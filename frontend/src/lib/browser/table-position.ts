@@ -1,6 +1,6 @@
 /** Scroll position and URL state of the experts table, kept per run for the browser tab. */
 
-export interface TablePosition {
+interface TablePosition {
   /** Query string: sort, filters and search. */
   readonly search: string;
   /** Pixels from the top. */

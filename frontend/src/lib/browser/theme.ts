@@ -1,6 +1,6 @@
 /** Colour theme: auto, light or dark. The choice is kept in the browser; `auto` follows the system. */
 
-export const THEMES = ["auto", "light", "dark"] as const;
+const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
 const KEY = "mxd-theme";
@@ -12,7 +12,7 @@ export function currentTheme(): Theme {
 }
 
 /** Set the theme on the document element, where the stylesheet reads it. */
-export function applyTheme(theme: Theme): void {
+function applyTheme(theme: Theme): void {
   if (theme === "auto") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;
 }

@@ -5,7 +5,7 @@
 
 import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
-export type TrayStorage = Pick<Storage, "getItem" | "setItem">;
+type TrayStorage = Pick<Storage, "getItem" | "setItem">;
 
 export interface TrayStore {
   /** Referentially stable until the edits change. An edit without a run is one of the run that is shown. */
@@ -46,7 +46,7 @@ export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: r
 }
 
 /** A run as the tray needs it. */
-export interface TrayRun {
+interface TrayRun {
   readonly name: string;
   readonly language_model_name: string;
   readonly layer: number;

@@ -8,7 +8,7 @@ export const BLOCK_ROWS = 4;
 /** Extra rows above and below the screen, so that fast scrolling does not show blank rows. */
 const OVERSCAN_ROWS = 8;
 
-export interface RowRange {
+interface RowRange {
   readonly first: number;
   /** Exclusive. */
   readonly end: number;

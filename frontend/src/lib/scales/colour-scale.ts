@@ -10,7 +10,7 @@ export function sequentialStep(value: number, largest: number): number {
 }
 
 /** −4 to 4. Differences below a tenth of `limit` are not meaningful and stay 0. */
-export function divergingStep(value: number, limit: number): number {
+function divergingStep(value: number, limit: number): number {
   const size = Math.abs(value);
   if (!(limit > 0) || size < limit / 10) return 0;
   return Math.sign(value) * Math.min(DIVERGING_STEPS, Math.ceil((DIVERGING_STEPS * size) / limit - 1e-9));

@@ -1,6 +1,6 @@
 /** A match in a text, with some text around it. */
 
-export interface Excerpt {
+interface Excerpt {
   readonly before: string;
   readonly match: string;
   readonly after: string;

@@ -19,7 +19,7 @@ export interface TokenSequence {
   readonly active: readonly (readonly [number, number, number?])[];
 }
 
-export interface KwicWindow {
+interface KwicWindow {
   readonly left: readonly Piece[];
   readonly peak: Piece;
   readonly right: readonly Piece[];

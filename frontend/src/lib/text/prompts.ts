@@ -38,7 +38,7 @@ function sentenceEnd({ tokens, position }: TokenSequence): number {
 }
 
 /** Token range of the sentence around the peak, end exclusive. */
-export function sentenceSpan(context: TokenSequence): readonly [number, number] {
+function sentenceSpan(context: TokenSequence): readonly [number, number] {
   return [sentenceStart(context), sentenceEnd(context)];
 }
 

@@ -1,6 +1,6 @@
 /** Tokens as text: display, and names that show a token's exact characters. */
 
-export interface SplitToken {
+interface SplitToken {
   /** Leading white space, rendered outside the highlight. */
   readonly leadingSpace: string;
   readonly body: string;
@@ -13,14 +13,14 @@ export function splitLeadingSpace(text: string): SplitToken {
   return { leadingSpace: text.slice(0, text.length - body.length), body };
 }
 
-export interface VisiblePart {
+interface VisiblePart {
   readonly text: string;
   /** Whether this is a symbol for an invisible character, rendered dimmer. */
   readonly isSymbol: boolean;
 }
 
 /** Sign of a boundary between documents or chat turns, in place of the token that separates them. */
-export const BOUNDARY = "‖";
+const BOUNDARY = "‖";
 const SEPARATOR = /<\|(?:endoftext|end_of_text|begin_of_text|im_end)\|>|^(?:<\/?s>|<(?:bos|eos)>)$/g;
 
 /** Draw each separator of documents or turns as `‖`. */

@@ -12,7 +12,7 @@ export interface Dot {
   readonly isBest?: boolean;
 }
 
-export interface DotRow {
+interface DotRow {
   readonly key: string;
   readonly head: ReactNode;
   readonly format: (value: number, column: number) => string;

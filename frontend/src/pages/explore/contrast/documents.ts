@@ -1,6 +1,6 @@
 /** Documents of a pasted text or an opened file. */
 
-export const MAX_DOCUMENTS = 5000;
+const MAX_DOCUMENTS = 5000;
 
 /** Paragraphs separated by blank lines. */
 export function splitDocuments(text: string): readonly string[] {

@@ -15,7 +15,7 @@ export interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProg
 }
 
 /** The choice of texts, as in the URL: the Back button finds its result again. */
-export type ContrastChoice = Pick<Values<typeof CONTRAST_PARAMS>, "a" | "b" | "tokens">;
+type ContrastChoice = Pick<Values<typeof CONTRAST_PARAMS>, "a" | "b" | "tokens">;
 
 const resultKey = (run: string, { a, b, tokens }: ContrastChoice) => ["run", run, "contrast", a, b, tokens];
 

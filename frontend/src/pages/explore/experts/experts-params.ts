@@ -14,7 +14,7 @@ const listParam: Param<readonly string[]> = {
 export const MAX_IN_URL = 300;
 
 /** A selection of experts, by number. */
-export const expertsParam: Param<readonly number[]> = {
+const expertsParam: Param<readonly number[]> = {
   read: (text) => (/^\d{1,9}(,\d{1,9})*$/.test(text ?? "") ? (text ?? "").split(",").map(Number) : []),
   write: (experts) => (experts.length === 0 ? null : experts.join(",")),
 };
@@ -41,7 +41,7 @@ export const EXPERTS_PARAMS = {
   figure: choiceParam(VIEWS, "density-activation"),
 };
 
-export type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
+type ExpertsParams = Values<typeof EXPERTS_PARAMS>;
 /** Values of the filters by name. */
 export type Bounds = Readonly<Record<string, number | null>>;
 

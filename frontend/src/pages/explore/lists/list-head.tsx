@@ -24,7 +24,7 @@ interface ListHeadProps {
 
 type Editing = "name" | "note" | null;
 
-export function listCsv({ entries }: ExpertList, columns: readonly Column[]): string {
+function listCsv({ entries }: ExpertList, columns: readonly Column[]): string {
   const rows = entries.map(({ row, note }) => ({ ...expertCells(row, columns), note: note ?? "" }));
   return toCsv({ columns: Object.keys(rows[0] ?? {}), rows: rows.map((row) => Object.values(row)) });
 }

@@ -4,7 +4,7 @@ import type { CircuitGraph } from "@/api/types";
 
 import { tokenText } from "./names";
 
-export const NODE_WIDTH = 140;
+const NODE_WIDTH = 140;
 export const NODE_HEIGHT = 38;
 const GAP = 6;
 const ROW_GAP = 26;

@@ -9,7 +9,7 @@ export function tokenText(graph: CircuitGraph, position: number): string {
   return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
 }
 
-export type CircuitExpert = CircuitResponse["experts"][string][string];
+type CircuitExpert = CircuitResponse["experts"][string][string];
 
 export function expertInfo(response: CircuitResponse, node: CircuitNode): CircuitExpert | undefined {
   return node.run === null || node.expert === null ? undefined : response.experts[node.run]?.[node.expert];

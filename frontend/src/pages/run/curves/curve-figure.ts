@@ -5,7 +5,7 @@ import { logTicks } from "@/components/plots/axes/axes";
 import { readTrace } from "@/components/plots/figure/figure-data";
 import type { CurveName } from "@/pages/run/run-params";
 
-export interface CurveLabels {
+interface CurveLabels {
   readonly title: string;
   readonly segment: string;
   readonly scale: "log" | "linear";

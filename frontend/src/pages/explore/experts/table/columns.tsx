@@ -19,7 +19,7 @@ const MAX_BAR_WIDTH = 33;
 const DECADES = 6;
 
 /** Width of the bar of a density, on a log scale from one in a million to 1. */
-export function densityBarWidth(density: number): number {
+function densityBarWidth(density: number): number {
   if (!(density > 0)) return 0;
   return Math.max(1, Math.round(MAX_BAR_WIDTH * (1 + Math.log10(density) / DECADES)));
 }

@@ -54,7 +54,7 @@ function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
   return sumsByExpert;
 }
 
-export type DifferenceOrder = "aligned" | "apart";
+type DifferenceOrder = "aligned" | "apart";
 
 /** One row per expert that is active in either text, ranked by `moved` if aligned, otherwise by |change|. */
 export function differenceRows(

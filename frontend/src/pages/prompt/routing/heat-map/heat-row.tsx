@@ -12,7 +12,7 @@ import { formatFixed, formatPercent } from "@/lib/text/format";
 import type { ColumnWindow } from "./columns";
 import { cellDigits, type Column, type HeatRow, type Ranking } from "./heat-rows";
 
-export interface HeatRowProps {
+interface HeatRowProps {
   readonly row: HeatRow;
   readonly columns: readonly Column[];
   readonly window: ColumnWindow;

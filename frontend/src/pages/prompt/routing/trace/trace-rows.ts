@@ -15,7 +15,7 @@ import {
 /** Experts of each layer in the path of a token; the table shows the first one. */
 export const TRACED_EXPERTS = 3;
 
-export interface TracedExpert {
+interface TracedExpert {
   readonly row: HeatRow;
   readonly cell: HeatCell;
 }

@@ -27,7 +27,7 @@ export function measureActivity(
 }
 
 /** Scaling and ablating need an existing activation; adding and setting create one. */
-export function needsActivity(edit: Edit): boolean {
+function needsActivity(edit: Edit): boolean {
   return edit.mode === "scale" || edit.mode === "ablate";
 }
 

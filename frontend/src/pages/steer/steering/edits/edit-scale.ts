@@ -5,7 +5,7 @@ import type { SliderTick } from "@/components/ui/slider";
 import { type EditMode, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 
-export interface EditScale {
+interface EditScale {
   readonly min: number;
   readonly max: number;
   readonly step: number;

@@ -7,7 +7,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
-export interface SharedEdits {
+interface SharedEdits {
   readonly edits: readonly Edit[];
   /** As one history entry, so that Back undoes it. */
   readonly replaceAll: (edits: readonly Edit[]) => void;

@@ -17,7 +17,7 @@ export interface VariantText {
   readonly lastAt: number | null;
 }
 
-export type GenerationStatus = "idle" | "waiting" | "streaming" | "done" | "stopped" | "failed";
+type GenerationStatus = "idle" | "waiting" | "streaming" | "done" | "stopped" | "failed";
 
 export interface Generation extends Readonly<Record<Variant, VariantText>> {
   readonly status: GenerationStatus;

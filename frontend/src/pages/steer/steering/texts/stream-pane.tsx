@@ -34,7 +34,7 @@ export interface Hovered {
   readonly position: number;
 }
 
-export interface StreamPaneProps {
+interface StreamPaneProps {
   readonly variant: Variant;
   readonly generation: Generation;
   /** The prompt that the texts continue. */
