@@ -44,7 +44,12 @@ export default defineConfig({
     rolldownOptions: {
       output: {
         // Modules that several pages share are one chunk: forty requests for small ones delay the first content.
-        codeSplitting: { groups: [{ name: "shared", test: /src\/(api|components|lib)\//, minShareCount: 3 }] },
+        codeSplitting: {
+          groups: [
+            { name: "shared", test: /src\/(api|components\/(?!plots|ui\/action-menu)|lib)\//, minShareCount: 3 },
+            { name: "figures", test: /src\/components\//, minShareCount: 3 },
+          ],
+        },
       },
     },
     // Plotly is a 1.5 MB chunk that only pages with figures load.
