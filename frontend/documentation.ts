@@ -18,12 +18,13 @@ const anchor = (title: string) =>
     .replace(/\s+/g, "-");
 
 const markdown = new Marked({
-  walkTokens(token) {
-    if (token.type === "link") token.href = token.href.replace(/^(?!\w+:)([^#]*)\.md/, "$1.html");
-  },
   renderer: {
     heading({ tokens, depth, text }) {
       return `<h${depth} id="${anchor(text)}">${this.parser.parseInline(tokens)}</h${depth}>`;
+    },
+    link({ href, tokens }) {
+      const page = href.replace(/^(?!\w+:)([^#]*)\.md/, "$1.html");
+      return `<a href="${escape(page)}">${this.parser.parseInline(tokens)}</a>`;
     },
     html: ({ text }) => (text.startsWith("<!--") ? "" : escape(text)),
   },
