@@ -81,7 +81,6 @@ LONGER = {
     "steerability.md": "needs more than 10 minutes",
 }
 LACKING = {
-    "labels.md": "an index of 256,000 tokens that is not shipped",
     "learning-curve.md": "a text that is not shipped",
     "small-llama.md": "a language model that is not shipped",
     "smollm2-grid.md": "a text that is not shipped",
