@@ -36,7 +36,6 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         (f"{BUNDLES}/test_bundles.py", f"{BUNDLES}/test_memory.py", f"{BUNDLES}/test_versions.py"),
     ),
-    "bundles: downloads that are not read": (10, ("tests/backend/export/test_bundle_downloads.py",)),
     "runs: damaged and foreign files, links, pickles": (30, (f"{STORAGE}/test_run_fuzz.py",)),
     "imports: pickles, YAML, norms, files of trainers": (
         30,
@@ -49,9 +48,15 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         20,
         ("tests/backend/fuzz/test_sockets.py", "tests/backend/fuzz/test_words.py"),
     ),
-    "requests: tokens, roles, rates, forged addresses": (
+    "requests: tokens, roles, hosts, forged addresses": (
         60,
-        (f"{API}/middleware", f"{API}/test_forwarded_headers.py", f"{API}/test_app.py"),
+        (
+            f"{API}/test_authentication.py",
+            f"{API}/test_roles.py",
+            f"{API}/test_host_check.py",
+            f"{API}/test_forwarded_headers.py",
+            f"{API}/test_app.py",
+        ),
     ),
     "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_logs.py")),
     "inference: seeds, full queue, damaged weights, memory": (
