@@ -3,8 +3,8 @@
 **Examples.** The index stores random examples from each activation bin. A mean weighted by the number of active tokens
 in each bin estimates the mean over all tokens on which the expert is active, not only over its top examples.
 
-**Interventions.** Four, at one token of a sequence, batched as rows of one forward pass. Each row keeps the original
-MLP's output and adds one vector at one token:
+**Interventions.** Four, at one token of a sequence, all in one forward pass of the sequence (see ``variant_tokens``).
+Each keeps the original MLP's output and adds one vector at its token:
 
 - ablation, −a_n (c_n * zD): remove the expert's contribution.
 - amplification, +u_n (c_n * zD): raise its activation by u_n, its 99th percentile.
@@ -20,6 +20,7 @@ width, W residual width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -35,6 +36,7 @@ from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.variant_tokens import variant_tokens
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
@@ -225,22 +227,26 @@ def measure_interventions(
     interventions: Interventions,
     seed: int,
 ) -> InterventionEffects:
-    """Apply all interventions to the sequence ``ids``. The blocks below ``layer`` are computed once for all rows."""
+    """Apply all interventions to the sequence ``ids``: as variants of its tokens, or as rows where that cannot be."""
     positions_M = interventions.position
     prefix = ids[: int(positions_M.max()) + 1]
-    rows = 1 if language_model.can_split_row(layer) else 1 + NUM_INTERVENTIONS * len(positions_M)
-    added = _AddedRows(interventions, seed)
-    with language_model.replace_mlps({layer: EditedMlp(sparse_layer, added)}):
-        residual_RTW = language_model.residual(torch.tensor([prefix] * rows))
+    position_R = positions_M.repeat(NUM_INTERVENTIONS)
+    added = _AddedVectors(interventions, seed)
+    with ExitStack() as stack:
+        variants, num_rows = list[Tensor](), 1 + len(position_R)
+        if language_model.can_append_variants(layer):
+            variants = stack.enter_context(variant_tokens(language_model.architecture.blocks, layer, position_R))
+            num_rows = 1
+        language_model.linear_kernels.apply(stack)
+        stack.enter_context(language_model.replace_mlps({layer: EditedMlp(sparse_layer, added)}))
+        residual_QTW = language_model.residual(torch.tensor([prefix] * num_rows))
+    changed_RW = variants[0] if variants else residual_QTW[torch.arange(1, num_rows), position_R]
     additions = language_model.additions
     factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
     added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), added.contribution_MO)
-    index_M = positions_M.to(residual_RTW.device)
-    original_MW = residual_RTW[0, index_M]
-    row_R = torch.arange(1, len(residual_RTW), device=index_M.device)
-    changed_RW = residual_RTW[row_R, index_M.repeat(NUM_INTERVENTIONS)]
+    original_MW = residual_QTW[0, positions_M.to(residual_QTW.device)]
     log_p_RV = language_model.unembed(torch.cat([original_MW, changed_RW])).log_softmax(dim=-1)
-    original_MV, ablated_MV, amplified_MV, random_expert_MV, random_direction_MV = log_p_RV.split(len(index_M))
+    original_MV, ablated_MV, amplified_MV, random_expert_MV, random_direction_MV = log_p_RV.split(len(positions_M))
     return InterventionEffects(
         loss_increase=_losses(ablated_MV, ids, positions_M) - _losses(original_MV, ids, positions_M),
         kl_ablated=_kl(original_MV, ablated_MV),
@@ -255,20 +261,23 @@ def measure_interventions(
 
 
 @dataclass(eq=False)
-class _AddedRows:
-    """Addition of interventions to the MLP's output: nothing in row 0, then one row per intervention and example."""
+class _AddedVectors:
+    """Addition of interventions to the MLP's output, for each example and intervention at its variant or in its row."""
 
     interventions: Interventions
     seed: int
 
     def __call__(self, layer_pass: LayerPass) -> Tensor:
-        """Added vectors, [1 + 4 M, T, O]. The first text of the pass is that of all rows."""
+        """Added vectors, [1, T + 4 M, O], or [1 + 4 M, T, O] if each has a row behind the original one."""
         index_M = self.interventions.position.to(layer_pass.x_STI.device)
         added_RO = self._vectors(layer_pass.at(index_M))
-        added_RTO = added_RO.new_zeros(1 + len(added_RO), layer_pass.x_STI.shape[1], added_RO.shape[1])
-        row_R = torch.arange(1, len(added_RTO), device=index_M.device)
-        added_RTO[row_R, index_M.repeat(NUM_INTERVENTIONS)] = added_RO
-        return added_RTO
+        added_STO = added_RO.new_zeros(*layer_pass.x_STI.shape[:2], added_RO.shape[1])
+        if len(added_STO) == 1:
+            added_STO[0, -len(added_RO) :] = added_RO
+        else:
+            row_R = torch.arange(1, len(added_STO), device=index_M.device)
+            added_STO[row_R, index_M.repeat(NUM_INTERVENTIONS)] = added_RO
+        return added_STO
 
     def _vectors(self, tokens: LayerPass) -> Tensor:
         """The vectors of each intervention at its token, [4 M, O]."""

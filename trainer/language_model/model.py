@@ -47,6 +47,7 @@ from mxd.trainer.language_model.mlp_hooks import (
 )
 from mxd.trainer.language_model.residuals import Additions
 from mxd.trainer.language_model.tokenizer import load_tokenizer
+from mxd.trainer.language_model.variant_tokens import variant_tokens
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.utils.distributed import AUTO_MAP
 
@@ -96,6 +97,7 @@ class LanguageModel:
         self.additions = Additions(self)
         self._can_split_row: dict[int, bool] = {}
         self._can_share_prefix: dict[int, bool] = {}
+        self._can_append_variants: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Cache of token id -> its text inside a text."""
         self.unit_prices: WeakKeyDictionary[SparseLayer, dict[tuple[str, ...], Tensor]] = WeakKeyDictionary()
@@ -404,6 +406,36 @@ class LanguageModel:
         output = self.module(input_ids=input_ids_BT, attention_mask=mask_BT, use_cache=False)
         logits_BV: Tensor = output.logits[:, -1].float()
         return logits_BV
+
+    @torch.no_grad()
+    def can_append_variants(self, layer: int) -> bool:
+        """True if tokens can have variants from a block on (see ``variant_tokens``), as in most architectures.
+
+        Tested once per block with changed MLP outputs, against one text per variant.
+        """
+        if layer not in self._can_append_variants:
+            ids_1T, position_R = torch.tensor([[1, 2, 3, 2, 1]], device=self.device), torch.tensor([1, 3, 3])
+            row_R, factor_R = torch.arange(3), torch.tensor([-1.0, 0.5, 2.0])
+
+            def rows(_x: Tensor, mlp: Mlp) -> Tensor:
+                output_RTO = mlp().clone()
+                output_RTO[row_R, position_R] *= factor_R.to(output_RTO).unsqueeze(1)
+                return output_RTO
+
+            def tokens(_x: Tensor, mlp: Mlp) -> Tensor:
+                output_1SO = mlp().clone()
+                output_1SO[:, -3:] *= factor_R.to(output_1SO).unsqueeze(1)
+                return output_1SO
+
+            self._can_append_variants[layer] = False
+            with suppress(*PROBE_ERRORS):
+                with self.replace_mlps({layer: rows}):
+                    expected_RW = self.residual(ids_1T.expand(3, -1))[row_R, position_R]
+                blocks = self.architecture.blocks
+                with variant_tokens(blocks, layer, position_R) as variants, self.replace_mlps({layer: tokens}):
+                    self.residual(ids_1T)
+                self._can_append_variants[layer] = agrees(variants[0], expected_RW, self.dtype)
+        return self._can_append_variants[layer]
 
     def residual(self, input_ids_BT: Tensor) -> Tensor:
         """Residual stream [B, T, W] after the last block, the input of the final norm; differentiable."""
