@@ -25,8 +25,9 @@ if TYPE_CHECKING:
         trace,
     )
     from mxd.api.layer import Layer, MxD, Transcoder, load
+    from mxd.api.models import load_model
     from mxd.api.serving import serve
-    from mxd.api.training import finetune, import_run, load_model, runs, train
+    from mxd.api.training import finetune, import_run, runs, train
     from mxd.trainer.errors import UserError
 
     __version__: str
@@ -73,7 +74,7 @@ _HOMES = {
     "import_run": "mxd.api.training",
     "index": "mxd.api.functions",
     "load": "mxd.api.layer",
-    "load_model": "mxd.api.training",
+    "load_model": "mxd.api.models",
     "pack": "mxd.api.functions",
     "probe": "mxd.api.functions",
     "recurrence": "mxd.api.functions",

@@ -11,9 +11,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.datasets import Dataset, Source, open_dataset, save_labelled, text_documents
 from mxd.api.edits import Edits, parse_edits
 from mxd.api.errors import speaks_python
-from mxd.api.layer import AnyRun, Layer, as_layer
+from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of
 from mxd.api.loading import database_url, own_data_folder, resolve_medians
-from mxd.api.training import language_model_of, progress_bar, unchanged
+from mxd.api.models import unchanged
+from mxd.api.training import progress_bar
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.export.bundles.pack import pack as pack_run
 from mxd.backend.export.export import TableFormat, Target, export_run
@@ -131,7 +132,7 @@ def evaluate(
     """
     layer = as_layer(run)
     _on_disk(Layer(layer.run) if isinstance(run, Layer) else layer)
-    settings = _with_k(layer, settings)
+    settings = {"k": layer.changed_k, **settings}
     source, keywords = _open(layer, dataset, tokens, settings)
     config = EvaluateConfig.from_keywords(source._asdict(), keywords)
     if not seen_text:
@@ -367,7 +368,7 @@ def route(
     """
     layer = as_layer(run)
     with language_model_of(layer, model, tokenizer) as language_model:
-        return route_text(language_model, layer.run, text, layer.config.k if k is None else k)
+        return route_text(language_model, layer.run, text, layer.changed_k if k is None else k)
 
 
 @speaks_python
@@ -399,8 +400,8 @@ def generate(
     """
     layers = [as_layer(each) for each in _several(run)]
     parsed = resolve_medians(layers[0].run, parse_edits(edits))
-    settings = _with_k(layers[0], settings) if len(layers) == 1 else settings
-    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, settings)
+    k = layers[0].changed_k if len(layers) == 1 else None
+    config = SteeringConfig.from_keywords({"prompt": prompt, "edits": parsed}, {"k": k, **settings})
     with language_model_of(layers[0], model, tokenizer) as language_model:
         runs = [layer.run for layer in layers]
         return SteeredGeneration.collect(runs[0].name, prompt, steer_text(language_model, runs, config))
@@ -493,17 +494,12 @@ def _on_disk(run: AnyRun) -> Layer:
 def _whole(run: AnyRun) -> Layer:
     """The layer, if it has the K of its run, which cannot be changed here."""
     layer = as_layer(run)
-    if layer.config.k != layer.run.layer.config.k:
+    if layer.changed_k is not None:
         raise UserError(
             f"This layer has K = {layer.config.k}, but its run '{layer.name}' has K = {layer.run.layer.config.k}. Save "
             "it with layer.save_pretrained(folder), and pass mxd.load(folder)."
         )
     return layer
-
-
-def _with_k(layer: Layer, settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings with the K of a layer that ``at_k`` returned."""
-    return settings if layer.config.k == layer.run.layer.config.k else {"k": layer.config.k, **settings}
 
 
 # ---------------------------------------------------------------- files

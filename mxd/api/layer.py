@@ -6,20 +6,21 @@ computed. ``...`` stands for any leading dimensions, such as [B, T].
 
 from __future__ import annotations
 
-import inspect
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.edits import AddedOutput, Edits, GrowingText, edit_plan
 from mxd.api.errors import speaks_python
 from mxd.api.loading import Examples, experts_table, find_run, read_expert
+from mxd.api.models import Reference, borrowed, model_inputs, unchanged
 from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.analysis.results import FoundExperts
 from mxd.trainer.config import LayerConfig, SteeringMode
@@ -42,23 +43,8 @@ from mxd.trainer.utils.snapshot import Snapshot
 if TYPE_CHECKING:
     import pandas as pd
 
-MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids")
-"""Entries of a batch that are passed to the model."""
-
 SUBMODULE = "mxd"
 """Name under which an attached layer is a submodule of its block."""
-
-
-class Reference:
-    """The model that a layer was trained on in this process, or that was loaded for it. Copies do not include it."""
-
-    def __init__(self) -> None:
-        self.model: tuple[Any, Any] | None = None
-        """Model and tokenizer of the caller."""
-        self.loaded: LanguageModel | None = None
-
-    def __reduce__(self) -> tuple[type[Reference], tuple[()]]:
-        return Reference, ()
 
 
 class Layer(nn.Module):
@@ -163,6 +149,11 @@ class Layer(nn.Module):
     def config(self) -> LayerConfig:
         """Sizes N, K, I, H and O, method and activation."""
         return self.core.config
+
+    @property
+    def changed_k(self) -> int | None:
+        """K of a layer that ``at_k`` returned; None if it is the run's."""
+        return None if self.config.k == self.run.layer.config.k else self.config.k
 
     def extra_repr(self) -> str:
         config = self.config
@@ -320,7 +311,6 @@ class Layer(nn.Module):
         Raises:
             UserError: a text is empty or too long, or a run belongs to another model.
         """
-        from mxd.api.training import language_model_of, unchanged
         from mxd.trainer.analysis.effect_search import find
 
         prompts, texts = ((each,) if isinstance(each, str) else tuple(each) for each in (prompt, wanted))
@@ -403,11 +393,13 @@ class Layer(nn.Module):
         from mxd.api.snapshots import expert_snapshot, routing_snapshot, steering_snapshot
 
         if not isinstance(what, str):  # also a NumPy integer, as in a table of experts
-            return expert_snapshot(self, what, examples, database)
-        given = {"model": model, "tokenizer": tokenizer}
-        if edits is None:
-            return routing_snapshot(self, what, k, database, **given)
-        return steering_snapshot(self, what, edits, database, settings, **given)
+            shown = self.expert(what, examples=examples, database=database)
+            return expert_snapshot(self.run, shown, examples, database)
+        with language_model_of(self, model, tokenizer) as language_model:
+            if edits is None:
+                return routing_snapshot(language_model, self.run, what, self.changed_k if k is None else k, database)
+            settings = {"k": self.changed_k, **settings}
+            return steering_snapshot(language_model, self.run, what, edits, settings, database)
 
 
 class MxD(Layer):
@@ -500,6 +492,27 @@ def _routing(activations_TN: Tensor) -> Routing:
 
 
 # ---------------------------------------------------------------- inside a model
+
+
+@contextmanager
+def language_model_of(
+    layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
+) -> Iterator[LanguageModel]:
+    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
+
+    Raises:
+        UserError: the model cannot be loaded.
+    """
+    reference, source = layer.reference, layer.run.language_model_source
+    chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
+    if chosen is not None:
+        architecture_of(layer, chosen[0])  # checks and warns
+        with borrowed(*chosen, source) as language_model:
+            yield language_model
+        return
+    if reference.loaded is None:
+        reference.loaded = LanguageModel.load(source)
+    yield reference.loaded
 
 
 class Attachment:
@@ -662,27 +675,6 @@ def _warn_of_missing_start(layer: Layer, inputs: Mapping[str, Tensor]) -> None:
             "text. Activations differ without it. Pass layer.tokenize(texts), or the texts themselves.",
             stacklevel=4,
         )
-
-
-def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, Tensor]:
-    """Arguments of the model's forward pass, on its device. Left-padded rows get the positions of unpadded ones.
-
-    Raises:
-        UserError: the batch holds neither token ids nor embeddings as tensors.
-    """
-    given = dict(batch) if isinstance(batch, Mapping) else {"input_ids": batch}
-    inputs = {name: given[name].to(model.device) for name in MODEL_INPUTS if isinstance(given.get(name), Tensor)}
-    if not {"input_ids", "inputs_embeds"} & inputs.keys():
-        raise UserError(
-            "The batch has no tensor of token ids. Pass texts, the result of layer.tokenize(texts) or of "
-            'tokenizer(texts, return_tensors="pt", padding=True), or a tensor of ids [B, T].'
-        )
-    mask_BT = inputs.get("attention_mask")
-    is_padded_left = mask_BT is not None and not bool(mask_BT[:, 0].all())
-    # In forward, transformers counts padding on the left as positions; in generate it does not.
-    if mask_BT is not None and is_padded_left and "position_ids" in inspect.signature(model.forward).parameters:
-        inputs.setdefault("position_ids", (mask_BT.long().cumsum(dim=1) - 1).clamp_min(0))
-    return inputs
 
 
 def mlp_activations(layer: Layer, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:

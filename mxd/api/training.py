@@ -9,22 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
-import torch
-from torch import nn
 from tqdm import tqdm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mxd.api.datasets import Dataset, open_dataset
 from mxd.api.errors import speaks_python
-from mxd.api.layer import AnyRun, Layer, architecture_of, as_layer, load
+from mxd.api.layer import AnyRun, Layer, as_layer, language_model_of, load
 from mxd.api.loading import data_folder, own_data_folder
+from mxd.api.models import borrowed
 from mxd.backend.database.engine import opened
 from mxd.backend.settings import Settings
-from mxd.trainer.config import DtypeChoice, Method, TextConfig, TrainConfig
+from mxd.trainer.config import Method, TextConfig, TrainConfig
 from mxd.trainer.config.analysis import ImportConfig
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.formats.import_run import import_run as import_layer
 from mxd.trainer.storage.run import run_names, runs_folder
@@ -37,72 +35,6 @@ Callback = Callable[[Mapping[str, float]], object]
 """Called with the metrics of each logged step. Training stops, and can be resumed, if it returns True."""
 
 CONTEXT_LENGTH: int = TextConfig.model_fields["context_length"].default
-
-
-@speaks_python
-def load_model(
-    source: str, *, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto"
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Load a plain transformers model and its tokenizer, also from a GGUF file. Pickled weights are rejected.
-
-    >>> model, tokenizer = mxd.load_model(model_folder)
-    >>> type(model).__name__
-    'LlamaForCausalLM'
-
-    Args:
-        source: Hub name, folder, path of a GGUF file, or ``package:NAME`` for the GGUF file of an installed package.
-        device: ``auto``, ``cpu``, ``cuda``, ``xpu``, ``mps``, one of several such as ``cuda:1``, or ``auto-map``.
-        dtype: ``auto`` is bfloat16 on accelerators that have it natively, and float32 elsewhere.
-
-    Raises:
-        UserError: the model does not exist, is damaged, or is not a causal language model.
-    """
-    language_model = LanguageModel.load(source, device, dtype)
-    model = language_model.module.requires_grad_(True)
-    model.name_or_path = source  # from which commands and the dashboard load it again
-    return model, language_model.tokenizer
-
-
-@contextmanager
-def unchanged(*modules: nn.Module) -> Iterator[None]:
-    """Restore the training mode of all submodules and ``requires_grad`` of all parameters on exit."""
-    training = [(child, child.training) for module in modules for child in module.modules()]
-    gradients = [(it, it.requires_grad) for module in modules for it in module.parameters()]
-    try:
-        yield
-    finally:
-        for child, mode in training:
-            child.training = mode
-        for parameter, requires_grad in gradients:
-            parameter.requires_grad_(requires_grad)
-
-
-@contextmanager
-def borrowed(model: Any, tokenizer: Any, source: str) -> Iterator[LanguageModel]:
-    """Use the caller's model in evaluation mode and without gradients; restore both settings exactly on exit."""
-    with unchanged(model):
-        yield LanguageModel(model, tokenizer, source)
-
-
-@contextmanager
-def language_model_of(
-    layer: Layer, model: PreTrainedModel | None = None, tokenizer: PreTrainedTokenizerBase | None = None
-) -> Iterator[LanguageModel]:
-    """Yield the language model of a layer: ``model``, else the one it was trained on in this process, else by name.
-
-    Raises:
-        UserError: the model cannot be loaded.
-    """
-    reference, source = layer.reference, layer.run.language_model_source
-    chosen: tuple[Any, Any] | None = (model, tokenizer or layer.run.tokenizer) if model is not None else reference.model
-    if chosen is not None:
-        architecture_of(layer, chosen[0])  # checks and warns
-        with borrowed(*chosen, source) as language_model:
-            yield language_model
-        return
-    if reference.loaded is None:
-        reference.loaded = LanguageModel.load(source)
-    yield reference.loaded
 
 
 @contextmanager
