@@ -105,13 +105,6 @@ def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, m
             pytest.fail(f"mxd {shlex.join(words)}: {error}")
 
 
-def test_command_lines_are_found() -> None:
-    assert len(list(commands(README))) == 5
-    assert ["database", "compact"] in list(commands(ROOT / "docs" / "storage.md"))
-    with pytest.raises(UserError, match="--widht"):
-        command_from(["train", "--widht", "3"])
-
-
 @pytest.mark.parametrize("script", ["train", "train-nodes"])
 def test_the_job_scripts_are_bash_and_train(script: str) -> None:
     path = ROOT / "docs" / "slurm" / f"{script}.sbatch"

@@ -1,10 +1,9 @@
-"""Commands and HTTP end to end, in separate processes: success, rejected input, interruption."""
+"""Commands and HTTP end to end, in separate processes: success and interruption."""
 
 from __future__ import annotations
 
 import json
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -70,19 +69,6 @@ def test_runs_are_the_same_on_the_command_line_and_over_http(client: httpx.Clien
     assert (run["indexed_tokens"], run["num_experts"]) == (INDEX_TOKENS, 40)
 
 
-def test_experts_have_examples(client: httpx.Client) -> None:
-    page = client.get("/runs/small/experts", params={"sort": "max_activation", "order": "desc", "limit": 5}).json()
-    assert (len(page["experts"]), page["total"]) == (5, 40)
-    strongest = page["experts"][0]
-    contexts = client.get(f"/runs/small/experts/{strongest['expert']}/examples").json()["examples"]
-    first = contexts[0]
-    assert first["coefficient"] == pytest.approx(strongest["max_activation"])
-    assert {position: value for position, value, _ in first["active"]}[first["position"]] == pytest.approx(
-        first["coefficient"]
-    )
-    assert len(first["tokens"]) == 16
-
-
 def test_routing_is_the_same_on_the_command_line_and_over_http(client: httpx.Client, said: dict[str, Any]) -> None:
     served = client.post("/runs/small/routing", json={"text": PROMPT}).json()
     assert "".join(token["text"] for token in served["tokens"][1:]) == PROMPT
@@ -106,73 +92,6 @@ def test_steering_is_the_same_on_the_command_line_and_over_http(client: httpx.Cl
             [token["kl"] for token in tokens], abs=1e-5
         )
     assert said["steer"]["baseline"][0]["text"] != said["steer"]["steered"][0]["text"]
-
-
-# ---------------------------------------------------------------- what is refused
-
-REFUSED: dict[str, tuple[tuple[str, ...], str]] = {
-    "hub name that is unknown": (
-        ("train", "some-one/nothing", *FIT[2:], "--tokens", "1k"),
-        "Check its name, or give a folder",
-    ),
-    "folder that is missing": (("train", "./missing", *FIT[2:], "--tokens", "1k"), "There is no folder ./missing"),
-    "layer out of range": ((*FIT, "--layer", "7", "--tokens", "1k"), "lm has layers 0 to 2"),
-    "empty text": ((*FIT, "--dataset", "empty.txt", "--tokens", "1k", "--name", "e"), "empty.txt holds no documents"),
-    "damaged language model": (
-        ("train", "damaged-lm", *FIT[2:], "--tokens", "1k"),
-        "damaged-lm are damaged",
-    ),
-    "damaged run": (("route", "damaged-data/runs/small", "text"), "layer.safetensors: Error while deserializing"),
-    "prompt too long": (("steer", "small", "fox " * 100), "401 tokens"),
-}
-
-
-@pytest.fixture(scope="module")
-def complaints(place: Path) -> dict[str, CompletedProcess[str]]:
-    """Result of each command of ``REFUSED``."""
-    (place / "empty.txt").touch()
-    damage(place / "lm", place / "damaged-lm", "model.safetensors")
-    damage(place / "data" / "runs" / "small", place / "damaged-data" / "runs" / "small", "layer.safetensors")
-    with ThreadPoolExecutor(2) as pool:
-        ends = pool.map(lambda refused: mxd(*refused[0], folder=place), REFUSED.values())
-        return dict(zip(REFUSED, ends, strict=True))
-
-
-def damage(folder: Path, copy: Path, weights: str) -> None:
-    """Copy a folder, with its weights truncated."""
-    for path in folder.rglob("*"):
-        if path.is_file():
-            target = copy / path.relative_to(folder)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            content = path.read_bytes()
-            target.write_bytes(content[: len(content) // 2] if path.name == weights else content)
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_invalid_input_prints_one_line(complaints: dict[str, CompletedProcess[str]], what: str) -> None:
-    finished = complaints[what]
-    assert (finished.returncode, finished.stdout) == (2, "")
-    (sentence,) = finished.stderr.splitlines()
-    assert REFUSED[what][1] in sentence
-    assert sentence.startswith("mxd: ")
-    assert sentence.endswith(".")
-
-
-def test_a_port_in_use_prints_one_line(place: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        finished = mxd("serve", "--port", str(port), folder=place)
-    assert (finished.returncode, finished.stdout) == (2, "")
-    assert finished.stderr == f"mxd: Port {port} on 127.0.0.1 is in use. Choose another one with --port.\n"
-
-
-def test_http_rejects_a_prompt_that_is_too_long(client: httpx.Client) -> None:
-    for path, body in (("routing", {"text": "fox " * 100}), ("steering", {"prompt": "fox " * 100})):
-        answer = client.post(f"/runs/small/{path}", json=body)
-        assert answer.status_code == 413
-        error = answer.json()["error"]
-        assert error["code"] == "prompt-too-long"
-        assert "401 tokens" in error["message"]
 
 
 # ---------------------------------------------------------------- what is interrupted

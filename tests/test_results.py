@@ -1,4 +1,4 @@
-"""The pages of results agree with their JSON, stay short and link what exists."""
+"""The pages of results agree with their JSON and link what exists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ PAGES = sorted((ROOT / "docs" / "results").glob("*.md"))
 TRUST, FINDINGS = ROOT / "docs" / "trust.md", ROOT / "docs" / "findings.md"
 """They also have a table with JSON."""
 CLAIMS = [page for page in PAGES if page.name != "index.md"]
-LONGEST_PAGE = 80
 TABLE = re.compile(r"^<!-- table: (?P<json>\S+) -->\n(?P<lines>(?:\|.*\n)+)", re.MULTILINE)
 NUMBER = re.compile(r"[-−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?P<decimals>\.\d+)?(?:e(?P<exponent>-?\d+))?")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#\s]+)")
@@ -119,9 +118,8 @@ def test_every_json_table_is_shown_and_names_its_source() -> None:
 
 
 @pytest.mark.parametrize("page", [*PAGES, FINDINGS], ids=lambda page: page.stem)
-def test_page_is_short_and_its_links_exist(page: Path) -> None:
+def test_links_of_a_page_exist(page: Path) -> None:
     text = page.read_text("utf-8")
-    assert len(text.splitlines()) <= LONGEST_PAGE
     targets = [match["target"] for match in LINK.finditer(text)]
     assert [target for target in targets if not (page.parent / target).exists()] == []
 
@@ -150,10 +148,6 @@ def test_every_claim_has_a_verdict_of_its_repetition() -> None:
     assert sorted(row[0] for row in rows) == sorted(page.name for page in CLAIMS)
 
 
-def test_the_findings_have_four_figures() -> None:
-    assert FINDINGS.read_text("utf-8").count("\n![") == 4
-
-
 def test_index_lists_every_claim_with_its_status() -> None:
     lines = (ROOT / "docs" / "results" / "index.md").read_text("utf-8").splitlines()
     for page in CLAIMS:
@@ -162,21 +156,3 @@ def test_index_lists_every_claim_with_its_status() -> None:
         rows = [line for line in lines if line.startswith("|") and f"({page.name})" in line]
         assert len(rows) == 1, page.name
         assert rows[0].rstrip("| ").endswith(status[1]), page.name
-
-
-@pytest.mark.parametrize(
-    ("text", "cell", "expected"),
-    [
-        ("**0.0191** (0.0165 to 0.0217)", {"value": 0.01912, "interval": [0.0165, 0.02171]}, True),
-        ("0.0191", 0.01916, False),
-        ("7,135", 7135, True),
-        ("0.38, 0.39", {"seeds": [0.38, 0.39]}, True),
-        ("0.38", {"seeds": [0.38, 0.39]}, False),
-        ("−2.9e-7", -2.94e-7, True),
-        ("`mxd`, K = 8", "mxd, K = 8", True),
-        ("–", None, True),
-        ("0", None, False),
-    ],
-)
-def test_a_number_is_compared_as_displayed(text: str, cell: Any, expected: bool) -> None:
-    assert shows(text, cell) is expected

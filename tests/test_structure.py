@@ -8,8 +8,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from scripts.check_sizes import large_files
-
 ROOT = Path(__file__).parent.parent
 # In pieces, so that this file does not match itself.
 REGISTRY = re.compile(
@@ -47,11 +45,3 @@ def test_no_file_names_a_path_of_this_machine() -> None:
     places = {str(ROOT), str(ROOT.parent), str(Path.home())} - {tempfile.gettempdir(), "/"}
     path_of_this_machine = re.compile("|".join(rf"(?<![\w.]){re.escape(place)}/" for place in sorted(places)))
     assert [str(path) for path, text in texts() if path_of_this_machine.search(text)] == []
-
-
-def test_a_large_file_that_is_added_is_found(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    for name, size in (("small", 1_000_000), ("large", 1_000_001)):
-        (tmp_path / name).write_bytes(bytes(size))
-    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
-    assert [entry.partition(" ")[2] for entry in large_files(tmp_path)] == ["large"]

@@ -112,22 +112,14 @@ def test_a_wheel_has_every_module_below_mxd_and_nothing_else(unpacked: Path) -> 
     assert (unpacked / "mxd" / "py.typed").exists()
 
 
-def test_the_wheel_works_in_an_empty_folder(unpacked: Path, tmp_path: Path) -> None:
-    help_text = run_mxd(unpacked, tmp_path, "--help")
-    assert help_text.returncode == 0, help_text.stderr
-    assert "demo" in help_text.stdout
+def test_the_wheel_works_beside_modules_called_trainer_and_backend(unpacked: Path, tmp_path: Path) -> None:
+    for name in ("trainer", "backend"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported the module of the user')\n")
     doctor = run_mxd(unpacked, tmp_path, "doctor", "--json")
     assert doctor.returncode == 0, doctor.stderr
     findings = {finding["check"]: finding for finding in json.loads(doctor.stdout)}
     assert str(unpacked / "mxd" / "backend" / "built_frontend") in findings["frontend"]["state"]
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_modules_called_trainer_and_backend_do_not_collide(unpacked: Path, tmp_path: Path) -> None:
-    for name in ("trainer", "backend"):
-        (tmp_path / f"{name}.py").write_text("raise RuntimeError('imported the module of the user')\n")
-    runs = run_mxd(unpacked, tmp_path, "doctor", "--json")
-    assert runs.returncode == 0, runs.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {"trainer.py", "backend.py"}
 
 
 def test_without_a_front_end_there_is_no_wheel(tmp_path: Path) -> None:

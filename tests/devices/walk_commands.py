@@ -60,7 +60,12 @@ def test_every_command(command: str, device: str) -> None:
 
 
 @pytest.mark.usefixtures("runs")
-@DEVICES
-@pytest.mark.parametrize("edit", EDITS)
+@pytest.mark.parametrize(
+    ("edit", "device"),
+    [
+        *((edit, "auto") for edit in EDITS),
+        *((edit, "auto-map") for edit in ("add", "another layer", "condition on another layer", "sampling")),
+    ],
+)
 def test_every_kind_of_steering(edit: str, device: str) -> None:
     mxd(f"steer one fox --max-tokens 4 --device {device} --edit {EDITS[edit]}")

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training import initialization
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.devices.plugin import SIZES, TEXT, mxd, train
-from tests.devices.pretend_device import DeviceMismatchError, recording
+from tests.devices.pretend_device import recording
 
 METHODS = (
     "mxd",
@@ -88,27 +85,3 @@ def test_a_resumed_run_equals_an_uninterrupted_one(folder: Path) -> None:
 @pytest.mark.usefixtures("folder")
 def test_a_plan() -> None:
     mxd(f"train lm {TEXT} {SIZES} --tokens 1k --k 4 --layer 1 --plan --device sim")
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_layer_initialised_on_the_cpu_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault that every GPU would show: the layer in main memory, the targets of its initialisation on the device."""
-
-    def fit_scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> None:
-        x_TI = x_TI.to(layer.cpu().table)
-        error_TO = target_TO - layer.decode(layer.dense_output(x_TI), layer.route(x_TI))
-        layer.get_parameter("output_bias").copy_(error_TO.mean(dim=0))
-
-    monkeypatch.setattr(initialization, "_fit_scale", fit_scale)
-    with pytest.raises(DeviceMismatchError, match="found at least two devices"):
-        train("mutant")
-
-
-@pytest.mark.usefixtures("folder")
-def test_a_wait_in_a_step_is_counted(monkeypatch: pytest.MonkeyPatch, waits: Counter[str]) -> None:
-    monkeypatch.setattr(
-        "mxd.trainer.training.layer_trainer.active_counts",
-        lambda routing, num_experts: torch.bincount(routing.indices_TK.reshape(-1), minlength=num_experts),
-    )
-    train("waiting")
-    assert sorted((wait.split()[0], count) for wait, count in waits.items()) == [("bincount", 6), ("steps", 6)]

@@ -16,8 +16,6 @@ LONG = (
     BROWSER,
     "tests/test_end_to_end.py",
     "tests/devices/test_devices.py",
-    "tests/benchmarks/trainer/test_large.py",
-    "tests/benchmarks/commands/test_bench.py",
     "tests/trainer/utils/test_distributed.py",
     "tests/test_examples.py",
     "tests/test_notebooks.py",

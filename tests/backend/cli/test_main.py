@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.backend.cli.main import SPINS, fall_back_to_cpu, run, share_cores
+from mxd.backend.cli.main import run
 from mxd.backend.cli.runner import guarded
 from tests.backend.cli.words import Capture, document
 
@@ -115,32 +114,6 @@ def test_a_port_in_use_is_reported_immediately(workspace: Path, capsys: Capture)
         assert run(["serve", "--port", str(port)]) == 2
     assert f"Port {port} on 127.0.0.1 is in use" in capsys.readouterr().err
     assert time.monotonic() - started < 2
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, SPINS),
-        ({"GOMP_SPINCOUNT": "7"}, "7"),
-        ({"OMP_WAIT_POLICY": "ACTIVE"}, None),
-    ],
-)
-def test_idle_threads_sleep_soon_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str | None
-) -> None:
-    environment = given.copy()
-    monkeypatch.setattr(os, "environ", environment)
-    share_cores()
-    assert environment.get("GOMP_SPINCOUNT") == expected
-
-
-@pytest.mark.parametrize(("given", "expected"), [({}, "1"), ({"PYTORCH_ENABLE_MPS_FALLBACK": "0"}, "0")])
-def test_operations_that_apple_gpus_lack_run_on_the_cpu(
-    monkeypatch: pytest.MonkeyPatch, given: dict[str, str], expected: str
-) -> None:
-    monkeypatch.setattr(os, "environ", given)
-    fall_back_to_cpu()
-    assert given["PYTORCH_ENABLE_MPS_FALLBACK"] == expected
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ TYPED = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, ma
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=8)
 @given(TYPED)
 @example("a/b")
 @example("../x?y=1#z&")

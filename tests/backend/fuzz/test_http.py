@@ -99,7 +99,7 @@ def _shorten(body: dict[str, Any], data: st.DataObject) -> None:
 def test_every_endpoint_answers_arbitrary_requests(label: str, hostile_client: TestClient) -> None:
     operation = OPERATIONS[label]
 
-    @tried(6)
+    @tried(4)
     @given(case=operation.as_strategy(), data=st.data())
     def ask(case: Any, data: st.DataObject) -> None:
         case = plausible(case, data)

@@ -129,21 +129,21 @@ def test_changed_values_are_read_or_rejected(name: str, run: Run) -> None:
     read()
 
 
-@pytest.mark.parametrize("content", ["[" * 200_000, '{"a":' * 100_000, "9" * 10_000, ""])
 @pytest.mark.parametrize("name", ["run.json", "layer.json", "units.json", "metrics.json"])
-def test_unparsable_json_is_rejected(name: str, content: str, run: Run) -> None:
-    (run.folder / name).write_text(content)
-    with pytest.raises(UserError):
-        use(run.folder)
+def test_unparsable_json_is_rejected(name: str, run: Run) -> None:
+    for content in ("[" * 200_000, '{"a":' * 100_000, "9" * 10_000, ""):
+        (run.folder / name).write_text(content)
+        with pytest.raises(UserError):
+            use(run.folder)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e300, -1e300])
 @pytest.mark.parametrize("name", ["units.json", "metrics.json"])
-def test_non_finite_numbers_are_rejected(name: str, value: float, run: Run) -> None:
-    metric = {**METRIC, "tokens_per_second": 1000, "seconds": value}
-    (run.folder / name).write_text(json.dumps({"0": value} if name == "units.json" else [metric]))
-    with pytest.raises(UserError, match=r"Invalid (units|metrics)"):
-        use(run.folder)
+def test_non_finite_numbers_are_rejected(name: str, run: Run) -> None:
+    for value in (float("nan"), float("inf"), 1e300, -1e300):
+        metric = {**METRIC, "tokens_per_second": 1000, "seconds": value}
+        (run.folder / name).write_text(json.dumps({"0": value} if name == "units.json" else [metric]))
+        with pytest.raises(UserError, match=r"Invalid (units|metrics)"):
+            use(run.folder)
 
 
 def test_counts_that_no_database_holds_are_rejected(run: Run) -> None:

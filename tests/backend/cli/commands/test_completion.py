@@ -19,32 +19,20 @@ def script(shell: str, capsys: Capture) -> str:
     return capsys.readouterr().out
 
 
-@pytest.fixture
-def bash(tmp_path: Path, capsys: Capture) -> Path:
-    """Path of the bash script, in a folder with one more file."""
+def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
     (tmp_path / "novel.txt").touch()
-    path = tmp_path / "mxd.bash"
-    path.write_text(script("bash", capsys))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        (["eval"], {"evaluate", "evaluate-steering"}),
-        (["train", "--met"], {"--method"}),
-        (["train", "--init", "e"], {"examples"}),
-        (["database", "ch"], {"check"}),
-        (["index", "--dataset", "nov"], {"novel.txt"}),
-    ],
-)
-def test_bash_completes(bash: Path, line: list[str], offered: set[str]) -> None:
-    words = " ".join(["mxd", *line])
-    asked = (
-        f'source mxd.bash; COMP_WORDS=({words}); COMP_CWORD={len(line)}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
-    )
-    answered = subprocess.run(["bash", "-c", asked], cwd=bash.parent, capture_output=True, text=True, check=True)
-    assert set(answered.stdout.split()) == offered
+    (tmp_path / "mxd.bash").write_text(script("bash", capsys))
+    for line, offered in {
+        "eval": {"evaluate", "evaluate-steering"},
+        "train --met": {"--method"},
+        "train --init e": {"examples"},
+        "database ch": {"check"},
+        "index --dataset nov": {"novel.txt"},
+    }.items():
+        places = f"COMP_WORDS=(mxd {line}); COMP_CWORD={len(line.split())}"
+        asked = f'source mxd.bash; {places}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
+        answered = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert set(answered.stdout.split()) == offered
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

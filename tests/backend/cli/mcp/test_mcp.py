@@ -34,6 +34,8 @@ READING = {
     "test_expert_on_texts",
     "trace_circuit",
 }
+LABEL = "fox\u2028b\x85c\x1ce\x0bg ไทย"
+"""With line breaks that do not end a message."""
 WRITING = {"label_expert", "note_on_expert", "save_session"}
 
 
@@ -105,7 +107,7 @@ def test_every_reading_tool_returns_control_and_sample(data: Path) -> None:
         traced = await answer(client, "trace_circuit", runs=["small"], text="the old fox", check=2)
         assert traced["sample"]["nodes_ablated"] == len(traced["result"]["nodes"]) == 2
 
-    with_client(work, "--data", str(data))
+    with_client_in_memory(work, data)
 
 
 def numbers_apart(document: Any) -> tuple[Any, list[float]]:
@@ -148,9 +150,9 @@ def test_writing_tools_need_a_flag_and_reach_a_server(data: Path) -> None:
         async def work(client: Client) -> None:
             tools = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert set(tools) == READING | WRITING
-            await answer(client, "label_expert", run="small", expert=3, label="fox")
+            await answer(client, "label_expert", run="small", expert=3, label=LABEL)
             await answer(client, "note_on_expert", run="small", expert=3, note="AUROC 0.9")
             await answer(client, "save_session", run="small", name="loud", prompt="the", edits=["3:add:4"])
-            assert (await answer(client, "read_expert", run="small", expert=3))["result"]["label"] == "fox"
+            assert (await answer(client, "read_expert", run="small", expert=3))["result"]["label"] == LABEL
 
         with_client(work, "--url", url, "--allow-write")

@@ -22,22 +22,10 @@ from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, entries_of, write_bundle
 from tests.helpers.runs import World
 
 Change = Callable[[Entries], None]
-
-
-@pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A run with an index, and with everything that people can write."""
-    return full_world(tmp_path_factory.mktemp("world"))
-
-
-@pytest.fixture(scope="module")
-def bundle(world: World) -> Path:
-    """The run, packed."""
-    return packed(world, world.data.parent / "small.mxd")
 
 
 def table_rows(data: Path, table: Table) -> list[tuple[Any, ...]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mxd.backend.export.bundles.unpack import ALWAYS_ALLOWED, LARGEST_LINE, unpack
 from mxd.trainer.errors import UserError
 from tests.helpers.forking.forked import PROCESSES
-from tests.helpers.formats.bundles import entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, write_bundle
 from tests.helpers.fuzzing import CASES
 
 EVALUATIONS = "database/evaluations.jsonl"
@@ -40,9 +40,7 @@ def opened(file: Path, folder: Path) -> tuple[float, str]:
     return result
 
 
-def test_rows_that_expand_in_memory_are_read_a_few_at_a_time(tmp_path: Path) -> None:
-    sound = packed(full_world(tmp_path), tmp_path / "small.mxd")
-    entries = entries_of(sound)
+def test_rows_that_expand_in_memory_are_read_a_few_at_a_time(bundle: Path, entries: Entries, tmp_path: Path) -> None:
     row = json.loads(entries[EVALUATIONS])
     filling = "[]," * ((LARGEST_LINE - len(entries[EVALUATIONS])) // 4)
     lines = []
@@ -50,8 +48,8 @@ def test_rows_that_expand_in_memory_are_read_a_few_at_a_time(tmp_path: Path) -> 
         text = json.dumps(row | {"fingerprint": f"{number:032}", "result": row["result"] | {"later": None}})
         lines.append(text.replace('"later": null', f'"later": [{filling}1]'))
     file = write_bundle(tmp_path / "large.mxd", entries | {EVALUATIONS: "\n".join(lines).encode()})
-    assert file.stat().st_size < 10 * sound.stat().st_size
-    usual, _ = opened(sound, tmp_path / "usual")
+    assert file.stat().st_size < 10 * bundle.stat().st_size
+    usual, _ = opened(bundle, tmp_path / "usual")
     with CASES.timed():
         peak, said = opened(file, tmp_path / "large")
     assert peak - usual < MOST_MB, said

@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import get_args
 
-import pytest
 from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import build_api, create_app
@@ -22,10 +21,10 @@ from mxd.backend.schemas.runs import FigureName
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 from tests.helpers.formats.bundle_mutations import Mutation, Rows, mutations
-from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, write_bundle
 from tests.helpers.fuzzing import CASES, WANTED
 
-FEW = 16
+FEW = 6
 VALUES = {"run": "small", "other": "small", "expert": "3", "list_id": "1"}
 SKIPPED = ("/events", "/options", "/map", "/bundle")
 """Ends of the paths of streams that end when their client leaves, and of what reads no rows or all of them."""
@@ -54,13 +53,6 @@ ONCE_BAD = {
     "run/run.json:text.dataset='xxxxxxxxxxxxxxxxxxx…",
 }
 """Mutations that a page once answered with an error."""
-
-
-@pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> Entries:
-    """Entries of a bundle with everything that a bundle can hold."""
-    folder = tmp_path_factory.mktemp("mutated")
-    return entries_of(packed(full_world(folder), folder / "small.mxd"))
 
 
 def test_mutated_bundles(entries: Entries, tmp_path: Path) -> None:

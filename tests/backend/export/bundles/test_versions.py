@@ -12,16 +12,9 @@ from fastapi.testclient import TestClient
 from mxd.backend.api.app import create_app
 from mxd.backend.export.bundles.unpack import unpack
 from mxd.backend.settings import Settings
-from tests.helpers.formats.bundles import Entries, entries_of, full_world, packed, write_bundle
+from tests.helpers.formats.bundles import Entries, write_bundle
 
 EVALUATIONS = "database/evaluations.jsonl"
-
-
-@pytest.fixture(scope="module")
-def entries(tmp_path_factory: pytest.TempPathFactory) -> Entries:
-    """Entries of a bundle with an evaluation."""
-    folder = tmp_path_factory.mktemp("versions")
-    return entries_of(packed(full_world(folder), folder / "small.mxd"))
 
 
 @pytest.mark.parametrize("fields", [{"jacobian": ...}, {"jacobian": None}, {"later": {"value": 1.0}}], ids=str)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,9 @@ MOST_REGISTERS = 128
 
 
 @pytest.fixture(scope="module")
-def kernels(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def kernels() -> list[dict[str, Any]]:
     """Every form of every kernel for Llama-3.2-3B's width. This process has the kernels for the interpreter."""
-    environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     environment.pop("TRITON_INTERPRET")
     command = [sys.executable, "-m", "benchmarks.gpu.compiled", "3072"]
     finished = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
@@ -47,22 +46,3 @@ def test_nothing_spills_and_shared_memory_fits(kernels: list[dict[str, Any]]) ->
 def test_offsets_beyond_32_bits(kernels: list[dict[str, Any]]) -> None:
     """Row numbers are multiplied by the width, and tokens by K, in 64 bits."""
     assert {product for row in kernels for product in row["narrow_products"]} == set()
-
-
-def test_the_published_table_is_of_these_kernels(kernels: list[dict[str, Any]]) -> None:
-    published = json.loads(Path(ROOT, "results/raw/gpu/kernels.json").read_text())
-    names = [(row["target"], row["kernel"], row["dtype"], row["spilled_bytes"]) for row in published]
-    assert names[: len(kernels)] == [
-        (row["target"], row["kernel"], row["dtype"], row["spilled_bytes"]) for row in kernels
-    ]
-
-
-@pytest.mark.parametrize("width", [1, 130, 576, 768, 3072])
-def test_every_kernel_that_is_called_has_a_form_to_compile(width: int) -> None:
-    forms = {form.name: form for form in kernel_forms(width)}
-    assert {name.partition("[")[0] for name in forms} == {"mix_rows", "row_dots", "sum_by_expert"}
-    for form in forms.values():
-        constants = {name for name, kind in form.signature.items() if kind == "constexpr"}
-        assert constants == form.constants.keys()
-        assert list(form.signature) == form.kernel.arg_names
-        assert set(form.divisible) <= form.signature.keys() - constants
