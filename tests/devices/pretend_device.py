@@ -9,8 +9,7 @@ It sees:
 
 - two devices in one operation, ``sim:0`` with ``sim:1`` too. As with CUDA, a CPU tensor may be a 0-dim operand of a
   pointwise operation, an index into a tensor of the device, and either side of a copy;
-- a CPU generator for random numbers on the device, ``tensor.numpy()``, and float64 with ``install(float64=False)``,
-  as on MPS;
+- a CPU generator for random numbers on the device, and ``tensor.numpy()``;
 - every wait for the device, with ``recording``: numbers and sizes that Python needs, masks as indices, and copies
   from and to the CPU.
 
@@ -124,7 +123,6 @@ class Recording:
 @dataclass
 class _Settings:
     devices: int = 0
-    float64: bool = True
 
 
 _settings = _Settings()
@@ -132,15 +130,10 @@ _thread = local()
 _library, _aten = torch.library.Library("_", "IMPL"), torch.library.Library("aten", "IMPL")
 
 
-def install(devices: int = 1, *, float64: bool = True) -> None:
-    """Register ``sim:0``, ``sim:1`` …; a second call only changes the settings.
-
-    Args:
-        devices: number of devices.
-        float64: whether they have float64; MPS has not.
-    """
+def install(devices: int = 1) -> None:
+    """Register ``sim:0``, ``sim:1`` …; a second call only changes their number."""
     is_first = _settings.devices == 0
-    _settings.devices, _settings.float64 = devices, float64
+    _settings.devices = devices
     if not is_first:
         return
     _setup_privateuseone_for_python_backend(NAME, Module())
@@ -270,8 +263,6 @@ class SimTensor(Tensor):
 
     @staticmethod
     def __new__(cls, raw: Tensor, device: torch.device) -> SimTensor:
-        if raw.dtype == torch.float64 and not _settings.float64:
-            raise TypeError("Cannot convert a tensor to float64: this device has no float64. Use float32.")
         made: SimTensor = torch.Tensor._make_wrapper_subclass(
             cls,
             raw.size(),

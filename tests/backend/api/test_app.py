@@ -43,10 +43,6 @@ def test_every_response_has_the_security_headers(client: TestClient) -> None:
         assert headers["x-content-type-options"] == "nosniff"
 
 
-def test_long_responses_are_compressed(client: TestClient) -> None:
-    assert client.get("/api/runs/first/experts").headers["content-encoding"] == "gzip"
-
-
 def test_pages_are_served_as_index_html_and_files_as_they_are(built: TestClient) -> None:
     for path in ("/", "/runs", "/runs/llama-3.2/experts/12"):
         answer = built.get(path, headers=PAGE)
@@ -87,12 +83,6 @@ def test_a_wrong_method_is_a_json_error(client: TestClient) -> None:
     ):
         answer = client.request("TRACE", path)
         assert (answer.status_code, answer.headers["allow"]) == (405, methods), path
-
-
-def test_empty_responses_have_no_content_type(client: TestClient) -> None:
-    answer = client.delete("/api/access")
-    assert (answer.status_code, answer.content) == (204, b"")
-    assert "content-type" not in answer.headers
 
 
 def test_a_missing_frontend_is_an_error_message(client: TestClient) -> None:
