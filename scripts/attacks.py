@@ -61,7 +61,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "connections: slow, endless, unread, too many": (60, (f"{API}/test_connections.py", f"{API}/test_logs.py")),
     "inference: seeds, full queue, damaged weights, memory": (
         60,
-        ("tests/backend/inference/test_service.py", "tests/backend/inference/test_waiting_time.py"),
+        ("tests/backend/inference/test_service.py",),
     ),
     "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
     "databases: read-only folders, damaged files": (

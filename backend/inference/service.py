@@ -24,7 +24,6 @@ from mxd.backend.inference.worker import (
     GenerationEvent,
     GenerationRequest,
     ModelWorker,
-    ReturnTimes,
 )
 from mxd.backend.schemas.comparison import ContrastProgressEvent
 from mxd.backend.schemas.experts import AblationProgressEvent, AblationStoredEvent
@@ -48,8 +47,6 @@ if TYPE_CHECKING:
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
 
-SECONDS_PER_UNKNOWN_REQUEST = 1.0
-"""Assumed time of a request while there is nothing to measure."""
 Result = TypeVar("Result")
 Params = ParamSpec("Params")
 
@@ -63,7 +60,6 @@ class InferenceService:
         self._workers: dict[str, ModelWorker] = {}
         self._lock = Lock()
         self._num_active = 0
-        self._returns = ReturnTimes()
 
     @property
     def num_active(self) -> int:
@@ -144,7 +140,6 @@ class InferenceService:
             request = GenerationRequest(
                 prepare=prepare,
                 rows=max_rows(config),
-                steps=config.sampling.max_tokens,
                 deliver=partial(_put, loop, queue, release),
                 cancelled=cancelled,
             )
@@ -216,11 +211,8 @@ class InferenceService:
         """
         with self._lock:
             if self._num_active >= self._settings.max_inference_requests:
-                seconds = self.return_seconds()
                 raise BusyError(
-                    f"The server is busy: {self._num_active} requests are running or waiting. "
-                    f"Try again in {seconds:.0f} seconds.",
-                    seconds,
+                    f"The server is busy: {self._num_active} requests are running or waiting. Try again in a moment."
                 )
             self._num_active += 1
         counted = [None]
@@ -235,24 +227,6 @@ class InferenceService:
             yield release
         finally:
             release()
-
-    def return_seconds(self, arriving: int = 0) -> float:
-        """Return the estimated seconds after which a client that is turned away should return.
-
-        Args:
-            arriving: requests that have reached the server and may not have reached this service yet.
-        """
-        limit = self._settings.max_inference_requests
-        return self._returns.next(self._seconds_left(max(self._num_active, min(arriving, limit))), limit)
-
-    def _seconds_left(self, num_active: int) -> float:
-        """Estimated seconds until ``num_active`` requests have ended. Language models share the processor."""
-        workers = list(self._workers.values())
-        known = sum(worker.num_requests for worker in workers)
-        # Requests of one burst are turned away before the earlier ones have reached their worker.
-        unknown = max(0, num_active - known)
-        seconds = sum(worker.seconds_left() for worker in workers)
-        return seconds * (1 + unknown / known) if known else unknown * SECONDS_PER_UNKNOWN_REQUEST
 
 
 def _load_layers(runs: Sequence[Run]) -> None:

@@ -4,8 +4,6 @@ All generations share one batch and take one token per step. A new one joins bet
 is cancelled leaves right away. Short jobs, such as routing a text, also run between steps, in order of arrival.
 
 The thread imports PyTorch and transformers itself, so that the server answers before these imports have finished.
-
-A client that is turned away receives a time to wait: the measured speed times the work ahead.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -33,56 +30,7 @@ if TYPE_CHECKING:
     from mxd.trainer.inference.generation import RowBatch, SequenceState, StepOutput
     from mxd.trainer.language_model.model import LanguageModel
 
-NEWEST_SHARE = 0.2
-"""Weight of the newest measurement in a moving average."""
-HONEST_SHARE = 0.75
-"""Share of the estimated wait after which a client should return. It then waits for the rest in the queue, and an
-estimate that is up to a third too long does not leave the server idle."""
-
-
-class MovingAverage:
-    """Exponential moving average of measured values."""
-
-    def __init__(self, initial: float) -> None:
-        self.value = initial
-        self._count = 0
-
-    def add(self, measured: float) -> None:
-        """Add a measurement. The first ones replace the initial value quickly."""
-        self._count += 1
-        self.value += max(NEWEST_SHARE, 1 / self._count) * (measured - self.value)
-
-
-class ReturnTimes:
-    """Spreads the return of clients that were turned away over time, so that they do not all return at once."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._expected: deque[float] = deque()
-        """Times at which earlier clients will return, in increasing order."""
-
-    def next(self, seconds_left: float, requests_ahead: int) -> float:
-        """Return the seconds after which a client should return.
-
-        Args:
-            seconds_left: estimated time until the requests ahead have ended.
-            requests_ahead: requests that run or wait.
-        """
-        now = self._clock()
-        while self._expected and self._expected[0] <= now:
-            self._expected.popleft()
-        # Clients that return earlier than told must not make the others wait longer and longer.
-        returning = min(len(self._expected), requests_ahead)
-        seconds = max(1.0, HONEST_SHARE * seconds_left * (1 + returning / requests_ahead))
-        if len(self._expected) < requests_ahead:
-            self._expected.append(max(now + seconds, self._expected[-1] if self._expected else now))
-        return seconds
-
-
 log = logging.getLogger(__name__)
-STEP_GROWTH = 0.5
-"""A step with 4 times the rows takes about 4 ** 0.5 times as long on a CPU. Used to estimate the time of a full step
-before one has been measured."""
 Result = TypeVar("Result")
 
 
@@ -116,8 +64,6 @@ class GenerationRequest:
     """Checks the request, on the worker thread."""
     rows: int
     """Batch rows that the request may need."""
-    steps: int
-    """Most tokens of each of its texts: steps of the batch that it may need."""
     deliver: Callable[[Delivery], None]
     """Called on the worker thread; must not block."""
     cancelled: Event = field(default_factory=Event)
@@ -125,13 +71,6 @@ class GenerationRequest:
     """Result of ``prepare``; None while the request waits."""
     position: int | None = None
     """Last position in the queue that was delivered."""
-    taken: int = 0
-    """Steps that it has taken."""
-
-    @property
-    def work_left(self) -> int:
-        """Rows times steps that it may still need."""
-        return self.rows * max(1, self.steps - self.taken)
 
     def deliver_position(self, before: int) -> None:
         """Deliver the position in the queue if it has changed."""
@@ -176,10 +115,6 @@ class ModelWorker:
         self._joining: GenerationRequest | None = None
         self._scheduled = False
         self._calls = 0
-        self._call_seconds = MovingAverage(0.1)
-        self._join_seconds = MovingAverage(0.1)
-        self._full_step_seconds = MovingAverage(0.05)
-        """Estimate for a step with ``max_rows`` rows."""
         self._most_rows = 0
         """Largest number of rows in a step since memory was last returned to the system."""
         self._ran_out_of_memory = False
@@ -189,17 +124,6 @@ class ModelWorker:
     def num_requests(self) -> int:
         """Number of jobs and generations that run or wait."""
         return self._calls + len(self._waiting) + len(self._running)
-
-    def seconds_left(self) -> float:
-        """Return the estimated seconds until everything that runs or waits has ended, from measured speeds."""
-        with self._lock:
-            waiting = list(self._waiting)
-        work = sum(request.work_left for request in (*waiting, *self._running))
-        return (
-            self._calls * self._call_seconds.value
-            + len(waiting) * self._join_seconds.value
-            + work / self._max_rows * self._full_step_seconds.value
-        )
 
     def call(self, job: Callable[[LanguageModel], Result]) -> Future[Result]:
         """Run a short job between two steps of the batch."""
@@ -264,8 +188,7 @@ class ModelWorker:
     def _call(self, job: Callable[[LanguageModel], Result]) -> Result:
         try:
             language_model = self._load()
-            with _timed(self._call_seconds):
-                return job(language_model)
+            return job(language_model)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -353,16 +276,13 @@ class ModelWorker:
 
         language_model = self._load()
         self._batch = self._batch or RowBatch(language_model)
-        with _timed(self._join_seconds):
-            request.generation = request.prepare(language_model)
-            self._running.append(request)
-            self._deliver(request, request.generation.join(self._batch))
+        request.generation = request.prepare(language_model)
+        self._running.append(request)
+        self._deliver(request, request.generation.join(self._batch))
 
     def _step(self) -> None:
         assert self._batch is not None
-        started = time.perf_counter()
-        rows = sum(request.rows for request in self._running)
-        self._most_rows = max(self._most_rows, rows)
+        self._most_rows = max(self._most_rows, sum(request.rows for request in self._running))
         try:
             step = self._batch.step()
         except (RuntimeError, MemoryError) as error:
@@ -371,12 +291,10 @@ class ModelWorker:
             return
         for request in list(self._running):
             assert request.generation is not None
-            request.taken += 1
             try:
                 self._deliver(request, request.generation.advance(self._batch, step))
             except (RuntimeError, MemoryError) as error:
                 self._fail_for_memory(request, error)
-        self._full_step_seconds.add((time.perf_counter() - started) * (self._max_rows / rows) ** STEP_GROWTH)
 
     def _deliver(self, request: GenerationRequest, events: Iterator[SteeringStep | StrengthSweepStep]) -> None:
         """Deliver the events of a step together, those up to a report of progress right away."""
@@ -412,14 +330,6 @@ class ModelWorker:
             self._running.remove(request)
         if request.generation is not None and self._batch is not None:
             self._batch.leave(request.generation.rows())
-
-
-@contextmanager
-def _timed(average: MovingAverage) -> Iterator[None]:
-    """Add the seconds of the context to ``average``, unless it raises."""
-    started = time.perf_counter()
-    yield
-    average.add(time.perf_counter() - started)
 
 
 def _stopping() -> BusyError:

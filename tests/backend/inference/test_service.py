@@ -258,22 +258,6 @@ def test_a_slot_is_free_when_its_generation_ends_even_if_nobody_reads(engine: In
     asyncio.run(unread())
 
 
-def test_a_rejected_request_has_the_expected_waiting_time(engine: InferenceService) -> None:
-    async def crowd() -> None:
-        streams = [generation(engine, max_tokens=60) for _ in range(2)]
-        for stream in streams:
-            await anext(stream)
-        (worker,) = engine._workers.values()
-        before = worker.seconds_left()
-        with pytest.raises(BusyError) as refused:
-            await anext(generation(engine))
-        assert 1 <= refused.value.seconds <= max(1, before)
-        for stream in streams:
-            await stream.aclose()
-
-    asyncio.run(crowd())
-
-
 def test_damaged_weights_are_a_server_error(fitted: World, tmp_path: Path) -> None:
     data = shutil.copytree(fitted.data, tmp_path / "data")
     weights = data / "runs" / "small" / WEIGHTS_FILE

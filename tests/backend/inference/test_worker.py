@@ -1,10 +1,9 @@
-"""The worker's estimate of the time left, and the memory that it returns after a large batch."""
+"""The memory that a worker returns after a large batch, sweeps, and the end of a worker."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from itertools import count
 from threading import Event
 
 import pytest
@@ -41,7 +40,7 @@ def steering_request(run: Run, ended: Callable[[], None]) -> GenerationRequest:
         if delivery is None:
             ended()
 
-    return GenerationRequest(prepare, max_rows(config), config.sampling.max_tokens, deliver)
+    return GenerationRequest(prepare, max_rows(config), deliver)
 
 
 def generate_together(run: Run, model_worker: ModelWorker, number: int) -> None:
@@ -73,27 +72,6 @@ def test_memory_is_returned_after_a_large_batch_only(run: Run, monkeypatch: pyte
         model_worker.close()
 
 
-def test_a_step_with_few_rows_predicts_a_longer_full_step(run: Run) -> None:
-    rows = steering_request(run, lambda: None).rows
-    model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS * rows)
-    measured: list[float] = []
-    times = count()
-    try:
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr("mxd.backend.inference.worker.time.perf_counter", lambda: float(next(times)))
-            patched.setattr(model_worker._full_step_seconds, "add", measured.append)
-            generate_together(run, model_worker, 1)
-            alone = measured.copy()
-            measured.clear()
-            generate_together(run, model_worker, MAX_ROWS)
-    finally:
-        model_worker.close()
-    # By the clock above every step takes one second.
-    assert alone == pytest.approx([MAX_ROWS**0.5] * len(alone))
-    assert min(measured) == pytest.approx(1.0)
-    assert model_worker.seconds_left() == 0
-
-
 def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
     config = StrengthSweepConfig(
         prompt="the old fox", edits=(Edit(expert=1, mode="add", strength=1.0),), strengths=(0, 1, 2)
@@ -104,7 +82,7 @@ def test_a_sweep_reports_each_strength_and_stops_between_two(run: Run) -> None:
         deliveries.append(delivery)
         request.cancelled.set()
 
-    request = GenerationRequest(lambda _: prepare_generation(context, config, {}), max_rows(config), 24, deliver)
+    request = GenerationRequest(lambda _: prepare_generation(context, config, {}), max_rows(config), deliver)
     model_worker = ModelWorker(run.language_model_source, "cpu", MAX_ROWS)
     try:
         model_worker.generate(request)
