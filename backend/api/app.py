@@ -33,6 +33,7 @@ from mxd.backend.api.middleware import (
 )
 from mxd.backend.api.routes import evaluations, experts, labels, openai, routing, runs, server, snapshots, steering
 from mxd.backend.api.static_files import frontend
+from mxd.backend.caches import StampedCache
 from mxd.backend.database.engine import open_database, size_in_bytes
 from mxd.backend.database.write_access import WriteAccess, reading_connections
 from mxd.backend.errors import (
@@ -44,9 +45,6 @@ from mxd.backend.errors import (
 )
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
-from mxd.backend.queries.caches import IndexCache
-from mxd.backend.queries.coactivation import load_coactivation
-from mxd.backend.queries.comparison import match_cache
 from mxd.backend.queries.run_cache import RunCache
 from mxd.backend.responses import error_response, response_to
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
@@ -77,9 +75,9 @@ def create_app(settings: Settings) -> FastAPI:
         inference=InferenceService(settings, run_loader),
         chats=ChatFormatter(run_loader),
         run_cache=RunCache(database),
-        coactivation=IndexCache(load_coactivation),
-        matches=match_cache(run_loader),
-        figures=server.figures_of_experts(run_loader),
+        coactivation=StampedCache(),
+        matches=StampedCache(),
+        figures=StampedCache(3 * 8),
         downloads=BoundedSemaphore(server.MAX_DOWNLOADS),
         rng=random.Random(),
         authenticator=Authenticator(settings, database),

@@ -13,10 +13,10 @@ from sqlalchemy import Engine
 
 from mxd.backend.api.access import Authenticator
 from mxd.backend.api.middleware import Metrics
+from mxd.backend.caches import StampedCache
 from mxd.backend.database.write_access import WriteAccess
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
-from mxd.backend.queries.caches import IndexCache, PairCache
 from mxd.backend.queries.coactivation import CoactivationIndex
 from mxd.backend.queries.run_cache import RunCache
 from mxd.backend.settings import Settings
@@ -38,9 +38,9 @@ class Services:
     inference: InferenceService
     chats: ChatFormatter
     run_cache: RunCache
-    coactivation: IndexCache[CoactivationIndex]
-    matches: PairCache[MatchedExperts]
-    figures: dict[str, IndexCache[bytes]]
+    coactivation: StampedCache[CoactivationIndex]
+    matches: StampedCache[MatchedExperts]
+    figures: StampedCache[bytes]
     downloads: BoundedSemaphore
     """Bundles that may be downloaded at the same time."""
     rng: random.Random

@@ -1,11 +1,8 @@
-"""Delayed import of PyTorch and transformers, which takes seconds and which browsing does not need.
+"""The runs in memory, loaded on first use, with the texts of their tokens.
 
-Only one thread may import them at a time. Parts of these packages import each other, so two threads that start at
-different modules would see each other's partly initialised modules.
-
-Texts of the tokens of one tokenizer, and lookup of tokens by text.
-
-Cache of the runs in memory: loaded on first use, evicted least recently used first.
+PyTorch and transformers take seconds to import, and browsing does not need them. Only one thread may import them at a
+time. Parts of these packages import each other, so two threads that start at different modules would see each other's
+partly initialised modules.
 """
 
 from __future__ import annotations
@@ -13,20 +10,19 @@ from __future__ import annotations
 import gc
 import unicodedata
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from itertools import islice, takewhile
 from pathlib import Path
-from threading import Event, Lock, RLock
+from threading import Event, RLock
 from typing import TYPE_CHECKING
 
 import psutil
 
+from mxd.backend.caches import StampedCache
 from mxd.backend.errors import RunNotFoundError, UnusableRunError
-from mxd.backend.locks import KeyedLocks
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import decode_each, token_bytes, token_texts
@@ -215,15 +211,24 @@ class LoadedRun:
         return ExpertSimilarity(self.run)
 
 
+def _fills_memory(loaded: Iterable[LoadedRun]) -> bool:
+    """Return whether weights exceed their share of the memory of the device on which they may all be."""
+    size = sum(run.weight_bytes for run in loaded)
+    if size <= SMALL_BYTES:  # without importing torch
+        return False
+    from mxd.trainer.utils.devices import accelerator, device_memory
+
+    device = accelerator()
+    memory = None if device is None else device_memory(device)
+    return size > MEMORY_SHARE * (psutil.virtual_memory().total if memory is None else memory.total)
+
+
 class RunLoader:
     """Loads runs of a data folder by name. A run whose files have changed is loaded again."""
 
     def __init__(self, data: Path, capacity: int) -> None:
         self.data = data
-        self._capacity = capacity
-        self._lock = Lock()
-        self._turns = KeyedLocks()
-        self._loaded: OrderedDict[str, tuple[int, LoadedRun]] = OrderedDict()
+        self._loaded = StampedCache[LoadedRun](capacity, _fills_memory)
 
     def run(self, name: str) -> LoadedRun:
         """The run of this name.
@@ -232,28 +237,7 @@ class RunLoader:
             RunNotFoundError: the data folder has no folder of this run.
             UnusableRunError: the run is damaged.
         """
-        with self._turns.of(name):  # loading one run delays no other
-            fingerprint = self.fingerprint(name)
-            with self._lock:
-                cached = self._loaded.get(name)
-            loaded = cached[1] if cached and cached[0] == fingerprint else self._load(name)
-            with self._lock:
-                self._loaded[name] = (fingerprint, loaded)
-                self._loaded.move_to_end(name)
-                while len(self._loaded) > self._capacity or (len(self._loaded) > 1 and self._fills_memory()):
-                    self._loaded.popitem(last=False)
-            return loaded
-
-    def _fills_memory(self) -> bool:
-        """True if the weights exceed their share of the memory of the device on which they may all be."""
-        size = sum(loaded.weight_bytes for _, loaded in self._loaded.values())
-        if size <= SMALL_BYTES:  # without importing torch
-            return False
-        from mxd.trainer.utils.devices import accelerator, device_memory
-
-        device = accelerator()
-        memory = None if device is None else device_memory(device)
-        return size > MEMORY_SHARE * (psutil.virtual_memory().total if memory is None else memory.total)
+        return self._loaded.get(name, self.fingerprint(name), lambda: self._load(name))
 
     def is_training(self, name: str) -> bool | None:
         """True if a process on this machine is training the run; None if the data folder has no folder of this run."""

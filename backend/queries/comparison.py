@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.sql import among
-from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader, Vocabulary
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
-from mxd.backend.queries.caches import PairCache
 from mxd.backend.schemas.comparison import (
     ComparedExpert,
     MatchedPair,
@@ -28,21 +27,6 @@ if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
 
 TOKENS_SHOWN = 5
-
-
-def match_cache(library: RunLoader) -> PairCache[MatchedExperts]:
-    """Return a cache of matches, rebuilt after a new index or new weights of either run."""
-
-    def build(session: Session, run_id: int, other_id: int) -> MatchedExperts:
-        with IMPORT_LOCK:
-            from mxd.backend.queries.matching import match_experts
-
-        return match_experts(session, session.get_one(RunRecord, run_id), session.get_one(RunRecord, other_id), library)
-
-    def stamp(session: Session, run_id: int) -> int:
-        return library.fingerprint(session.get_one(RunRecord, run_id).name)
-
-    return PairCache(build, stamp)
 
 
 def run_comparison(

@@ -122,10 +122,10 @@ def _chosen(
             values = columns.values[column.key]
             masks.append(values >= bound if end == "min" else values <= bound)
     if query.search:
-        tokens = cache.tokens.of(session, browsed.index)
+        tokens = cache.tokens(session, browsed)
         masks.append(columns.among(find_experts(session, browsed, tokens, query.search, vocabulary)))
     if query.token is not None:
-        users = cache.tokens.of(session, browsed.index).users(vocabulary.exact_matches(query.token))
+        users = cache.tokens(session, browsed).users(vocabulary.exact_matches(query.token))
         masks.append(columns.among(users))
     if query.tag is not None:
         masks.append(columns.among(tagged(session, browsed.record.name, query.tag)))
@@ -146,7 +146,7 @@ def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQ
         return by_label
     matches: list[int] = []
     if query.search:
-        tokens = cache.tokens.of(session, browsed.index)
+        tokens = cache.tokens(session, browsed)
         hits = search(session, browsed, tokens, query.search, MAX_RANKED, vocabulary)
         matches = [hit.expert for hit in hits]
     return columns.match_keys(matches, by_label)

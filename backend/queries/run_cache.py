@@ -5,18 +5,16 @@ The state of a run is checked after any process has written to the database, and
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Lock
 
 from sqlalchemy import Engine
+from sqlalchemy.orm import Session
 
+from mxd.backend.caches import StampedCache
 from mxd.backend.database.annotations import all_labels
 from mxd.backend.database.engine import DatabaseVersion, reading
-from mxd.backend.locks import KeyedLocks
 from mxd.backend.queries.automatic_labels import ShownLabels, load_shown_labels, shown_labels_stamp
-from mxd.backend.queries.caches import MAX_RUNS, IndexCache
 from mxd.backend.queries.expert_table import Columns, TokenIndex, columns_stamp, load_columns, load_token_index
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
@@ -41,12 +39,10 @@ class RunCache:
     def __init__(self, database: Engine) -> None:
         self._database = database
         self._version = DatabaseVersion(database)
-        self._lock = Lock()
-        self._turns = KeyedLocks()
-        self._held: OrderedDict[str, tuple[Hashable, BrowsedRun]] = OrderedDict()
-        self._columns = IndexCache(load_columns, columns_stamp)
-        self._automatic = IndexCache(load_shown_labels, shown_labels_stamp)
-        self.tokens: IndexCache[TokenIndex] = IndexCache(load_token_index)
+        self._browsed = StampedCache[BrowsedRun]()
+        self._columns = StampedCache[Columns]()
+        self._automatic = StampedCache[ShownLabels]()
+        self._tokens = StampedCache[TokenIndex]()
 
     def of(self, name: str) -> BrowsedRun:
         """Return a run in its current state.
@@ -55,18 +51,13 @@ class RunCache:
             RunNotFoundError: the database has no such run.
             NoIndexError: the run is not indexed.
         """
-        with self._turns.of(name):  # loading one run delays no other
-            # Read the version first: a write during loading then makes another version.
-            version = self._version.now()
-            entry = self._held.get(name)
-            if entry and entry[0] == version:
-                return entry[1]
-            browsed = self._read(name)
-            with self._lock:
-                self._held[name] = (version, browsed)
-                while len(self._held) > MAX_RUNS:
-                    self._held.popitem(last=False)
-            return browsed
+        # The version is read first: a write during loading then makes another version.
+        return self._browsed.get(name, self._version.now(), lambda: self._read(name))
+
+    def tokens(self, session: Session, browsed: BrowsedRun) -> TokenIndex:
+        """Return who is active on which token."""
+        index = browsed.index
+        return self._tokens.get(index.run_id, index.created_at, lambda: load_token_index(session, index.run_id))
 
     def close(self) -> None:
         """Close the connection."""
@@ -76,11 +67,13 @@ class RunCache:
         with reading(self._database) as session:
             record = find_run(session, name)
             index = find_index(session, record)
+            run_id, created = record.id, index.created_at
+            numbers, labels = (created, columns_stamp(session, run_id)), (created, shown_labels_stamp(session, run_id))
             browsed = BrowsedRun(
                 record=record,
                 index=index,
-                columns=self._columns.of(session, index),
-                automatic=self._automatic.of(session, index),
+                columns=self._columns.get(run_id, numbers, lambda: load_columns(session, run_id)),
+                automatic=self._automatic.get(run_id, labels, lambda: load_shown_labels(session, run_id)),
                 labels=all_labels(session, name),
             )
             session.expunge(record)

@@ -154,7 +154,7 @@ def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) ->
     services = client.app.state.services  # type: ignore[attr-defined]
     browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
     with reading(services.database) as session:
-        tokens = services.run_cache.tokens.of(session, browsed.index)
+        tokens = services.run_cache.tokens(session, browsed)
         found = related_hits(browsed, tokens, "of the", {"c": 0.5, "zebra": 0.4}, 20, vocabulary)
     assert found.words == ("c",)
     # Experts whose every second active token is a “c” come before those with a single one. Rare ones are left out.
