@@ -33,7 +33,7 @@ from mxd.backend.database.engine import open_database
 from mxd.trainer.config import Edit, Sampling, StrengthSweepConfig, TextConfig
 from mxd.trainer.data.sequences import tokenize_documents
 from mxd.trainer.inference.results import StrengthSweepDoneEvent
-from mxd.trainer.inference.strength_sweep import MAX_PERPLEXITY_RATIO, sweep_strengths
+from mxd.trainer.inference.strength_sweep import sweep_strengths
 from mxd.trainer.inference.units import with_control
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -144,7 +144,7 @@ class Steerer:
             return None
         sweeps = [self.sweep(effect.expert, opening, (strength,), JUDGEMENT) for opening in JUDGED_OPENINGS]
         points = [sweep.points[0] for sweep in sweeps]
-        passed = all(point.exceeds_control and point.perplexity_ratio <= MAX_PERPLEXITY_RATIO for point in points)
+        passed = all(point.exceeds_control and point.is_fluent for point in points)
         openings = [
             {"opening": opening, "baseline_text": sweep.baseline_text, **asdict(point)}
             for opening, sweep, point in zip(JUDGED_OPENINGS, sweeps, points, strict=True)

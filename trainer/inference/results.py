@@ -357,6 +357,8 @@ class StrengthSweepText:
     """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
     perplexity_ratio: float
     """Perplexity of the texts under the original model, relative to the baseline texts; high for broken text."""
+    is_fluent: bool
+    """True if this ratio is at most 3."""
     text: str
     """First steered text."""
     control_text: str
@@ -426,6 +428,8 @@ class StrengthSweepDoneEvent:
     suggested: float | None
     """Smallest strength above the neutral one with a concept score that exceeds the control's and a perplexity ratio of
     at most 3; null if there is none."""
+    verdict: str
+    """Which strength to use and by which rule, or why there is none, in a few sentences."""
     promoted: tuple[str, ...]
     """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float

@@ -125,6 +125,8 @@ MIN_ACTIVATION = 0.01
 """Smallest difference of the mean activation to the control's, in units, that counts as the concept."""
 MIN_PROMOTED = 0.05
 """Smallest difference of the share of promoted tokens to the control's that counts as the concept."""
+MEASURES = {"activation": "mean activation", "promoted": "share of promoted tokens"}
+SIGNS: Mapping[EditMode, str] = {"scale": "×", "add": "+", "set": "=", "ablate": ""}
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
@@ -251,10 +253,12 @@ class StrengthSweep:
 
     def _text(self, strength: float) -> StrengthSweepText:
         texts = self._steered[strength]
+        ratio = math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0))
         return StrengthSweepText(
             strength=strength,
             kl=fmean(texts.kl),
-            perplexity_ratio=math.exp(min(fmean(texts.losses) - fmean(self._baseline.losses), 50.0)),
+            perplexity_ratio=ratio,
+            is_fluent=ratio <= MAX_PERPLEXITY_RATIO,
             text=texts.first,
             control_text=self._controls.get(strength, texts).first,
         )
@@ -272,12 +276,15 @@ class StrengthSweep:
                 promoted=_compared(texts, control, promoted, MIN_PROMOTED),
             )
             points.append(point)
+        mode = self._config.edits[self._config.edit].mode
+        suggested = suggest_strength(points, mode)
         return StrengthSweepDoneEvent(
             points=tuple(points),
             baseline_loss=fmean(self._baseline.losses),
             baseline_text=self._baseline.first,
             control=self._control,
-            suggested=suggest_strength(points, self._config.edits[self._config.edit].mode),
+            suggested=suggested,
+            verdict=sweep_verdict(points, suggested, mode),
             promoted=tuple(self._promoted.values()),
             seconds=time.monotonic() - self._started,
         )
@@ -319,8 +326,48 @@ def at_strength(config: StrengthSweepConfig, strength: float, expert: int | None
 
 def suggest_strength(points: Sequence[StrengthSweepPoint], mode: EditMode) -> float | None:
     """Suggested strength by the rule above, for ``points`` in ascending order."""
-    fluent = (point for point in points if point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
+    fluent = (point for point in points if point.is_fluent)
     return next((each.strength for each in fluent if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
+
+
+def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None, mode: EditMode) -> str:
+    """Return which strength to use and by which rule, or why there is none."""
+
+    def named(point: StrengthSweepPoint) -> str:
+        return f"{SIGNS[mode]} {point.strength:g}" if point.strength else "0"
+
+    chosen = next((point for point in points if point.strength == suggested), None)
+    if chosen is None:
+        shown = next((point for point in points if point.strength > 0 and point.exceeds_control), None)
+        if shown is None:
+            return "No strength suits: at none of them do the texts show the concept more than those of the control."
+        return (
+            f"No strength suits: the concept first shows at {named(shown)}, where perplexity is "
+            f"× {shown.perplexity_ratio:.1f}; at most × {MAX_PERPLEXITY_RATIO:g} counts as fluent."
+        )
+    surplus = {
+        name: (score.steered - score.control) / max(score.standard_error, 1e-6) if score.exceeds_control else -1.0
+        for name, score in (("promoted", chosen.promoted), ("activation", chosen.activation))
+    }
+    measure = max(surplus, key=lambda name: surplus[name])  # the clearer one
+
+    def score_of(point: StrengthSweepPoint) -> ConceptScore:
+        score: ConceptScore = getattr(point, measure)
+        return score
+
+    score, best = score_of(chosen), max((p for p in points if p.is_fluent), key=lambda p: score_of(p).steered)
+    sentences = [
+        f"{named(chosen)} is the smallest strength at which a concept score, here the {MEASURES[measure]}, clearly "
+        f"exceeds the control’s, at a perplexity of at most × {MAX_PERPLEXITY_RATIO:g}.",
+        f"The score is {score.steered:.1%} (control {score.control:.1%}, difference "
+        f"{100 * (score.steered - score.control):+.1f} ± {200 * score.standard_error:.1f}), at perplexity "
+        f"× {chosen.perplexity_ratio:.1f}.",
+        "No other strength within this limit scores higher."
+        if score_of(best).steered <= score.steered
+        else f"The largest within this limit is {score_of(best).steered:.1%} at {named(best)}, at perplexity "
+        f"× {best.perplexity_ratio:.1f}.",
+    ]
+    return " ".join(sentences).replace("%", " %")
 
 
 def _compared(

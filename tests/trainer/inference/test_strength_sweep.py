@@ -20,7 +20,7 @@ from mxd.trainer.inference.results import (
     TokenEvent,
 )
 from mxd.trainer.inference.steering import steer
-from mxd.trainer.inference.strength_sweep import Concept, at_strength, suggest_strength, sweep_strengths
+from mxd.trainer.inference.strength_sweep import Concept, at_strength, suggest_strength, sweep_strengths, sweep_verdict
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
 from tests.helpers.layers import random_layer
@@ -131,7 +131,7 @@ def test_activation_is_that_of_routing_the_text(world: World, run: Run) -> None:
 
 def point(strength: float, ratio: float, exceeds: bool) -> StrengthSweepPoint:
     score, other = ConceptScore(0.0, 0.0, 0.0, exceeds), ConceptScore(0.0, 0.0, 0.0, False)
-    return StrengthSweepPoint(strength, 0.0, ratio, "", "", other, score)
+    return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", other, score)
 
 
 def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
@@ -140,6 +140,21 @@ def test_suggests_the_smallest_fluent_strength_that_shows_the_concept() -> None:
     assert suggest_strength(points[:2], "add") is None
     assert suggest_strength((point(0, 1, False), point(4, 3.1, True)), "add") is None
     assert suggest_strength(points, "scale") == 2
+
+
+def test_the_verdict_names_the_rule_and_the_clearest_measure() -> None:
+    def at(strength: float, ratio: float, steered: float) -> StrengthSweepPoint:
+        shown, none = ConceptScore(steered, 0.02, 0.01, True), ConceptScore(0.01, 0.01, 0.01, False)
+        return StrengthSweepPoint(strength, 0.0, ratio, ratio <= 3, "", "", none, shown)
+
+    points = (at(2, 2, 0.07), at(4, 1.5, 0.15), at(8, 4, 0.3))
+    said = sweep_verdict(points, 2, "add")
+    assert "+ 2 is the smallest strength" in said and "share of promoted tokens" in said
+    assert "The score is 7.0 % (control 2.0 %, difference +5.0 ± 2.0), at perplexity × 2.0." in said
+    assert "15.0 % at + 4, at perplexity × 1.5." in said
+    assert "No other strength" in sweep_verdict(points[:1], 2, "add")
+    assert "first shows at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
+    assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
 
 
 def test_invalid_requests(world: World, run: Run) -> None:

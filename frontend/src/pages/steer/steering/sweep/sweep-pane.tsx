@@ -14,15 +14,7 @@ import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
 
-import {
-  describeSample,
-  sweepKey,
-  MAX_PERPLEXITY_RATIO,
-  rowsSoFar,
-  SWEEP_STRENGTHS,
-  type SweepMode,
-  verdict,
-} from "./sweep";
+import { describeSample, sweepKey, rowsSoFar, SWEEP_STRENGTHS, type SweepMode } from "./sweep";
 import { SweepTable } from "./sweep-table";
 import { type Sweep, useSweep } from "./use-sweep";
 
@@ -84,8 +76,7 @@ function Sample({
 }) {
   return (
     <p className="sweep-sample dim">
-      The first text per strength is shown.{" "}
-      {shown === "steered" && <>Texts above perplexity ×&nbsp;{MAX_PERPLEXITY_RATIO} are greyed. </>}
+      The first text per strength is shown. {shown === "steered" && <>Texts that are no longer fluent are greyed. </>}
       Tokens that the expert promotes here:{" "}
       {done.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
@@ -145,7 +136,7 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, onChange
     <>
       <div className="sweep-verdict" role="status">
         <span>
-          {result === null ? "Choose a strength now, or wait for the suggestion." : verdict(result, describe)}
+          {result === null ? "Choose a strength now, or wait for the suggestion." : result.verdict}
           {result !== null && <small className="dim">{describeSample(request)}</small>}
         </span>
         {suggested !== null && suggested !== edit.strength && (

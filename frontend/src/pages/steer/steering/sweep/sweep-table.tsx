@@ -5,7 +5,7 @@ import { Term } from "@/components/terms/term";
 import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-import { describeScore, type SweepRowData, formatShare, MAX_PERPLEXITY_RATIO } from "./sweep";
+import { describeScore, type SweepRowData, formatShare } from "./sweep";
 
 interface SweepTableProps {
   readonly rows: readonly SweepRowData[];
@@ -50,7 +50,7 @@ interface RowProps extends Omit<SweepTableProps, "rows" | "suggested" | "current
 
 function SweepRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
   const { perplexity_ratio: ratio } = row;
-  const isBroken = shown === "steered" && ratio !== undefined && ratio > MAX_PERPLEXITY_RATIO;
+  const isBroken = shown === "steered" && row.is_fluent === false;
   const text = shown === "steered" ? row.text : row.control_text;
   const ofSteered = shown === "steered" ? "" : " (steered)";
   return (

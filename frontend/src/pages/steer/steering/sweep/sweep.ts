@@ -2,7 +2,6 @@
 
 import type {
   ConceptScore,
-  StrengthSweepDoneEvent,
   StrengthSweepPoint,
   StrengthSweepRequest,
   StrengthSweepText,
@@ -22,9 +21,6 @@ export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
 /** Few short samples suffice to distinguish a subtle effect from lost fluency. */
 const MAX_TOKENS = 24;
 const SAMPLES = 4;
-/** The server's limit for a suggestion. */
-export const MAX_PERPLEXITY_RATIO = 3;
-
 /** The page's request, with one edit at every strength of its mode. */
 export function sweepRequest(
   request: SteeringRequest,
@@ -72,49 +68,6 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   const difference = formatSigned(100 * (steered - control), 1);
   const interval = formatFixed(200 * error, 1);
   return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
-}
-
-const exceeds = (score: ConceptScore) => score.exceeds_control;
-
-type Measure = "activation" | "promoted";
-
-const MEASURE_NAMES = { activation: "mean activation", promoted: "share of promoted tokens" } as const;
-
-/** Which strength to use and by which rule, or why there is none. */
-export function verdict(done: StrengthSweepDoneEvent, describe: (strength: number) => string): string {
-  const { suggested, points } = done;
-  const chosen = points.find((point) => point.strength === suggested);
-  if (chosen !== undefined) return describeChosen(chosen, points, describe);
-  const shown = points.find(
-    ({ activation, promoted, strength }) => strength > 0 && [activation, promoted].some(exceeds),
-  );
-  if (shown !== undefined) {
-    const cost = `× ${formatFixed(shown.perplexity_ratio, 1)}`;
-    return `No strength suits: the concept first shows at ${describe(shown.strength)}, where perplexity is ${cost}; at most × ${MAX_PERPLEXITY_RATIO} counts as fluent.`;
-  }
-  return "No strength suits: at none of them do the texts show the concept more than those of the control.";
-}
-
-function describeChosen(
-  chosen: StrengthSweepPoint,
-  points: readonly StrengthSweepPoint[],
-  describe: (strength: number) => string,
-): string {
-  const measure = clearestMeasure(chosen);
-  const rule = `${describe(chosen.strength)} is the smallest strength at which a concept score, here the ${MEASURE_NAMES[measure]}, clearly exceeds the control’s, at a perplexity of at most × ${MAX_PERPLEXITY_RATIO}.`;
-  const score = `The score is ${describeScore(chosen[measure])}, at perplexity × ${formatFixed(chosen.perplexity_ratio, 1)}.`;
-  const best = points
-    .filter((point) => point.perplexity_ratio <= MAX_PERPLEXITY_RATIO)
-    .reduce((a, b) => (b[measure].steered > a[measure].steered ? b : a), chosen);
-  if (best === chosen) return `${rule} ${score} No other strength within this limit scores higher.`;
-  return `${rule} ${score} The largest within this limit is ${formatShare(best[measure].steered)}\u00a0% at ${describe(best.strength)}, at perplexity × ${formatFixed(best.perplexity_ratio, 1)}.`;
-}
-
-/** Of the measures that show the concept, the one that exceeds its control by more standard errors. */
-function clearestMeasure({ activation, promoted }: StrengthSweepPoint): Measure {
-  const surplus = (score: ConceptScore) =>
-    exceeds(score) ? (score.steered - score.control) / Math.max(score.standard_error, 1e-6) : -1;
-  return surplus(activation) > surplus(promoted) ? "activation" : "promoted";
 }
 
 /** What the figures are measured on. */
