@@ -1,9 +1,4 @@
-"""Tables of experts for other programs.
-
-Rows to export, some experts at a time: plain data, the same for every format.
-
-JSON, CSV and Parquet: one file of experts, one of examples, streamed from the database.
-"""
+"""Experts and examples as plain rows, some experts at a time, and as JSON, CSV or Parquet files."""
 
 from __future__ import annotations
 

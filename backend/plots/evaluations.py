@@ -9,10 +9,9 @@ from typing import Any
 import plotly.graph_objects as go
 from sqlalchemy.orm import Session
 
-from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure
 from mxd.backend.queries.evaluations import added, evaluated, is_at_its_own_k, newest
-from mxd.backend.schemas.runs import Figure, FigureName
+from mxd.backend.schemas.runs import Figure
 from mxd.trainer.storage.database.tables import RunRecord
 
 Result = Mapping[str, Any]
@@ -115,14 +114,6 @@ def density_evaluated(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
     return as_figure("density-evaluated", f"Density of the experts of {run.name}", figure, sum(counts))
-
-
-def figure_or_hint(name: FigureName, make: Callable[[], Figure]) -> Figure:
-    """Build a figure, or an empty one whose title says what to run, because a missing measurement is no error."""
-    try:
-        return make()
-    except NoEvaluationsError as reason:
-        return Figure(name=name, title=str(reason), data=[], layout={}, drawn=0, total=0)
 
 
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,10 +10,8 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from sqlalchemy.orm import Session
 
-from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.inference.run_loader import LoadedRun
-from mxd.backend.queries.experts import find_expert
-from mxd.backend.queries.overview import Indexed, Point, densities, indexed_runs, sample
+from mxd.backend.queries.overview import Point, densities, sample
 from mxd.backend.queries.runs import find_index, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
@@ -116,53 +113,6 @@ def density_histogram(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
     return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
-
-
-def coefficients(session: Session, run: RunRecord, expert: int) -> Figure:
-    """Histogram of one expert's activations."""
-    record = find_expert(session, run, expert)
-    width = record.histogram_high / max(len(record.histogram), 1)
-    trace = go.Bar(
-        x=[(place + 0.5) * width for place in range(len(record.histogram))],
-        y=record.histogram,
-        width=width,
-        name="Active tokens",
-        meta={"role": "coefficient"},
-        hovertemplate="%{y} tokens, coefficient around %{x:.3f}<extra></extra>",
-    )
-    figure = go.Figure([trace])
-    figure.update_layout(bargap=0)
-    figure.update_xaxes(title={"text": "Activation"}, rangemode="tozero")
-    figure.update_yaxes(type="log", title={"text": "Active tokens"})
-    return as_figure(
-        "coefficients", f"Activations of expert {expert}", figure, sum(record.histogram), record.active_tokens
-    )
-
-
-def frontier(session: Session) -> Figure:
-    """Error of every indexed run over K, one line per method and layer."""
-    runs = indexed_runs(session)
-    if not runs:
-        raise NoEvaluationsError("No run has been indexed. Run 'mxd index NAME'.")
-    lines: dict[tuple[str, str, int], list[Indexed]] = defaultdict(list)
-    for run in runs:
-        lines[run.method, run.language_model, run.layer].append(run)
-    figure = go.Figure([_line(method, layer, members) for (method, _, layer), members in lines.items()])
-    figure.update_xaxes(type="log", title={"text": "K, most active experts per token"})
-    figure.update_yaxes(type="log", title={"text": "Normalised MSE"})
-    return as_figure("frontier", "Normalised MSE on each run's own indexed text", figure, len(runs), len(runs))
-
-
-def _line(method: str, layer: int, runs: Sequence[Indexed]) -> go.Scatter:
-    return go.Scatter(
-        x=[run.k for run in runs],
-        y=[run.normalized_mse for run in runs],
-        customdata=[[run.run, run.language_model, run.num_experts] for run in runs],
-        mode="lines+markers",
-        name=f"{method}, layer {layer} of {runs[0].language_model}",
-        meta={"role": "method", "method": method},
-        hovertemplate="%{customdata[0]}<br>K %{x}, N %{customdata[2]}, normalised MSE %{y:.4f}<extra></extra>",
-    )
 
 
 def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int | None = None) -> Figure:

@@ -10,24 +10,35 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.experts import find_expert
-from mxd.backend.schemas.experts import Ablation, ExpertAblation
+from mxd.backend.schemas.experts import Ablation
 from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AblationRecord, ExampleRecord, RunRecord, SequenceRecord
 
 
-def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertAblation:
-    """Return the measured effects of an expert, if any.
-
-    Raises:
-        NoIndexError: the run is not indexed.
-        ExpertNotFoundError: the run has no such expert.
-    """
-    find_expert(session, run, expert)
+def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> Ablation | None:
+    """Return the measured effects of an expert, if any."""
     record = session.get(AblationRecord, (run.id, expert))
-    ablation = None if record is None else _described(session, record, vocabulary)
-    return ExpertAblation(ablation=ablation, command=f"mxd ablate {run.name}")
+    if record is None:
+        return None
+    other = session.get(AblationRecord, (record.run_id, record.random_expert))
+    promoted = _tokens(record.promoted, vocabulary)
+    return Ablation(
+        examples=record.examples,
+        loss_increase=record.loss_increase,
+        kl_ablated=record.kl_ablated,
+        kl_amplified=record.kl_amplified,
+        kl_random_expert=record.kl_random_expert,
+        kl_random_direction=record.kl_random_direction,
+        random_expert=record.random_expert,
+        random_loss_increase=None if other is None else other.loss_increase,
+        output_share=record.output_share,
+        random_output_share=None if other is None else other.output_share,
+        input_dependence=record.input_dependence,
+        promoted=promoted,
+        suppressed=_tokens(record.suppressed, vocabulary),
+        exceeds_random=exceeds(promoted, () if other is None else _tokens(other.promoted, vocabulary)),
+    )
 
 
 STRONGEST_EXAMPLES = 8
@@ -88,27 +99,6 @@ def most_promoted(session: Session, run: RunRecord, experts: Collection[int], vo
     chosen = AblationRecord.run_id == run.id, AblationRecord.expert.in_(experts)
     rows = session.execute(select(AblationRecord.expert, AblationRecord.promoted).where(*chosen))
     return {expert: vocabulary.name(int(promoted[0][0])) for expert, promoted in rows if promoted}
-
-
-def _described(session: Session, record: AblationRecord, vocabulary: Vocabulary) -> Ablation:
-    other = session.get(AblationRecord, (record.run_id, record.random_expert))
-    promoted = _tokens(record.promoted, vocabulary)
-    return Ablation(
-        examples=record.examples,
-        loss_increase=record.loss_increase,
-        kl_ablated=record.kl_ablated,
-        kl_amplified=record.kl_amplified,
-        kl_random_expert=record.kl_random_expert,
-        kl_random_direction=record.kl_random_direction,
-        random_expert=record.random_expert,
-        random_loss_increase=None if other is None else other.loss_increase,
-        output_share=record.output_share,
-        random_output_share=None if other is None else other.output_share,
-        input_dependence=record.input_dependence,
-        promoted=promoted,
-        suppressed=_tokens(record.suppressed, vocabulary),
-        exceeds_random=exceeds(promoted, () if other is None else _tokens(other.promoted, vocabulary)),
-    )
 
 
 def _tokens(pairs: Sequence[Sequence[float]], vocabulary: Vocabulary) -> tuple[TokenEffect, ...]:

@@ -8,7 +8,7 @@ Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -172,16 +172,7 @@ def named(
     named = with_names(session, run, [(one.expert, one.jaccard) for one in coactivating], vocabulary)
     return tuple(
         schemas.CoactivatingExpert(
-            expert=one.expert,
-            label=name.label,
-            automatic=name.automatic,
-            top_tokens=name.top_tokens,
-            share=one.share,
-            share_interval=one.share_interval,
-            lift=one.lift,
-            jaccard=one.jaccard,
-            tokens=one.tokens,
-            of_tokens=one.of_tokens,
+            **asdict(one), label=name.label, automatic=name.automatic, top_tokens=name.top_tokens
         )
         for one, name in zip(coactivating, named, strict=True)
     )

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.queries.runs import aware
-from mxd.backend.schemas.comparison import LossDifference
 from mxd.backend.schemas.evaluations import EvaluationMetric, EvaluationSummary, EvaluationWarning
 from mxd.trainer.evaluation.evaluation_metrics import Result, measured_in
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
-from mxd.trainer.utils.bootstrap import Bootstrap
+from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:
@@ -76,15 +73,18 @@ def evaluations_of(session: Session, run: RunRecord, bits: int | None = None) ->
     return tuple(_summary(record, bits) for record in evaluations_of_run(session, run))
 
 
-def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> LossDifference | None:
-    """Return the paired difference of two runs' loss increases, or None without evaluations on the same sequences."""
+def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> tuple[Interval, int] | None:
+    """Return the paired difference of two runs' loss increases and its number of tokens.
+
+    None without evaluations on the same sequences.
+    """
     others = {sample_of(record): record for record in evaluations_of_run(session, other)}
     for record in evaluations_of_run(session, one):
         if twin := others.get(sample_of(record)):
             one_S, other_S = (np.frombuffer(each.sequences, "<f4").astype(np.float64) for each in (record, twin))
             settings = record.settings
             interval = Bootstrap(len(one_S), settings["resamples"], settings["seed"]).mean(one_S - other_S)
-            return LossDifference(**asdict(interval), tokens=record.result["tokens"])
+            return interval, int(record.result["tokens"])
     return None
 
 

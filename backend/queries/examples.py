@@ -1,12 +1,8 @@
-"""Examples of an expert: the top ones by activation, and random ones.
+"""Stored examples of an expert: pages in order of activation, and random samples.
 
-Stored examples of an expert, decoded to texts.
-
-Random sample over all active tokens of an expert, from the random examples of its activation bins.
-
-An index stores a few random examples per bin, and bins hold very different shares of the active tokens. The sample
-therefore draws a bin by its number of remaining tokens, then one of its examples, which equals drawing tokens without
-replacement. It ends when the drawn bin has no example left, because another bin would bias the sample.
+An index stores a few random examples per activation bin, and bins hold very different shares of the active tokens. A
+sample therefore draws a bin by its number of remaining tokens, then one of its examples, which equals drawing tokens
+without replacement. It ends when the drawn bin has no example left, because another bin would bias the sample.
 """
 
 from __future__ import annotations

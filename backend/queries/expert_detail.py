@@ -8,6 +8,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.database import annotations as notes
 from mxd.backend.database import lists
 from mxd.backend.inference.run_loader import Vocabulary
+from mxd.backend.queries.ablation import expert_ablation
 from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels
 from mxd.backend.queries.experts import find_expert, rows_of
 from mxd.backend.queries.recurrence import expert_recurrence
@@ -21,7 +22,7 @@ from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
 
 
 def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
-    """Return an expert with its bins, note, lists and active neighbours.
+    """Return an expert with its bins, note, lists, measured effects and active neighbours.
 
     Raises:
         NoIndexError: the run is not indexed.
@@ -45,6 +46,7 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
         automatic_labels=automatic,
         accuracy_interval=accuracy_interval(automatic[0].model_dump(), record.density) if automatic else None,
         recurrence=expert_recurrence(session, run, expert),
+        ablation=expert_ablation(session, run, expert, vocabulary),
     )
 
 

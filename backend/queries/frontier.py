@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -17,7 +17,6 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k, sample_of, seeds
 from mxd.backend.schemas.comparison import Frontier, FrontierLine, FrontierPoint
-from mxd.backend.schemas.runs import Estimate
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
@@ -94,24 +93,20 @@ def _frontier_point(point: SeedGroup, own: SeedGroup | None) -> FrontierPoint:
         trained_k=result.get("trained_k", result["k"]),
         runs=tuple(record.result["run"] for record in point.records),
         parameters=result["parameters"],
-        loss_increase=_estimate(point.loss_increase),
-        normalized_mse=_estimate(point.measure("normalized_mse")),
+        loss_increase=point.loss_increase,
+        normalized_mse=point.measure("normalized_mse"),
         routing_share=_measured(point, "routing_share"),
         strict_routing_share=_measured(point, "strict_routing_share"),
-        difference=None if own is None else _estimate(_difference(own, point)),
+        difference=None if own is None else _difference(own, point),
     )
 
 
-def _estimate(interval: Interval) -> Estimate:
-    return Estimate(**asdict(interval))
-
-
-def _measured(point: SeedGroup, name: str) -> Estimate | None:
+def _measured(point: SeedGroup, name: str) -> Interval | None:
     """Return a metric, or None where an older evaluation lacks it."""
     if any(name not in record.result["intervals"] for record in point.records):
         return None
     interval = point.measure(name)
-    return None if np.isnan(interval.value) else _estimate(interval)
+    return None if np.isnan(interval.value) else interval
 
 
 def _difference(one: SeedGroup, other: SeedGroup) -> Interval:

@@ -1,11 +1,4 @@
-"""Summaries of a run: what it has, how its experts are described, and figures of its model card.
-
-Whole columns of a run's experts, for figures.
-
-How easily the experts of a run are described: label scores and token entropies, as means over experts.
-
-Measured values for a run's model card.
-"""
+"""Summaries of a run: densities and samples of its experts, means of their label scores, and figures of its card."""
 
 from __future__ import annotations
 
@@ -45,19 +38,6 @@ class Point:
     """User label."""
     automatic: str | None
     """Automatic label, if pages show it."""
-
-
-@dataclass(frozen=True)
-class Indexed:
-    """A run with its index, as the frontier shows it."""
-
-    run: str
-    language_model: str
-    layer: int
-    method: str
-    k: int
-    num_experts: int
-    normalized_mse: float
 
 
 def densities(session: Session, run: RunRecord) -> NDArray[np.float64]:
@@ -101,20 +81,6 @@ def _outliers(session: Session, active: Sequence[ColumnElement[bool]], count: in
         expert
         for order in orders
         for expert in session.scalars(select(ExpertRecord.expert).where(*active).order_by(order).limit(each))
-    ]
-
-
-def indexed_runs(session: Session) -> list[Indexed]:
-    """Return all indexed runs, sorted by method and K."""
-    query = (
-        select(RunRecord, IndexRecord.normalized_mse)
-        .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
-        .where(IndexRecord.normalized_mse > 0)  # not measured for imported features
-        .order_by(RunRecord.method, RunRecord.k, RunRecord.name)
-    )
-    return [
-        Indexed(run.name, run.language_model, run.layer, run.method, run.k, run.num_experts, error)
-        for run, error in session.execute(query)
     ]
 
 

@@ -10,12 +10,13 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoIndexError, RunNotFoundError
-from mxd.backend.schemas.runs import Estimate, HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
+from mxd.backend.schemas.runs import HeldOut, MetricPoint, RunDetail, RunList, RunStatus, RunSummary
 from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, MetricRecord, RunRecord
 from mxd.trainer.storage.run import resume_command
+from mxd.trainer.utils.bootstrap import Interval
 from mxd.trainer.utils.display import unknown_run
 
 IsFitting = Callable[[str], bool | None]
@@ -103,20 +104,7 @@ def last_step(session: Session, run: RunRecord) -> int:
 
 def point(record: MetricRecord) -> MetricPoint:
     """Return a metric as served."""
-    return MetricPoint(
-        step=record.step,
-        tokens=record.tokens,
-        normalized_mse=record.normalized_mse,
-        dead_share=record.dead_share,
-        l0=record.l0,
-        max_density=record.max_density,
-        tokens_per_second=record.tokens_per_second,
-        seconds=record.seconds,
-        normalized_rank=record.normalized_rank,
-        stable_rank=record.stable_rank,
-        min_singular_value=record.min_singular_value,
-        min_scaling=record.min_scaling,
-    )
+    return MetricPoint(**{name: getattr(record, name) for name in MetricPoint.model_fields})
 
 
 def status_of(run: RunRecord, is_fitting: IsFitting) -> RunStatus:
@@ -179,9 +167,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
         before = newest.get(name, UNKNOWN)
         evaluated = before._replace(ks=tuple(sorted({*before.ks, k})))
         if subject == name:
-            recovered, increase = (
-                Estimate(value=value, low=low, high=high) for value, low, high in (ends[:3], ends[3:])
-            )
+            recovered, increase = (Interval(value, low, high) for value, low, high in (ends[:3], ends[3:]))
             held_out = HeldOut(
                 text=text,
                 tokens=tokens,

@@ -1,9 +1,4 @@
-"""Options of a run for routing and steering: its units, and the runs that can be combined with it.
-
-Units of the experts that a request edits.
-
-Runs that can be combined with a run, and chat support.
-"""
+"""Units of the experts that a request edits, and the runs that can be combined with a run."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k,
 from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.comparison import (
-    LossDifference,
     MeanOverExperts,
     Verdict,
     VerdictCell,
@@ -25,6 +24,7 @@ from mxd.backend.schemas.comparison import (
 from mxd.trainer.evaluation.evaluation_metrics import METRICS, Metric
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.utils.bootstrap import Interval
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
@@ -150,11 +150,11 @@ def _sentence(session: Session, rows: Sequence[VerdictRun]) -> str:
     known = [(row, difference) for row, difference in paired if difference is not None]
     if not known:
         return "The runs of this layer have no evaluation on the same sequences, so their losses are not comparable."
-    parts = [_difference(own, row, difference) for row, difference in known]
-    return f"On {known[0][1].tokens:,} held-out tokens, {own.name} ({own.method_title}) {' and '.join(parts)}."
+    parts = [_difference(own, row, difference) for row, (difference, _) in known]
+    return f"On {known[0][1][1]:,} held-out tokens, {own.name} ({own.method_title}) {' and '.join(parts)}."
 
 
-def _difference(own: VerdictRun, other: VerdictRun, difference: LossDifference) -> str:
+def _difference(own: VerdictRun, other: VerdictRun, difference: Interval) -> str:
     size = f"{abs(difference.value):.4f} nats"
     interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
     name = f"{other.name} ({other.method_title})" if other.method != own.method else other.name

@@ -9,10 +9,11 @@ from pydantic import Field, model_validator
 from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.evaluations import EvaluationSummary, ProbeSummary
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
-from mxd.backend.schemas.runs import Estimate
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
 from mxd.trainer.config import Method
+from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
+from mxd.trainer.utils.bootstrap import Interval
 
 MatchedBy = Literal["gate", "tokens"]
 
@@ -63,18 +64,6 @@ class RunComparison(Schema):
     """Pairs by density of the first expert, densest first."""
 
 
-class LossDifference(Schema):
-    """Loss increase of a run minus that of another on the same sequences, in nats, with its 95 % bootstrap interval."""
-
-    value: float
-    low: float
-    """Lower end of the interval."""
-    high: float
-    """Upper end of the interval."""
-    tokens: int
-    """Number of evaluated tokens."""
-
-
 class MeanOverExperts(Schema):
     """Mean over experts, with its standard error."""
 
@@ -106,12 +95,12 @@ class FrontierPoint(Schema):
     runs: tuple[str, ...]
     """Runs of this point: one, or several that differ only in their seed."""
     parameters: int
-    loss_increase: Estimate
-    normalized_mse: Estimate
-    routing_share: Estimate | None
-    strict_routing_share: Estimate | None
+    loss_increase: Interval
+    normalized_mse: Interval
+    routing_share: Interval | None
+    strict_routing_share: Interval | None
     """Null if not measured."""
-    difference: Estimate | None
+    difference: Interval | None
     """Loss increase of the current run's line at the same K minus this one, paired by sequence. Null if that line has
     no such point, or for the line itself."""
 
@@ -319,3 +308,5 @@ class EvaluationReport(Schema):
     frontier: Frontier | None
     """Loss increase, error and routing shares against K, of all runs of the run's MLP on the same sequences; null if
     the run was not evaluated."""
+    benchmark: Benchmark | None
+    """Results of ``mxd benchmark`` in the data folder, of whichever runs; null before it."""

@@ -1,11 +1,4 @@
-"""Experts: rows, details, examples, effects, and matches in other runs.
-
-Experts, their top examples and user annotations.
-
-Ablation and amplification effects of an expert.
-
-Recurrence of an expert in other runs of its layer.
-"""
+"""Experts: rows, details, examples, effects, and matches in other runs."""
 
 from __future__ import annotations
 
@@ -196,6 +189,8 @@ class ExpertDetail(Schema):
     if it is not rule-based."""
     recurrence: ExpertRecurrence | None
     """Its matches in other runs; null if the run was not compared with others."""
+    ablation: Ablation | None
+    """Its effects, measured by ``mxd ablate``; null before it."""
 
 
 class Example(Schema):
@@ -403,15 +398,6 @@ class Ablation(Schema):
     """Tokens that it suppresses, most negative change first."""
     exceeds_random: bool
     """True if the largest rise is at least twice that of the random expert's own."""
-
-
-class ExpertAblation(Schema):
-    """Measured effects of an expert."""
-
-    ablation: Ablation | None
-    """Null if not measured."""
-    command: str
-    """Command that measures it."""
 
 
 class WritesResponse(Schema):

@@ -1,13 +1,4 @@
-"""Runs, their figures, the server's health and sign-in.
-
-Runs and their training metrics.
-
-Plotly figures.
-
-State of the server.
-
-Sign-in with an access token.
-"""
+"""Runs with their training metrics, figures, the server's health and sign-in."""
 
 from __future__ import annotations
 
@@ -20,6 +11,7 @@ from mxd.backend.schemas.base import Schema
 from mxd.backend.settings import Role
 from mxd.trainer.config import Method
 from mxd.trainer.config.layer import Mixing
+from mxd.trainer.utils.bootstrap import Interval
 
 RunStatus = Literal["training", "stopped", "finished", "failed"]
 
@@ -51,14 +43,6 @@ class MetricPoint(Schema):
     """Smallest absolute output scaling over all entries of all experts."""
 
 
-class Estimate(Schema):
-    """A value with its 95 % confidence interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 class HeldOut(Schema):
     """Main results of a run's newest evaluation at its own K."""
 
@@ -69,9 +53,9 @@ class HeldOut(Schema):
     seen_text: bool
     """True if the run was trained on this dataset."""
     normalized_mse: float
-    loss_recovered: Estimate
+    loss_recovered: Interval
     """Loss recovered relative to zero ablation, a share."""
-    loss_increase: Estimate
+    loss_increase: Interval
     """Loss increase in nats per token."""
 
 
@@ -167,8 +151,6 @@ FigureName = Literal[
     "density-activation",
     "similarity-map",
     "density-histogram",
-    "frontier",
-    "coefficients",
     "steering",
     "loss-frontier",
     "error-frontier",

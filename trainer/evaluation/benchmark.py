@@ -46,13 +46,14 @@ from torch import Tensor
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.evaluation.probing import random_gate_weights, recorded_inputs, to_dense
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_write, exclusive_lock, read_json
 
@@ -290,45 +291,6 @@ METRICS = ("auc", "accuracy", "f1")
 SETTINGS_FILE, DATASETS_FOLDER = "settings.json", "datasets"
 
 
-@dataclass(frozen=True)
-class Score:
-    """Mean over data sets of one metric, and its 95 % interval over data sets."""
-
-    subject: str
-    """Run, or ``neurons of layer L`` or ``random gate of layer L``."""
-    units: int
-    """Number of units per probe."""
-    metric: str
-    mean: Interval
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Paired difference between the first run and another subject: its scores minus the other's."""
-
-    subject: str
-    """The other subject."""
-    units: int
-    metric: str
-    mean: Interval
-    better: int
-    """Number of data sets on which the first run scores higher."""
-
-
-@dataclass(frozen=True)
-class Benchmark:
-    """Results of all subjects on the same data sets."""
-
-    settings: Mapping[str, Any]
-    datasets: tuple[str, ...]
-    training_texts: tuple[int, int]
-    """Smallest and largest number of training texts of a data set."""
-    test_texts: tuple[int, int]
-    """Smallest and largest number of test texts of a data set."""
-    scores: tuple[Score, ...]
-    differences: tuple[Difference, ...]
-
-
 def run_benchmark(
     runs: Sequence[Run], config: BenchmarkConfig, language_model: LanguageModel, folder: Path, callbacks: Callbacks
 ) -> Benchmark:
@@ -451,14 +413,14 @@ def _summarise(
         for units in config.units:
             value_D = {subject: _by_dataset(results, subject, units, metric) for subject in subjects(runs)}
             for subject in value_D:
-                scores.append(Score(subject, units, metric, bootstrap.mean(value_D[subject])))
+                scores.append(BenchmarkScore(subject, units, metric, bootstrap.mean(value_D[subject])))
             first = value_D.pop(runs[0].name)
             for subject, other in value_D.items():
                 mean = bootstrap.mean(first - other)
-                differences.append(Difference(subject, units, metric, mean, int((first > other).sum())))
+                differences.append(BenchmarkDifference(subject, units, metric, mean, int((first > other).sum())))
     train, test = ([result[key] for result in results.values()] for key in ("training_texts", "test_texts"))
     return Benchmark(
-        settings=settings,
+        settings=BenchmarkSettings(**settings),
         datasets=tuple(results),
         training_texts=(min(train), max(train)),
         test_texts=(min(test), max(test)),
@@ -526,7 +488,7 @@ def _document(
     return {
         "eval_type_id": "sparse_probing_sae_probes",
         "eval_config": {
-            "model_name": benchmark.settings["language_model"],
+            "model_name": benchmark.settings.language_model,
             "random_seed": seed,
             "dataset_names": list(benchmark.datasets),
             "reg_type": "l1",
@@ -545,7 +507,7 @@ def _document(
         "sae_lens_id": None,
         "sae_lens_release_id": None,
         "sae_lens_version": None,
-        "eval_result_unstructured": {"subject": subject, "settings": dict(benchmark.settings)},
+        "eval_result_unstructured": {"subject": subject, "settings": asdict(benchmark.settings)},
     }
 
 

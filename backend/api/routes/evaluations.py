@@ -14,6 +14,7 @@ from starlette.responses import Response
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
 from mxd.backend.database.engine import reading
+from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import contrast_steps
 from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
@@ -33,7 +34,6 @@ from mxd.backend.schemas.comparison import (
     RunComparison,
     TextKinds,
 )
-from mxd.backend.schemas.evaluations import BenchmarkResponse
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
@@ -45,7 +45,7 @@ router = APIRouter(tags=["evaluations"])
 
 @router.get("/runs/{run}/evaluations")
 def evaluations(run: RunName, services: ServicesDep) -> EvaluationReport:
-    """Everything measured of a run: evaluations, probes, and all runs of its MLP side by side and against K."""
+    """Everything measured of a run: evaluations, probes, the benchmark, and all runs of its MLP side by side."""
     with reading(services.database) as session:
         record = find_run(session, run)
         weights = runs_folder(services.settings.data) / record.name / WEIGHTS_FILE
@@ -54,13 +54,8 @@ def evaluations(run: RunName, services: ServicesDep) -> EvaluationReport:
             probes=described_probes(session, record),
             verdict=verdict(session, record),
             frontier=frontier(session, record),
+            benchmark=stored_benchmark(services.settings.data),
         )
-
-
-@router.get("/benchmark")
-def benchmark(services: ServicesDep) -> BenchmarkResponse:
-    """Results of ``mxd benchmark`` in the data folder; null before it."""
-    return BenchmarkResponse(benchmark=stored_benchmark(services.settings.data))
 
 
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]
@@ -73,7 +68,13 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         one, two = find_run(session, run), find_run(session, other)
         if one.id == two.id:
             raise UserError(f"{run} cannot be compared with itself. Choose another run.")
-        matches = services.matches.of(session, find_index(session, one), find_index(session, two))
+        with IMPORT_LOCK:
+            from mxd.backend.queries.matching import match_experts
+        # New indexes or new weights of either run change the matches.
+        stamp = [(find_index(session, each).created_at, services.runs.fingerprint(each.name)) for each in (one, two)]
+        matches = services.matches.get(
+            (one.id, two.id), tuple(stamp), lambda: match_experts(session, one, two, services.runs)
+        )
         vocabularies = [services.runs.run(name).vocabulary for name in (run, other)]
         return model_response(run_comparison(session, one, two, matches, vocabularies))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
+from sqlalchemy.orm import Session
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
@@ -26,7 +27,7 @@ from mxd.backend.queries import ablation as ablation_queries
 from mxd.backend.queries import examples as example_queries
 from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
-from mxd.backend.queries.coactivation import SHIFTS, named
+from mxd.backend.queries.coactivation import SHIFTS, CoactivationIndex, load_coactivation, named
 from mxd.backend.queries.examples import ExampleQuery, RandomExampleQuery
 from mxd.backend.queries.expert_detail import expert_detail
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
@@ -39,7 +40,6 @@ from mxd.backend.schemas.experts import (
     Column,
     ColumnList,
     ExamplePage,
-    ExpertAblation,
     ExpertDetail,
     ExpertPage,
     RandomAmong,
@@ -54,6 +54,7 @@ from mxd.backend.schemas.experts import (
 )
 from mxd.trainer.analysis.results import ExpertMap
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS
+from mxd.trainer.storage.database.tables import RunRecord
 
 router = APIRouter(prefix="/runs/{run}", tags=["experts"])
 of_all_runs = APIRouter(tags=["experts"])
@@ -86,7 +87,7 @@ def random_expert(run: RunName, services: ServicesDep, among: RandomAmong = "act
 
 @router.get("/experts/{expert}", response_model=ExpertDetail)
 def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
-    """One expert with its activation bins, its note and its active neighbours by id."""
+    """One expert with its activation bins, its note, its measured effects and its active neighbours by id."""
     with reading(services.database) as session:
         record = find_run(session, run)
         return model_response(expert_detail(session, record, expert, services.runs.run(run).vocabulary))
@@ -115,14 +116,6 @@ def random_examples(
         vocabulary = services.runs.run(run).vocabulary
         drawn = example_queries.random_examples(session, record, expert_record, query, vocabulary)
     return model_response(drawn)
-
-
-@router.get("/experts/{expert}/ablation")
-def ablation(run: RunName, expert: ExpertId, services: ServicesDep) -> ExpertAblation:
-    """Ablation and steering effects of an expert, measured on its own examples by ``mxd ablate``."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
-        return ablation_queries.expert_ablation(session, record, expert, services.runs.run(run).vocabulary)
 
 
 @router.post("/experts/{expert}/ablation", response_class=EventStreamJson, responses=stream_responses(AblationEvent))
@@ -183,7 +176,7 @@ def similar(
         if by == "gate" or by == "output":
             most_similar = loaded.similarity.similar(expert, by, limit)
         else:
-            sample = services.coactivation.of(session, find_index(session, record))
+            sample = _sample(services, session, record)
             active_tokens, enough_tokens = int(sample.active_N[expert]), sample.has_enough(expert)
             most_similar = sample.by_tokens(expert, limit) if by == "tokens" else sample.by_overlap(expert, limit)
         similar_experts = queries.with_names(session, record, most_similar.experts, loaded.vocabulary)
@@ -202,7 +195,7 @@ def coactivation(run: RunName, expert: ExpertId, services: ServicesDep, limit: L
     with reading(services.database) as session:
         record = find_run(session, run)
         queries.check_expert(record, expert)
-        sample = services.coactivation.of(session, find_index(session, record))
+        sample = _sample(services, session, record)
         vocabulary = services.runs.run(run).vocabulary
         before, beside, after = (
             named(session, record, sample.companions(expert, shift, limit), vocabulary) for shift in SHIFTS
@@ -217,13 +210,19 @@ def coactivation(run: RunName, expert: ExpertId, services: ServicesDep, limit: L
         )
 
 
+def _sample(services: Services, session: Session, run: RunRecord) -> CoactivationIndex:
+    """Return the routed sample of an indexed run."""
+    created = find_index(session, run).created_at
+    return services.coactivation.get(run.id, created, lambda: load_coactivation(session, run.id))
+
+
 @router.get("/search", response_model=SearchResult)
 def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Search experts: labels first, then tokens, then examples."""
     started = time.perf_counter()
     vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
     with reading(services.database) as session:
-        tokens = services.run_cache.tokens.of(session, browsed.index)
+        tokens = services.run_cache.tokens(session, browsed)
         hits = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
     return model_response(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
 
@@ -255,6 +254,6 @@ def _related_hits(
     with reading(services.database) as session:
         for run in runs:
             vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
-            tokens = services.run_cache.tokens.of(session, browsed.index)
+            tokens = services.run_cache.tokens(session, browsed)
             found.append(search_queries.related_hits(browsed, tokens, text, words, limit, vocabulary))
     return tuple(found)

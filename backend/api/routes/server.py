@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from shutil import rmtree
@@ -24,11 +22,9 @@ from mxd.backend.errors import BusyError, NotSignedInError
 from mxd.backend.export.bundles.pack import pack
 from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
-from mxd.backend.queries.caches import IndexCache
 from mxd.backend.queries.runs import count_examples, find_index, find_run
 from mxd.backend.responses import JSON_TYPE, model_response, to_json_bytes
 from mxd.backend.schemas.runs import AccessInfo, Figure, FigureName, Health, SignInRequest
-from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
 
 router = APIRouter(tags=["server"])
@@ -81,42 +77,35 @@ def health(services: ServicesDep) -> Health:
 
 
 OfRun = Annotated[str | None, Query(max_length=200, description="Name of a run, for figures of a single run.")]
-OfExpert = Annotated[
-    int | None, Query(ge=0, lt=2**31, description="Id of an expert, for the figure of its activations.")
-]
 
 OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogram", "similarity-map")
 """Figures that read every expert of a run: of 86,015, they take a second."""
 
 
-def figures_of_experts(runs: RunLoader) -> dict[str, IndexCache[bytes]]:
-    """Return caches of ``OF_ALL_EXPERTS`` as JSON, by name."""
-
-    def stamp(session: Session, run_id: int) -> Hashable:
-        name = session.get_one(RunRecord, run_id).name
-        return labels_stamp(session, name), shown_labels_stamp(session, run_id), runs.fingerprint(name)
-
-    def build(name: FigureName, session: Session, run_id: int) -> bytes:
-        return to_json_bytes(_drawn(session, runs, name, session.get_one(RunRecord, run_id).name, None))
-
-    return {name: IndexCache(partial(build, name), stamp) for name in OF_ALL_EXPERTS}
-
-
-def _drawn(session: Session, runs: RunLoader, name: FigureName, run: str | None, expert: int | None) -> Figure:
+def _drawn(session: Session, runs: RunLoader, name: FigureName, run: str | None) -> Figure:
     with IMPORT_LOCK:
         from mxd.backend.plots.registry import draw
 
-    return draw(session, runs, name, run, expert)
+    return draw(session, runs, name, run)
 
 
 @router.get("/figures/{name}", response_model=Figure)
-def figure(name: FigureName, services: ServicesDep, run: OfRun = None, expert: OfExpert = None) -> Response:
+def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Response:
     """One figure; the client chooses the colours."""
     with reading(services.database) as session:
-        if name in services.figures and run is not None:
-            index = find_index(session, find_run(session, run))
-            return Response(services.figures[name].of(session, index), media_type=JSON_TYPE)
-        return model_response(_drawn(session, services.runs, name, run, expert))
+        if run is None or name not in OF_ALL_EXPERTS:
+            return model_response(_drawn(session, services.runs, name, run))
+        record = find_run(session, run)
+        stamp = (
+            find_index(session, record).created_at,
+            labels_stamp(session, run),
+            shown_labels_stamp(session, record.id),
+            services.runs.fingerprint(run),
+        )
+        figure = services.figures.get(
+            (name, record.id), stamp, lambda: to_json_bytes(_drawn(session, services.runs, name, run))
+        )
+        return Response(figure, media_type=JSON_TYPE)
 
 
 MAX_DOWNLOADS = 4

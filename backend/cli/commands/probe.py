@@ -12,7 +12,7 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BenchmarkConfig, ProbeConfig
 
 if TYPE_CHECKING:
-    from mxd.trainer.evaluation.benchmark import Benchmark
+    from mxd.trainer.evaluation.benchmark_results import Benchmark
     from mxd.trainer.utils.bootstrap import Interval
 
 
@@ -126,7 +126,7 @@ class BenchmarkCommand(ModelCommand):
 
 
 def _tables(result: Benchmark) -> str:
-    seeds, tokens = result.settings["seeds"], result.settings["tokens"]
+    seeds, tokens = result.settings.seeds, result.settings.tokens
     head = (
         f"{len(result.datasets):,} data sets; {_range(result.training_texts)} training and "
         f"{_range(result.test_texts)} test texts each; {len(seeds)} seeds; last token of at most {tokens:,}"

@@ -1,18 +1,7 @@
-"""Tools of mxd mcp: reading, measuring next to controls, and writing.
+"""Tools of ``mxd mcp``: reading what is stored, measuring next to controls, and writing annotations.
 
-Tools that read: runs, experts, their examples, and measurements that were made before.
-
-Tools that measure: tests of experts, routing, steering and circuits.
-
-The shape of every answer: result, control, sample size.
-
-Activations of experts on whole texts.
-
-Random experts of similar density, the control of every claim about an expert.
-
-Tools that run the language model: routing, detection, steering and circuits, each next to a control.
-
-Tools that write annotations; offered with ``--allow-write`` only.
+Every answer has a result, a control and a sample size. The control of a claim about an expert is a random expert of
+similar density. Tools that write are offered with ``--allow-write`` only.
 """
 
 from __future__ import annotations
@@ -105,12 +94,11 @@ class ReadingTools:
         tokens, and its measured effects next to those of a random expert and of a random direction."""
         detail = await self._api.get(f"/runs/{run}/experts/{expert}")
         page = await self._api.get(f"/runs/{run}/experts/{expert}/examples", bin=0, limit=max(examples, 1))
-        measured = await self._api.get(f"/runs/{run}/experts/{expert}/ablation")
-        ablation = measured["ablation"]
+        ablation = detail["ablation"]
         shown = [_marked(example) for example in page["examples"][:examples]]
         result = {**_summary(detail["row"]), "note": detail["note"], "examples": shown}
         result["effects"] = {name: ablation[name] for name in MEASURES} if ablation else None
-        unmeasured = f"Effects are not measured. Run: {measured['command']}"
+        unmeasured = f"Effects are not measured. Run: mxd ablate {run}"
         control = {name: ablation[name] for name in CONTROLS} if ablation else unmeasured
         sample = {
             "active_tokens": detail["row"]["active_tokens"],

@@ -1,11 +1,7 @@
-"""Contents of a bundle: every row is checked before it is stored.
-
-Checks of single values in a bundle's rows. Each raises ``InvalidValueError``, whose message names the value.
-
-Validation of a bundle's rows: everything that a reader of the database relies on, beyond the types of columns.
+"""Checks of a bundle's rows: everything that a reader of the database relies on, beyond the types of columns.
 
 A row that passes can be read by every query, figure and route. Values that are stored as JSON are validated with the
-classes that wrote them.
+classes that wrote them. A check raises ``InvalidValueError``, whose message names the value.
 """
 
 from __future__ import annotations
@@ -303,10 +299,6 @@ def _strength(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"kind is {row['kind']!r}")
 
 
-def _recurrence(_run: RunContents, row: Row) -> None:
-    check_whole("other_expert", row["other_expert"])
-
-
 def _measurement(_run: RunContents, row: Row) -> None:
     if row["command"] not in MEASURED:
         raise InvalidValueError(f"command is {row['command']!r}")
@@ -366,23 +358,6 @@ def _check_probe_scores(name: str, scores: Mapping[str, Any]) -> None:
 # ---------------------------------------------------------------- user annotations
 
 
-def _label(_run: RunContents, row: Row) -> None:
-    AnnotationChange(label=row["label"])
-
-
-def _note(_run: RunContents, row: Row) -> None:
-    AnnotationChange(note=row["note"])
-
-
-def _tag(_run: RunContents, row: Row) -> None:
-    AnnotationChange(add_tags=(row["tag"],))
-
-
-def _list(_run: RunContents, row: Row) -> None:
-    check_whole("id", row["id"] - 1, 2**31 - 1)
-    MakeListRequest(name=row["name"])
-
-
 def _entry(_run: RunContents, row: Row) -> None:
     check_whole("list_id", row["list_id"], 2**31)
     check_whole("place", row["place"])
@@ -397,7 +372,7 @@ def _session(_run: RunContents, row: Row) -> None:
             raise InvalidValueError("units has something else than experts and numbers")
 
 
-CHECKS: dict[str, Callable[[RunContents, Row], None]] = {
+CHECKS: dict[str, Callable[[RunContents, Row], object]] = {
     "indexes": _index,
     "experts": _expert,
     "sequences": _sequence,
@@ -406,14 +381,14 @@ CHECKS: dict[str, Callable[[RunContents, Row], None]] = {
     "automatic_labels": _automatic_label,
     "ablations": _ablation,
     "steering_strengths": _strength,
-    "recurrences": _recurrence,
+    "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
     "measurements": _measurement,
     "evaluations": _evaluation,
     "probes": _probe,
-    "labels": _label,
-    "notes": _note,
-    "tags": _tag,
-    "lists": _list,
+    "labels": lambda _run, row: AnnotationChange(label=row["label"]),
+    "notes": lambda _run, row: AnnotationChange(note=row["note"]),
+    "tags": lambda _run, row: AnnotationChange(add_tags=(row["tag"],)),
+    "lists": lambda _run, row: (check_whole("id", row["id"] - 1, 2**31 - 1), MakeListRequest(name=row["name"])),
     "list_entries": _entry,
     "sessions": _session,
 }

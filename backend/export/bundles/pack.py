@@ -1,14 +1,10 @@
-"""Bundles: one .mxd file with a run, its index, labels and results.
+"""Pack a run with its index, labels and results into one .mxd file, atomically; never access tokens.
 
-User annotations of a run's experts as portable rows; never access tokens.
-
-Contents of a bundle: a zip file in which every entry has a known name.
+A zip file in which every entry has a known name:
 
 manifest.json              version, run, and size and SHA-256 of every other entry
 run/run.json, layer.json, layer.safetensors, units.json, metrics.json, tokenizer/…
 database/TABLE.jsonl       database rows, one JSON document per line
-
-Write a bundle, atomically.
 """
 
 from __future__ import annotations

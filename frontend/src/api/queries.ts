@@ -119,16 +119,6 @@ export function similarQuery(run: string, expert: number, by: SimilarBy) {
   });
 }
 
-/** Promoted tokens and ablation effects of an expert, if measured. */
-export function ablationQuery(run: string, expert: number) {
-  return queryOptions({
-    queryKey: ["run", run, "influence", expert],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}/ablation", { params: { path: { run, expert } }, signal })),
-    staleTime: 5 * MINUTE,
-  });
-}
-
 /** Tokens that an expert promotes and suppresses, computed on its strongest examples. */
 export function writesQuery(run: string, expert: number) {
   return queryOptions({
@@ -316,22 +306,15 @@ export function sessionQuery(id: string) {
 
 interface FigureQuery {
   readonly run?: string;
-  readonly expert?: number;
 }
 
-/** Evaluations and probes of a run, and all runs of its MLP side by side and against K. */
+/** Evaluations and probes of a run, the benchmark, and all runs of its MLP side by side and against K. */
 export function evaluationsQuery(run: string) {
   return queryOptions({
     queryKey: ["run", run, "evaluations"],
     queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/evaluations", { params: { path: { run } }, signal })),
   });
 }
-
-/** Results of the benchmark in the server's data folder; null before it. */
-export const benchmarkQuery = queryOptions({
-  queryKey: ["benchmark"],
-  queryFn: async ({ signal }) => (await unwrap(client.GET("/api/benchmark", { signal }))).benchmark,
-});
 
 export function figureQuery(name: FigureName, query: FigureQuery) {
   return queryOptions({

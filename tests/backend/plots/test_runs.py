@@ -13,15 +13,14 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.plots import runs as figures
 from mxd.backend.queries.runs import find_run
-from mxd.trainer.storage.database.open import delete_index
 from tests.helpers.databases import ACTIVE
 
-ALL = ("training", "density-activation", "density-histogram", "coefficients", "frontier")
+ALL = ("training", "density-activation", "density-histogram")
 
 
 def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
     """A figure of the first run."""
-    answer = client.get(f"/api/figures/{name}", params={"run": "first", "expert": 3, **query})
+    answer = client.get(f"/api/figures/{name}", params={"run": "first", **query})
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -91,30 +90,13 @@ def test_the_density_histogram_counts_every_active_expert(client: TestClient) ->
     assert sum(figure(client, "density-histogram")["data"][0]["y"]) == ACTIVE
 
 
-def test_coefficients_equal_those_of_the_database(client: TestClient) -> None:
-    row = client.get("/api/runs/first/experts/3").json()["row"]
-    found = figure(client, "coefficients")
-    assert found["data"][0]["y"] == row["histogram"]
-    assert found["data"][0]["x"] == [1.0, 3.0, 5.0, 7.0]
-
-
 @pytest.mark.parametrize(
     ("path", "status"),
     [
         ("/api/figures/training", 400),
-        ("/api/figures/coefficients?run=first", 400),
-        ("/api/figures/coefficients?run=first&expert=4000", 404),
         ("/api/figures/density-activation?run=second", 404),
         ("/api/figures/pie?run=first", 422),
     ],
 )
 def test_figures_without_data_are_errors(client: TestClient, path: str, status: int) -> None:
     assert client.get(path).status_code == status
-
-
-def test_no_frontier_without_an_index(own_client: TestClient, own: Engine) -> None:
-    with Session(own) as session, session.begin():
-        delete_index(session, 1)
-    answer = own_client.get("/api/figures/frontier").json()
-    assert (answer["data"], answer["total"]) == ([], 0)
-    assert "No run has been indexed" in answer["title"]

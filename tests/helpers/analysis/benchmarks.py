@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
-from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, Benchmark, Difference, Score, _baseline
+from mxd.trainer.evaluation.benchmark import BASELINES, METRICS, _baseline
+from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.utils.bootstrap import Bootstrap
 
 DATASETS = ("5_hist_fig_ismale", "36_sciq_tf", "91_glue_qqp", "96_spam_is")
@@ -24,13 +25,14 @@ def write_benchmark(data: Path, *runs: str) -> Benchmark:
     for metric in METRICS:
         for units in UNITS:
             value_D = {name: generator.uniform(0.4, 1, len(DATASETS)) for name in names}
-            scores += [Score(name, units, metric, bootstrap.mean(value_D[name])) for name in names]
+            scores += [BenchmarkScore(name, units, metric, bootstrap.mean(value_D[name])) for name in names]
             for name in names[1:]:
                 gain_D = value_D[names[0]] - value_D[name]
-                differences.append(Difference(name, units, metric, bootstrap.mean(gain_D), int((gain_D > 0).sum())))
-    settings = {"sae_probes": "0.4.2", "language_model": "lm", "dtype": "float32", "texts": 300, "tokens": 64}
+                differences.append(
+                    BenchmarkDifference(name, units, metric, bootstrap.mean(gain_D), int((gain_D > 0).sum()))
+                )
     benchmark = Benchmark(
-        settings={**settings, "units": UNITS, "seeds": (42, 43), "weights": dict.fromkeys(runs, "0" * 32)},
+        settings=BenchmarkSettings("0.4.2", "lm", "float32", 300, 64, UNITS, (42, 43), dict.fromkeys(runs, "0" * 32)),
         datasets=DATASETS,
         training_texts=(150, 200),
         test_texts=(99, 99),

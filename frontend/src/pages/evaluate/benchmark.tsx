@@ -3,8 +3,8 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link } from "react-router";
 
-import { benchmarkQuery } from "@/api/queries";
-import type { BenchmarkScore, BenchmarkSubject, BenchmarkSummary } from "@/api/types";
+import { evaluationsQuery } from "@/api/queries";
+import type { Benchmark as Results, BenchmarkScore, RunSummary } from "@/api/types";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
 import { shortSource, unitName } from "@/components/runs/run-labels";
@@ -16,6 +16,7 @@ import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text
 import { DotTable } from "./dots";
 
 const CHANCE = 0.5;
+const METRIC = "auc";
 
 /** The command for the current run and the other runs of its MLP. */
 function NoBenchmark() {
@@ -39,9 +40,9 @@ function NoBenchmark() {
 }
 
 /** The name of a subject, with a link if it is a run of this database. */
-function SubjectName({ subject: { name, kind } }: { readonly subject: BenchmarkSubject }) {
+function SubjectName({ name }: { readonly name: string }) {
   const { runs } = useCurrentRun();
-  if (kind !== "run" || !runs.some((run) => run.name === name)) return name;
+  if (!runs.some((run) => run.name === name)) return name;
   return (
     <Link className="link" to={pageLinks(name).run(name)}>
       {name}
@@ -51,8 +52,8 @@ function SubjectName({ subject: { name, kind } }: { readonly subject: BenchmarkS
 
 interface TableProps<Score extends BenchmarkScore> {
   readonly label: string;
-  readonly summary: BenchmarkSummary;
-  readonly subjects: readonly BenchmarkSubject[];
+  readonly summary: Results;
+  readonly subjects: readonly string[];
   readonly scores: readonly Score[];
   readonly reference: number;
   readonly format: (value: number) => string;
@@ -65,12 +66,14 @@ function ScoreTable<Score extends BenchmarkScore>(props: TableProps<Score>) {
   const { units } = summary.settings;
   const columns = units.map((count) => formatPlural(count, "unit"));
   const rows = subjects.map((subject) => {
-    const found = units.map((count) => scores.find((one) => one.subject === subject.name && one.units === count));
+    const found = units.map((count) =>
+      scores.find((one) => one.metric === METRIC && one.subject === subject && one.units === count),
+    );
     return {
-      key: subject.name,
-      head: <SubjectName subject={subject} />,
+      key: subject,
+      head: <SubjectName name={subject} />,
       format,
-      dots: found.map((score) => (score === undefined ? null : { ...score, value: score.mean })),
+      dots: found.map((score) => score?.mean ?? null),
       ...(note && { notes: found.map((score) => score && <span className="dim">{note(score)}</span>) }),
     };
   });
@@ -90,10 +93,10 @@ function formatRange([low, high]: readonly [number, number]): string {
   return low === high ? formatCount(low) : `${formatCount(low)} to ${formatCount(high)}`;
 }
 
-function Method({ summary }: { readonly summary: BenchmarkSummary }) {
-  const { settings, datasets, subjects, training_texts: train, test_texts: test } = summary;
+function Method({ summary, subjects }: { readonly summary: Results; readonly subjects: readonly string[] }) {
+  const { settings, datasets, training_texts: train, test_texts: test } = summary;
   const { runs } = useCurrentRun();
-  const pools = subjects.flatMap(({ name }) => runs.find((run) => run.name === name) ?? []);
+  const pools = subjects.flatMap((name) => runs.find((run) => run.name === name) ?? []);
   return (
     <>
       <p className="note">
@@ -124,32 +127,34 @@ function Method({ summary }: { readonly summary: BenchmarkSummary }) {
   );
 }
 
-export function Benchmark() {
-  const { data, error, refetch } = useQuery(benchmarkQuery);
+export function Benchmark({ run }: { readonly run: RunSummary }) {
+  const { data, error, refetch } = useQuery(evaluationsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading benchmark" rows={12} rowHeight={36} />;
-  if (data === null) return <NoBenchmark />;
-  const [first, ...others] = data.subjects;
+  const { benchmark } = data;
+  if (benchmark === null) return <NoBenchmark />;
+  const subjects = [...new Set(benchmark.scores.map((score) => score.subject))];
+  const [first, ...others] = subjects;
   return (
     <section className="pane settings">
       <ScoreTable
-        label={`Differences: ROC-AUC of ${first?.name ?? ""} minus`}
-        summary={data}
+        label={`Differences: ROC-AUC of ${first ?? ""} minus`}
+        summary={benchmark}
         subjects={others}
-        scores={data.differences}
+        scores={benchmark.differences}
         reference={0}
         format={(value) => formatSigned(value, 3)}
-        note={({ better }) => `higher on ${better} of ${data.datasets.length}`}
+        note={({ better }) => `higher on ${better} of ${benchmark.datasets.length}`}
       />
       <ScoreTable
         label="Scores: mean ROC-AUC"
-        summary={data}
-        subjects={data.subjects}
-        scores={data.scores}
+        summary={benchmark}
+        subjects={subjects}
+        scores={benchmark.scores}
         reference={CHANCE}
         format={(value) => formatFixed(value, 3)}
       />
-      <Method summary={data} />
+      <Method summary={benchmark} subjects={subjects} />
     </section>
   );
 }

@@ -62,7 +62,7 @@ function Evaluation({ run }: { readonly run: RunSummary }) {
         <Frontier run={run} />
       </Fold>
       <Fold id="benchmark" title="Benchmark" note="sparse probes on the data sets of sae-probes">
-        <Benchmark />
+        <Benchmark run={run} />
       </Fold>
       <Fold id="probing" title="Probing" note="single experts against neurons and a random gate, on labelled texts">
         <Probes run={run} />

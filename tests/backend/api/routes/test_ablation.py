@@ -21,8 +21,8 @@ from tests.helpers.runs import World
 
 
 def test_effects_include_those_of_the_random_expert(client: TestClient) -> None:
-    ablation = client.get("/api/runs/first/experts/4/ablation").json()["ablation"]
-    other = client.get(f"/api/runs/first/experts/{ablation['random_expert']}/ablation").json()["ablation"]
+    ablation = client.get("/api/runs/first/experts/4").json()["ablation"]
+    other = client.get(f"/api/runs/first/experts/{ablation['random_expert']}").json()["ablation"]
     assert ablation["random_expert"] == 5
     assert ablation["random_loss_increase"] == other["loss_increase"] == -0.01
     assert ablation["random_output_share"] == other["output_share"] > 0
@@ -42,16 +42,10 @@ def test_an_effect_says_more_if_it_is_twice_a_random_experts(
     assert exceeds(*tokens) is expected
 
 
-def test_unmeasured_effects_are_null_with_the_command_that_measures_them(client: TestClient) -> None:
-    answer = client.get(f"/api/runs/first/experts/{ACTIVE}/ablation").json()
-    assert answer == {"ablation": None, "command": "mxd ablate first"}
-    row = client.get(f"/api/runs/first/experts/{ACTIVE}").json()["row"]
-    assert row["loss_increase"] is None and row["output_share"] is None
-
-
-def test_an_unknown_expert_is_an_error(client: TestClient) -> None:
-    answer = client.get("/api/runs/first/experts/9999/ablation")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "expert-not-found")
+def test_unmeasured_effects_are_null(client: TestClient) -> None:
+    detail = client.get(f"/api/runs/first/experts/{ACTIVE}").json()
+    assert detail["ablation"] is None
+    assert detail["row"]["loss_increase"] is None and detail["row"]["output_share"] is None
 
 
 def active_expert(client: TestClient) -> int:
@@ -81,10 +75,10 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
 
 def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World) -> None:
     expert = active_expert(live_client)
-    url = f"/api/runs/small/experts/{expert}/ablation"
+    url = f"/api/runs/small/experts/{expert}"
     assert live_client.get(url).json()["ablation"] is None
     try:
-        lines = live_client.post(url).text.splitlines()
+        lines = live_client.post(f"{url}/ablation").text.splitlines()
         *progress, last = (json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: "))
         assert last == {"event": "done"}
         counts = [event["done"] for event in progress]
@@ -98,13 +92,13 @@ def test_an_expert_is_measured_on_request(live_client: TestClient, fitted: World
 
 def test_measuring_in_steps_equals_measuring_at_once(live_client: TestClient, fitted: World) -> None:
     expert = active_expert(live_client)
-    url = f"/api/runs/small/experts/{expert}/ablation"
+    url = f"/api/runs/small/experts/{expert}"
     try:
-        live_client.post(url)
-        in_steps = live_client.get(url).json()
+        live_client.post(f"{url}/ablation")
+        in_steps = live_client.get(url).json()["ablation"]
         config = AblationConfig(experts=(expert,))
         build_ablations(Run.load("small", fitted.data), config, fitted.language_model, fitted.database)
-        assert live_client.get(url).json() == in_steps
+        assert live_client.get(url).json()["ablation"] == in_steps
     finally:
         with writing(fitted.database) as session:
             delete_ablations(session, find_run(session, "small").id)

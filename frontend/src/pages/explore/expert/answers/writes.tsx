@@ -7,7 +7,7 @@ import type { ReactNode } from "react";
 import { Link } from "react-router";
 
 import { streamAblation } from "@/api/http/stream";
-import { ablationQuery, writesQuery } from "@/api/queries";
+import { expertQuery, writesQuery } from "@/api/queries";
 import type { Ablation, AblationProgressEvent, AblationStoredEvent, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -111,7 +111,7 @@ const largestRise = ({ promoted }: Pick<Ablation, "promoted">) => Math.max(0, ..
 
 /** The stored mean over all activations. */
 function StoredWrites({ run, ablation }: { readonly run: string; readonly ablation: Ablation }) {
-  const { data } = useQuery(ablationQuery(run, ablation.random_expert));
+  const { data } = useQuery(expertQuery(run, ablation.random_expert));
   const other = data?.ablation ?? null;
   return (
     <Written
@@ -183,7 +183,7 @@ interface WritesProps {
 }
 
 export function Writes({ run, expert }: WritesProps) {
-  const { data, error, refetch } = useQuery(ablationQuery(run, expert));
+  const { data, error, refetch } = useQuery(expertQuery(run, expert));
   return (
     <section className="answer writes" aria-label="Writes">
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}

@@ -6,7 +6,7 @@ import { useQuery } from "@tanstack/react-query";
 import type { ReactNode } from "react";
 import { Link } from "react-router";
 
-import { ablationQuery } from "@/api/queries";
+import { expertQuery } from "@/api/queries";
 import type { Ablation } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -79,7 +79,7 @@ function EffectsTable({ ablation }: { readonly ablation: Ablation }) {
 
 /** Stored effects; nothing before they are measured. */
 export function CausalImportance({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const { data } = useQuery(ablationQuery(run, expert));
+  const { data } = useQuery(expertQuery(run, expert));
   const ablation = data?.ablation ?? null;
   if (ablation === null) return null;
   return (
