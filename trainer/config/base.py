@@ -13,8 +13,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import suggest
 
-RETIRED = {"gate": {"gate": "flat", "groups": None, "top_groups": None}, "privacy": None}
-"""Settings of removed features in the files of the demo's runs -> their value when the feature is off."""
+RETIRED = {
+    "gate": {"gate": "flat", "groups": None, "top_groups": None},
+    "privacy": None,
+    "loss": "kl-from-uniform",
+    "distance_weight": 0.0,
+}
+"""Settings of removed features in the files of earlier runs -> their value when the feature is off."""
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
 _COUNT = re.compile(r"^(\d{1,16}(?:\.\d+)?)\s*([kmb]?)$", re.IGNORECASE)
 

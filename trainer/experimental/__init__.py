@@ -7,11 +7,12 @@ with the layers are imported when a layer is built.
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mxd.trainer.config import Config, Count, TrainConfig
+from mxd.trainer.config.base import without_retired
 from mxd.trainer.config.layer import MethodTraits, RankTraits, register_method
 from mxd.trainer.config.training import register_settings
 
@@ -60,23 +61,16 @@ class ExperimentalTrainConfig(TrainConfig):
     experimental: ExperimentalConfig = ExperimentalConfig()
 
 
-ProtectionLoss = Literal["kl-from-uniform", "missing-entropy"]
-
-
 class ProtectConfig(Config):
     """Fine-tuning that makes predictions on chosen passages near-uniform and keeps the loss on a retain set."""
 
     theta: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Weight of the loss on the passages, 0 to 1; the loss on the retain set gets 1 − theta. Default: 0.5."""
-    loss: ProtectionLoss = "kl-from-uniform"
-    """Loss on the passages. kl-from-uniform: KL(U || p), convex in the logits. missing-entropy: KL(p || U), which is ln
-    V minus the entropy. Default: kl-from-uniform."""
+    """Weight of the loss on the passages, KL(U || p), 0 to 1; the loss on the retain set gets 1 − theta. Default:
+    0.5."""
     steps: Annotated[int, Field(ge=1, le=10_000)] = 10
     """Maximum optimisation steps, up to 10,000; the best checkpoint is kept. Default: 10."""
     learning_rate: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 3e-3
     """Learning rate of Adam. Default: 3e-3."""
-    distance_weight: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Weight λ of the penalty λ/2 · ‖w − w₀‖² on the distance from the parent run. Default: 0."""
     skip_tokens: Annotated[int, Field(ge=0, le=65_536)] = 4
     """Tokens at the start of each passage whose predictions are not protected. Default: 4, because predictions after so
     few tokens are similar in all text."""
@@ -95,6 +89,11 @@ class ProtectConfig(Config):
     Default: 20."""
     seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
     """Random seed of the retain set's order and of the bootstrap. Default: 0."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_retired(cls, values: Any) -> Any:
+        return without_retired(values)
 
 
 class ProtectedTrainConfig(ExperimentalTrainConfig):

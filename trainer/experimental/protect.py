@@ -5,7 +5,7 @@ the loss on a retain set stays within a limit. The centre of centred mixing foll
 Test-time privacy (arXiv 2509.11625, for image classifiers) asks for such predictions. The result, which does not hold,
 is in ``docs/results/privacy.md``.
 
-    minimise  theta L_K(passages) + (1 - theta) L_A(retain set) + lambda/2 ‖w - w0‖²
+    minimise  theta KL(U || p)(passages) + (1 - theta) next-token loss(retain set)
 
 The original runs are not changed, and nothing is written before everything has been measured.
 
@@ -23,19 +23,20 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 import torch
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mxd.trainer.config import TrainConfig
 from mxd.trainer.data.readers import file_errors
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig, ProtectionLoss
+from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
@@ -73,12 +74,15 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 # ---------------------------------------------------------------- passages
 
 
-@dataclass(frozen=True)
+NotBlank = Annotated[str, Field(pattern=r"\S")]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Passage:
     """A text on which predictions should become uncertain, and paraphrases of it."""
 
-    text: str
-    paraphrases: tuple[str, ...] = ()
+    text: NotBlank
+    paraphrases: tuple[NotBlank, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -117,36 +121,28 @@ def read_passages(path: Path) -> list[Passage]:
         raise UserError(
             f"{path} is neither .txt nor .jsonl. Give a .txt file with blank lines between passages, or a .jsonl file."
         )
-    with file_errors(path):
-        content = path.read_bytes()
     try:
-        text = content.decode("utf-8")
+        with file_errors(path), path.open(encoding="utf-8", newline="") as file:
+            text = file.read()
     except UnicodeDecodeError as error:
         raise UserError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}). Save it as UTF-8.") from error
+    passages = []
     if path.suffix == ".txt":
         passages = [Passage(part.strip()) for part in BLANK_LINES.split(text) if part.strip()]
-    else:
-        lines = ((number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip())
-        passages = [_passage(line, f"Line {number} of {path}") for number, line in lines]
+    for number, line in enumerate(text.split("\n") if path.suffix == ".jsonl" else (), start=1):
+        try:
+            passages += [TypeAdapter(Passage).validate_json(line)] if line.strip() else []
+        except ValidationError as error:
+            raise UserError(
+                f'Line {number} of {path} is not a passage. Write {{"text": "…"}}, optionally with "paraphrases": '
+                '["…"].'
+            ) from error
     unique = list(dict.fromkeys(passages))
     if not unique:
         raise UserError(f"{path} holds no passages.")
     if len(unique) > MAX_PASSAGES:
         raise UserError(f"{path} holds {len(unique):,} passages. At most {MAX_PASSAGES:,} can be protected together.")
     return unique
-
-
-def _passage(line: str, where: str) -> Passage:
-    try:
-        value: Any = json.loads(line)
-    except (ValueError, RecursionError):
-        value = None
-    paraphrases = value.get("paraphrases", []) if isinstance(value, dict) else None
-    is_valid = isinstance(paraphrases, list) and all(isinstance(one, str) and one.strip() for one in paraphrases)
-    text = value.get("text") if isinstance(value, dict) else None
-    if not (isinstance(text, str) and text.strip() and is_valid and value.keys() <= {"text", "paraphrases"}):
-        raise UserError(f'{where} is not a passage. Write {{"text": "…"}}, optionally with "paraphrases": ["…"].')
-    return Passage(text, tuple(paraphrases or ()))
 
 
 def encode(
@@ -320,21 +316,9 @@ def _trainable_layer(language_model: LanguageModel, run: Run) -> MxD:
     return trained
 
 
-def kl_from_uniform(logits_PV: Tensor) -> Tensor:
+def kl_from_uniform(logits_PV: Tensor, _next_P: Tensor | None = None) -> Tensor:
     """KL(U || p) in nats, [P]: log-sum-exp of the logits minus their mean and ln V, hence convex in the logits."""
     return logits_PV.logsumexp(-1) - logits_PV.mean(-1) - math.log(logits_PV.shape[-1])
-
-
-def missing_entropy(logits_PV: Tensor) -> Tensor:
-    """KL(p || U) in nats, [P]: ln V minus the entropy of p."""
-    log_p_PV = logits_PV.log_softmax(-1)
-    return math.log(logits_PV.shape[-1]) + (log_p_PV.exp() * log_p_PV).sum(-1)
-
-
-LOSSES: dict[ProtectionLoss, Callable[[Tensor], Tensor]] = {
-    "kl-from-uniform": kl_from_uniform,
-    "missing-entropy": missing_entropy,
-}
 
 
 def combine_gradients(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[Tensor]:
@@ -343,15 +327,15 @@ def combine_gradients(first: Sequence[Tensor], other: Sequence[Tensor]) -> list[
     If their inner product is negative, each is projected onto the plane orthogonal to the other. Then, to first order,
     neither loss rises.
     """
-    inner = _inner(first, other)
+
+    def product(one: Sequence[Tensor], two: Sequence[Tensor]) -> float:
+        return sum(float(in_float64(a).flatten() @ in_float64(b).flatten()) for a, b in zip(one, two, strict=True))
+
+    inner = product(first, other)
     if inner >= 0:
         return [a + b for a, b in zip(first, other, strict=True)]
-    of_other, of_first = inner / _inner(other, other), inner / _inner(first, first)
+    of_other, of_first = inner / product(other, other), inner / product(first, first)
     return [a - of_other * b + b - of_first * a for a, b in zip(first, other, strict=True)]
-
-
-def _inner(first: Sequence[Tensor], other: Sequence[Tensor]) -> float:
-    return sum(float(in_float64(a).flatten() @ in_float64(b).flatten()) for a, b in zip(first, other, strict=True))
 
 
 # ---------------------------------------------------------------- results
@@ -371,10 +355,6 @@ class Confidence:
     """Summed probability of the five most probable tokens."""
     true_token: float
     """Probability of the actual next token."""
-    divergence: float
-    """KL(U || p) in nats."""
-    missing_entropy: float
-    """KL(p || U) in nats: ln V minus the entropy."""
 
 
 @dataclass(frozen=True)
@@ -431,23 +411,6 @@ class RetainLoss:
 
 
 @dataclass(frozen=True)
-class PrivacyBound:
-    """Bound on the passage loss at a minimum of the objective, beside the measured loss.
-
-    A minimum has L_K ≤ (1 - θ)/θ (L_A(uniform) - L_A), if the trained weights can express uniform predictions. C and
-    the gates of single layers generally cannot, so this is a reference value, not a guarantee.
-    """
-
-    theta: float
-    uniform: float
-    """Retain loss L_A of uniform predictions: ln V nats."""
-    bound: float
-    """Bound on the passage loss L_K in nats, for the measured retain loss."""
-    measured: float
-    """Measured passage loss L_K in nats."""
-
-
-@dataclass(frozen=True)
 class PrivacyResult:
     """Measurements of runs that were fine-tuned jointly for privacy."""
 
@@ -455,7 +418,6 @@ class PrivacyResult:
     """Names of the new runs."""
     parents: tuple[str, ...]
     theta: float
-    loss: ProtectionLoss
     learning_rate: float
     vocabulary: int
     passages: int
@@ -468,7 +430,6 @@ class PrivacyResult:
     variations: dict[str, ConfidenceComparison]
     """Confidence on variations of the passages, by kind; see ``variations_of``."""
     retained: RetainLoss
-    bound: PrivacyBound
     relearning: Relearning | None
 
 
@@ -478,29 +439,15 @@ class PrivacyResult:
 @torch.no_grad()
 def measure_confidence(model: ReplacementModel, texts: EncodedTexts) -> Confidence:
     """Mean confidence over the scored predictions of some texts."""
-    rows = [_confidence_rows(logits_PV, next_P) for logits_PV, next_P in model.predictions(texts)]
-    means = torch.cat(rows).cpu().double().mean(0).tolist()
-    return Confidence(texts.predictions, *means)
-
-
-def _confidence_rows(logits_PV: Tensor, next_P: Tensor) -> Tensor:
-    """The six measures of ``Confidence`` for each prediction, [P, 6]."""
-    vocabulary = logits_PV.shape[-1]
-    p_PV = logits_PV.softmax(-1)
-    top_PK = p_PV.topk(min(TOP_TOKENS, vocabulary), dim=1).values
-    entropy_P = torch.special.entr(p_PV).sum(-1)
-    true_P = p_PV.gather(1, next_P.unsqueeze(1)).squeeze(1)
-    distance_P = (top_PK[:, 0] - 1 / vocabulary).clamp_min(0)
-    missing_P = math.log(vocabulary) - entropy_P
-    measures = (
-        distance_P,
-        entropy_P / math.log(vocabulary),
-        top_PK.sum(1),
-        true_P,
-        kl_from_uniform(logits_PV),
-        missing_P,
-    )
-    return torch.stack(measures, dim=1)
+    rows = []
+    for logits_PV, next_P in model.predictions(texts):
+        p_PV, vocabulary = logits_PV.softmax(-1), logits_PV.shape[-1]
+        top_PK = p_PV.topk(min(TOP_TOKENS, vocabulary), dim=1).values
+        distance_P = (top_PK[:, 0] - 1 / vocabulary).clamp_min(0)
+        entropy_P = torch.special.entr(p_PV).sum(-1) / math.log(vocabulary)
+        true_P = p_PV.gather(1, next_P.unsqueeze(1)).squeeze(1)
+        rows.append(torch.stack([distance_P, entropy_P, top_PK.sum(1), true_P], dim=1))
+    return Confidence(texts.predictions, *torch.cat(rows).cpu().double().mean(0).tolist())
 
 
 @torch.no_grad()
@@ -548,16 +495,11 @@ class PrivacyOptimizer:
     def __init__(self, model: ReplacementModel, data: PrivacyData, config: ProtectConfig) -> None:
         self.model, self.data, self.config = model, data, config
         self.steps = 0
-        self._initial, self._best = model.snapshot(), model.snapshot()
+        self._best = model.snapshot()
         self._optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
         self._initial_loss = self._validation_loss()
         self.eval_points = [EvalPoint(0, measure_confidence(model, data.passages), 0.0)]
         self.best = self.eval_points[0]
-
-    @property
-    def finished(self) -> bool:
-        """True if all steps have been taken."""
-        return self.steps >= self.config.steps
 
     def step(self) -> EvalPoint:
         """Take one step. Returns the latest measurements.
@@ -569,7 +511,7 @@ class PrivacyOptimizer:
             parameter.grad = gradient
         self._optimizer.step()
         self.steps += 1
-        if self.steps % self.config.check_every == 0 or self.finished:
+        if self.steps % self.config.check_every == 0 or self.steps >= self.config.steps:
             self._evaluate()
         return self.eval_points[-1]
 
@@ -593,16 +535,12 @@ class PrivacyOptimizer:
     def _gradients(self) -> list[Tensor]:
         """Gradients of the objective, with conflicts between its two parts removed."""
         theta = self.config.theta
-        privacy_loss: Loss = lambda logits_PV, _next_P: LOSSES[self.config.loss](logits_PV)  # noqa: E731
-        passage_loss, passage_gradients = self.model.gradient(self.data.passages, privacy_loss, theta)
+        passage_loss, passage_gradients = self.model.gradient(self.data.passages, kl_from_uniform, theta)
         with self.model.following(self.steps) as model:
             retain_loss, retain_gradients = model.gradient(self._batch(), next_token_loss, 1 - theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
-        combined = combine_gradients(passage_gradients, retain_gradients)
-        changes = zip(self.model.trainable_parameters(), self._initial, strict=False)  # without the centres
-        penalties = [self.config.distance_weight * (now.detach() - initial) for now, initial in changes]
-        return [gradient + penalty for gradient, penalty in zip(combined, penalties, strict=True)]
+        return combine_gradients(passage_gradients, retain_gradients)
 
     def _batch(self) -> EncodedTexts:
         """Next sequences of the training part, in cycles."""
@@ -637,25 +575,19 @@ def relearn(
     known, unknown = passages.select(slice(0, None, 2)), passages.select(slice(1, None, 2))
     if not len(unknown) or not config.attack_steps:
         return None
-    return Relearning(
-        config.attack_steps,
-        len(unknown),
-        measure_confidence(original, unknown),
-        measure_confidence(protected, unknown),
-        measure_confidence(_attacked(protected, known, config), unknown),
-        measure_confidence(_attacked(original, known, config), unknown),
-    )
 
+    def attacked(model: ReplacementModel) -> ReplacementModel:
+        model = model.copy()
+        optimizer = torch.optim.Adam(model.trainable_parameters(), lr=config.learning_rate)
+        for _ in range(config.attack_steps):
+            _, gradients = model.gradient(known, next_token_loss, 1.0)
+            for parameter, gradient in zip(model.trainable_parameters(), gradients, strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+        return model
 
-def _attacked(model: ReplacementModel, known: EncodedTexts, config: ProtectConfig) -> ReplacementModel:
-    attacked = model.copy()
-    optimizer = torch.optim.Adam(attacked.trainable_parameters(), lr=config.learning_rate)
-    for _ in range(config.attack_steps):
-        _, gradients = attacked.gradient(known, next_token_loss, 1.0)
-        for parameter, gradient in zip(attacked.trainable_parameters(), gradients, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-    return attacked
+    models = (original, protected, attacked(protected), attacked(original))
+    return Relearning(config.attack_steps, len(unknown), *(measure_confidence(model, unknown) for model in models))
 
 
 # ---------------------------------------------------------------- fine-tuning
@@ -669,124 +601,77 @@ class ProtectionOutcome:
     result: PrivacyResult
 
 
-class Protection:
-    """Privacy fine-tuning of some runs on some passages, step by step.
-
-    Raises:
-        UserError: the runs, the passages or the retain set cannot be used.
-    """
-
-    def __init__(
-        self,
-        language_model: LanguageModel,
-        runs: Sequence[Run],
-        names: Sequence[str],
-        passages: Sequence[Passage],
-        retain_SL: Tensor,
-        config: ProtectConfig,
-        unprotected: Sequence[Passage] = (),
-    ) -> None:
-        check_compatible_runs(runs)
-        self._unprotected = unprotected
-        self.config, self._passages, self._names = config, passages, names
-        self.runs, self._language_model = runs, language_model
-        self._original = ReplacementModel.from_runs(language_model, runs)
-        self._model = self._original.copy()
-        self._encode = partial(
-            encode, language_model, skip_tokens=config.skip_tokens, start_token=runs[0].config.text.start_token
-        )
-        encoded = self._encode([passage.text for passage in passages])
-        disjoint_SL = drop_overlapping(retain_SL, encoded)
-        self._left_out = len(retain_SL) - len(disjoint_SL)
-        self._data = PrivacyData.split(encoded, disjoint_SL)
-        self._optimizer = PrivacyOptimizer(self._model, self._data, config)
-
-    def step(self) -> EvalPoint:
-        """Take one optimisation step. Returns the latest measurements.
-
-        Raises:
-            UserError: a loss is NaN or infinite.
-        """
-        return self._optimizer.step()
-
-    def outcome(self) -> ProtectionOutcome:
-        """Weights of the best step and all their measurements.
-
-        Raises:
-            UserError: no step is better than the original runs.
-        """
-        best_step = self._optimizer.restore_best().step
-        passages = self._data.passages
-        comparison, retained = self._compare(passages), self._retained()
-        vocabulary = next(self._model.predictions(passages.select(slice(0, 1))))[0].shape[-1]
-        losses = {"kl-from-uniform": comparison.after.divergence, "missing-entropy": comparison.after.missing_entropy}
-        result = PrivacyResult(
-            runs=tuple(self._names),
-            parents=tuple(run.name for run in self.runs),
-            theta=self.config.theta,
-            loss=self.config.loss,
-            learning_rate=self.config.learning_rate,
-            vocabulary=vocabulary,
-            passages=len(passages),
-            steps=self._optimizer.steps,
-            best_step=best_step,
-            eval_points=tuple(self._optimizer.eval_points),
-            protected=comparison,
-            variations=self._variations(),
-            retained=retained,
-            bound=PrivacyBound(
-                theta := self.config.theta,
-                uniform := math.log(vocabulary),
-                (1 - theta) / theta * (uniform - retained.after),
-                losses[self.config.loss],
-            ),
-            relearning=relearn(self._original, self._model, passages, self.config),
-        )
-        return ProtectionOutcome(self._model, result)
-
-    def _compare(self, texts: EncodedTexts) -> ConfidenceComparison:
-        return ConfidenceComparison(measure_confidence(self._original, texts), measure_confidence(self._model, texts))
-
-    def _variations(self) -> dict[str, ConfidenceComparison]:
-        """Confidence on variations of the passages, except those that are too short."""
-        min_tokens, tokenizer = self.config.skip_tokens + 1, self._language_model.tokenizer
-        texts_by_kind = variations_of(self._passages) | {UNPROTECTED: [text.text for text in self._unprotected]}
-        long_enough = {
-            kind: [text for text in texts if len(tokenizer(text, add_special_tokens=False)["input_ids"]) >= min_tokens]
-            for kind, texts in texts_by_kind.items()
-        }
-        return {kind: self._compare(self._encode(texts)) for kind, texts in long_enough.items() if texts}
-
-    def _retained(self) -> RetainLoss:
-        test = score_all(self._data.test_SL)
-        before_S, after_S = text_losses(self._original, test), text_losses(self._model, test)
-        increase_S = after_S - before_S
-        return RetainLoss(
-            tokens=self._data.test_SL.numel(),
-            left_out=self._left_out,
-            original=float(text_losses(ReplacementModel(self._language_model, {}), test).mean()),
-            before=float(before_S.mean()),
-            after=float(after_S.mean()),
-            loss_increase=Bootstrap(len(increase_S), RESAMPLES, self.config.seed).mean(increase_S),
-            confidence=self._compare(test),
-        )
-
-
-def run_protection(protection: Protection, callbacks: Callbacks = NO_CALLBACKS) -> ProtectionOutcome:
-    """Take all steps and measure the result.
+def protect(
+    language_model: LanguageModel,
+    runs: Sequence[Run],
+    names: Sequence[str],
+    passages: Sequence[Passage],
+    retain_SL: Tensor,
+    config: ProtectConfig,
+    unprotected: Sequence[Passage] = (),
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> ProtectionOutcome:
+    """Fine-tune copies of some runs on some passages, and measure those of the best step.
 
     Raises:
         CancelledError: the task was cancelled; nothing was written.
-        UserError: no step is better than the original runs, or a loss is NaN or infinite.
+        UserError: the runs, the passages or the retain set cannot be used, no step is better than the original runs, or
+            a loss is NaN or infinite.
     """
-    for step in range(1, protection.config.steps + 1):
+    check_compatible_runs(runs)
+    original = ReplacementModel.from_runs(language_model, runs)
+    model = original.copy()
+    encoded = partial(
+        encode, language_model, skip_tokens=config.skip_tokens, start_token=runs[0].config.text.start_token
+    )
+    texts = encoded([passage.text for passage in passages])
+    disjoint_SL = drop_overlapping(retain_SL, texts)
+    data = PrivacyData.split(texts, disjoint_SL)
+    optimizer = PrivacyOptimizer(model, data, config)
+    for step in range(1, config.steps + 1):
         callbacks.check_cancelled("Cancelled; nothing was written.")
-        point = protection.step()
+        point = optimizer.step()
         distance, increase = point.protected.confidence_distance, point.loss_increase
         note = f"confidence distance {distance:.3f}, {increase:+.3f} nats elsewhere"
-        callbacks.on_progress(step, protection.config.steps, note)
+        callbacks.on_progress(step, config.steps, note)
     callbacks.check_cancelled("Cancelled; nothing was written.")
-    return protection.outcome()
+    best_step = optimizer.restore_best().step
+
+    def compare(texts: EncodedTexts) -> ConfidenceComparison:
+        return ConfidenceComparison(measure_confidence(original, texts), measure_confidence(model, texts))
+
+    variations, tokenizer = {}, language_model.tokenizer
+    for kind, given in (variations_of(passages) | {UNPROTECTED: [passage.text for passage in unprotected]}).items():
+        lengths = [len(tokenizer(text, add_special_tokens=False)["input_ids"]) for text in given]
+        long_enough = [text for text, length in zip(given, lengths, strict=True) if length > config.skip_tokens]
+        if long_enough:
+            variations[kind] = compare(encoded(long_enough))
+    test = score_all(data.test_SL)
+    before_S, after_S = text_losses(original, test), text_losses(model, test)
+    result = PrivacyResult(
+        runs=tuple(names),
+        parents=tuple(run.name for run in runs),
+        theta=config.theta,
+        learning_rate=config.learning_rate,
+        vocabulary=next(model.predictions(texts.select(slice(0, 1))))[0].shape[-1],
+        passages=len(texts),
+        steps=config.steps,
+        best_step=best_step,
+        eval_points=tuple(optimizer.eval_points),
+        protected=compare(texts),
+        variations=variations,
+        retained=RetainLoss(
+            tokens=data.test_SL.numel(),
+            left_out=len(retain_SL) - len(disjoint_SL),
+            original=float(text_losses(ReplacementModel(language_model, {}), test).mean()),
+            before=float(before_S.mean()),
+            after=float(after_S.mean()),
+            loss_increase=Bootstrap(len(after_S), RESAMPLES, config.seed).mean(after_S - before_S),
+            confidence=compare(test),
+        ),
+        relearning=relearn(original, model, texts, config),
+    )
+    return ProtectionOutcome(model, result)
 
 
 def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
@@ -804,18 +689,6 @@ def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
             )
 
 
-def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: ProtectConfig) -> TrainConfig:
-    others = tuple(other.name for other in runs if other is not run)
-    changed = {
-        "name": name,
-        "language_model": run.language_model_source,
-        "num_experts": run.layer_config.num_experts,
-        "parents": (run.name, *others),
-        "privacy": config.model_dump(),
-    }
-    return ProtectedTrainConfig.model_validate(run.config.model_dump() | changed)
-
-
 def write_outcome(
     runs: Sequence[Run], outcome: ProtectionOutcome, config: ProtectConfig, data: Path, database: Engine
 ) -> dict[str, Any]:
@@ -831,7 +704,16 @@ def write_outcome(
     check_new_runs(names, data, database)
     result: dict[str, Any] = finite(asdict(outcome.result))
     for run, name in zip(runs, names, strict=True):
-        settings, target = _new_run_config(run, name, runs, config), runs_folder(data) / name
+        others = tuple(other.name for other in runs if other is not run)
+        changed = {
+            "name": name,
+            "language_model": run.language_model_source,
+            "num_experts": run.layer_config.num_experts,
+            "parents": (run.name, *others),
+            "privacy": config.model_dump(),
+        }
+        settings = ProtectedTrainConfig.model_validate(run.config.model_dump() | changed)
+        target = runs_folder(data) / name
         with atomic_directory(target) as folder:
             outcome.model.layers[run.config.layer].cpu().save(folder)
             copy_tokenizer(run.folder / TOKENIZER_FOLDER, folder / TOKENIZER_FOLDER)

@@ -105,13 +105,7 @@ class ProtectCommand(ModelCommand):
     def run(self) -> int:
         """Protect, and print what was measured."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.experimental.protect import (
-            Protection,
-            check_new_runs,
-            read_passages,
-            run_protection,
-            write_outcome,
-        )
+        from mxd.trainer.experimental.protect import check_new_runs, protect, read_passages, write_outcome
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()
@@ -123,17 +117,15 @@ class ProtectCommand(ModelCommand):
         with opened(settings.database_url) as database:
             check_new_runs(names, settings.data, database)
             with task("Protecting", "steps") as callbacks:
-                language_model = self._language_model(runs[0])
+                language_model = self.load_language_model(runs[0].language_model_source)
                 retained_SL = self._retain_sequences(runs[0], language_model)
-                protection = Protection(language_model, runs, names, passages, retained_SL, self.config, unprotected)
-                outcome = run_protection(protection, callbacks)
+                outcome = protect(
+                    language_model, runs, names, passages, retained_SL, self.config, unprotected, callbacks
+                )
             result = write_outcome(runs, outcome, self.config, settings.data, database)
         retain = TextConfig(dataset=self.retain, column=self.column, split=self.split)
         self.report_measured(result, format_result(result), runs, [retain])
         return 0
-
-    def _language_model(self, run: Run) -> LanguageModel:
-        return self.load_language_model(run.language_model_source)
 
     def _retain_sequences(self, run: Run, language_model: LanguageModel) -> Tensor:
         """Return sequences of the retain text, of the context length that the run was trained with."""
@@ -176,13 +168,11 @@ def _row(title: str, certainty: Result) -> tuple[str, ...]:
 
 
 def _sentences(result: Result) -> list[str]:
-    retained, added, bound = result["retained"], result["retained"]["loss_increase"], result["bound"]
+    retained, added = result["retained"], result["retained"]["loss_increase"]
     return [
         f"Loss on the retain text: {retained['before']:.4f} nats before, {retained['after']:.4f} after, "
         f"{added['value']:+.4f} ({added['low']:+.4f} to {added['high']:+.4f}); original model "
         f"{retained['original']:.4f}.",
-        f"On the passages {result['loss']} is {bound['measured']:.3f} nats. A minimum among weights that can predict "
-        f"uniformly has at most {bound['bound']:.3f} at theta {bound['theta']:g}.",
         f"Kept step {result['best_step']} of {result['steps']}.",
         f"New runs: {', '.join(result['runs'])}.",
     ]
