@@ -122,17 +122,12 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
         raise UserError(
             f"The index of {run.name} has no random examples. Run 'mxd index {run.name} --examples-per-bin 1'."
         )
-    expert, bin_number, sequence, position = rows.T
+    expert, _, sequence, position = rows.T
     _, group, counts = np.unique(rows[:, :2], axis=0, return_inverse=True, return_counts=True)
-    active = _active_tokens(session, run, expert, bin_number)
+    records = select(ExpertRecord).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)
+    bins = [record.bins for record in session.scalars(records)]
+    active = np.array([bins[number][of_bin - 1][2] for number, of_bin in rows[:, :2].tolist()], np.float64)
     return SampledExamples(expert, sequence, position, active / counts[group.reshape(-1)])
-
-
-def _active_tokens(session: Session, run: RunRecord, expert_P: Ints, bin_P: Ints) -> Floats:
-    query = select(ExpertRecord).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)
-    bins = [record.bins for record in session.scalars(query)]
-    pairs = zip(expert_P.tolist(), bin_P.tolist(), strict=True)
-    return np.array([bins[number][bin_number - 1][2] for number, bin_number in pairs], np.float64)
 
 
 def select_experts(
@@ -355,11 +350,13 @@ def summarise(
     def mean(values_M: Tensor) -> float:
         return float((values_M * weight_M).sum())
 
+    losses_M, has_next_M = effects.loss_increase, ~effects.loss_increase.isnan()
+    total = (losses_M[has_next_M] * weight_M[has_next_M]).sum()
     promoted, suppressed = _promoted_and_suppressed(language_model, effects, weight_M)
     return ExpertAblation(
         expert=expert,
         examples=len(weight_M),
-        loss_increase=_mean_without_nan(effects.loss_increase, weight_M),
+        loss_increase=float(total / weight_M[has_next_M].sum()) if bool(has_next_M.any()) else None,
         kl_ablated=mean(effects.kl_ablated),
         kl_amplified=mean(effects.kl_amplified),
         kl_random_expert=mean(effects.kl_random_expert),
@@ -381,13 +378,6 @@ def input_dependence(contribution_MO: Tensor, weight_M: Tensor) -> float:
         return float(whole > 0)
     along = float(((contribution_MO @ (mean_O / length)).square() * weight_M).sum())
     return min(1.0, max(0.0, 1 - along / whole))
-
-
-def _mean_without_nan(values_M: Tensor, weight_M: Tensor) -> float | None:
-    valid_M = ~values_M.isnan()
-    if not bool(valid_M.any()):
-        return None
-    return float((values_M[valid_M] * weight_M[valid_M]).sum() / weight_M[valid_M].sum())
 
 
 def _promoted_and_suppressed(

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from mxd.trainer.analysis.indexing.collect import layer_input, route_in_parts
 from mxd.trainer.analysis.indexing.examples import SelectedExamples, TopExamples
-from mxd.trainer.analysis.indexing.statistics import ActivePairs, ExpertStatistics, Ints, active_pairs
+from mxd.trainer.analysis.indexing.statistics import ExpertStatistics, Ints, active_pairs
 from mxd.trainer.analysis.results import (
     SIGNIFICANT_Q,
     ChanceLevel,
@@ -94,19 +94,14 @@ def text_of_kind(config: TextConfig, kind: str, kind_column: str, seed: int) -> 
     texts = [each.text for each in labelled if each.label == kind]
     if not texts:
         kinds = sorted({each.label for each in labelled})
-        raise UserError(
-            f"No text of kind '{kind}' in {config.dataset}.{suggest(kind, kinds)} Its kinds: {_listed(kinds)}."
-        )
+        listed = ", ".join(kinds[:30]) + (", …" if len(kinds) > 30 else "")
+        raise UserError(f"No text of kind '{kind}' in {config.dataset}.{suggest(kind, kinds)} Its kinds: {listed}.")
     return NamedText(kind, shuffled(texts, seed))
 
 
 def shuffled(texts: Sequence[str], seed: int) -> list[str]:
     """Return the texts in random order."""
     return random.Random(seed).sample(texts, len(texts))
-
-
-def _listed(kinds: Sequence[str]) -> str:
-    return ", ".join(kinds[:30]) + (", …" if len(kinds) > 30 else "")
 
 
 @dataclass(frozen=True)
@@ -147,7 +142,8 @@ def tokenize_text(
         ids = _token_ids(document, tokenizer)[:left]
         if not ids:
             continue
-        parts = [after_start(start_token, part) for part in _cut(ids, context_length - 1)]
+        length = context_length - 1
+        parts = [after_start(start_token, ids[first : first + length]) for first in range(0, len(ids), length)]
         sequences += parts
         document_of += [number] * len(parts)
         number, left = number + 1, left - len(ids)
@@ -163,10 +159,6 @@ def _token_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[i
         return list(document)
     ids: list[int] = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
     return ids
-
-
-def _cut(ids: Sequence[int], length: int) -> Iterator[Sequence[int]]:
-    return (ids[first : first + length] for first in range(0, len(ids), length))
 
 
 def choose_unit(texts: Sequence[TokenizedText]) -> Unit:
@@ -263,14 +255,11 @@ class TextCounter:
         self._top.add(pairs, self._statistics, self._statistics.add(pairs))
         if self._top.needs_pruning:
             self._top.prune(self._statistics)
-        self._parts.append(self._summed(pairs))
-        self.tokens_done += int(counts_SL.sum())
-
-    def _summed(self, pairs: ActivePairs) -> _Sums:
-        """Sum the pairs of each expert in each document."""
         unit_P = self.units[self._order[pairs.sequence]].astype(np.int64)
         keys_P: Ints = unit_P * self.num_experts + pairs.expert.astype(np.int64)
-        return _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64)).merged()
+        sums = _Sums(keys_P, np.ones(len(keys_P), np.int64), pairs.activation.astype(np.float64))
+        self._parts.append(sums.merged())
+        self.tokens_done += int(counts_SL.sum())
 
     def counts(self) -> DocumentCounts:
         """Return the counts of all documents."""
@@ -617,7 +606,9 @@ def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
             density_a=float(a.active_N[expert] / a.tokens),
             density_b=float(b.active_N[expert] / b.tokens),
             ratio=Interval(float(ratio_N[expert]), float(low_N[expert]), float(high_N[expert])),
-            activation_ratio=_activation_ratio(ratios, expert),
+            activation_ratio=float(a.activation_N[expert] / a.tokens / (b.activation_N[expert] / b.tokens))
+            if b.activation_N[expert]
+            else None,
             p_value=float(ratios.p_value_N[expert]),
             q_value=q_value,
         )
@@ -626,35 +617,19 @@ def _described(ratios: RateRatios, experts_E: Ints) -> list[ContrastedExpert]:
     return sorted(described, key=lambda each: (not each.is_found, -each.bound, each.p_value, each.expert))
 
 
-def _activation_ratio(ratios: RateRatios, expert: int) -> float | None:
-    a, b = ratios.a, ratios.b
-    if not b.activation_N[expert]:
-        return None
-    return float(a.activation_N[expert] / a.tokens / (b.activation_N[expert] / b.tokens))
-
-
-@dataclass(frozen=True)
-class _Shuffle:
-    num_found: int
-    covered: float
-
-
 def _chance_level(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask, config: ContrastConfig) -> ChanceLevel:
     """Repeat the comparison with random assignments of documents to the texts."""
     generator = np.random.default_rng(config.seed)
-    shuffles = [_shuffle(counts, generator.permutation(in_a_D), is_tested_N) for _ in range(config.shuffles)]
-    numbers = [shuffle.num_found for shuffle in shuffles]
+    found, covered = [], []
+    for _ in range(config.shuffles):
+        ratios = rate_ratios(counts, generator.permutation(in_a_D))
+        found.append(int((q_values(ratios.p_value_N[is_tested_N]) <= SIGNIFICANT_Q).sum()))
+        includes_1 = (ratios.low_N <= 0) & (ratios.high_N >= 0)
+        covered.append(float(includes_1[is_tested_N].mean()))
     return ChanceLevel(
-        shuffles=len(shuffles),
-        mean_found=float(np.mean(numbers)),
-        most_found=max(numbers),
-        shuffles_with_any=sum(number > 0 for number in numbers),
-        covered=float(np.mean([shuffle.covered for shuffle in shuffles])),
+        shuffles=config.shuffles,
+        mean_found=float(np.mean(found)),
+        most_found=max(found),
+        shuffles_with_any=sum(number > 0 for number in found),
+        covered=float(np.mean(covered)),
     )
-
-
-def _shuffle(counts: DocumentCounts, in_a_D: Mask, is_tested_N: Mask) -> _Shuffle:
-    ratios = rate_ratios(counts, in_a_D)
-    includes_1 = (ratios.low_N <= 0) & (ratios.high_N >= 0)
-    is_found = q_values(ratios.p_value_N[is_tested_N]) <= SIGNIFICANT_Q
-    return _Shuffle(int(is_found.sum()), float(includes_1[is_tested_N].mean()))

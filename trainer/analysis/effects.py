@@ -91,7 +91,9 @@ def direct_effects(
     residual_W = residual_W.to(passed_KW)  # not rounded to the language model's dtype
     residuals_RW = torch.cat([residual_W.unsqueeze(0), residual_W - passed_KW])
     log_p_RV = language_model.unembed(residuals_RW).log_softmax(dim=-1)
-    return _expert_effects(language_model, routing, log_p_RV[0] - log_p_RV[1:])
+    promoted, suppressed = _strongest(language_model, log_p_RV[0] - log_p_RV[1:])
+    active = routing.indices_TK[:, 0].tolist(), routing.activations_TK[:, 0].tolist()
+    return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
 
 
 @torch.no_grad()
@@ -158,12 +160,6 @@ def _strongest(language_model: LanguageModel, changes_KV: Tensor) -> tuple[list[
         return [tuple(TokenEffect(i, texts[i], value) for i, value in zip(*row, strict=True)) for row in rows]
 
     return named(up.indices, up.values), named(down.indices, -down.values)
-
-
-def _expert_effects(language_model: LanguageModel, routing: Routing, changes_KV: Tensor) -> tuple[ExpertEffect, ...]:
-    promoted, suppressed = _strongest(language_model, changes_KV)
-    active = routing.indices_TK[:, 0].tolist(), routing.activations_TK[:, 0].tolist()
-    return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
 
 
 Change = Callable[[int, LayerPass], Tensor | None]

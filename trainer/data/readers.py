@@ -320,13 +320,10 @@ def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
             return [Piece(path, 0, None)]
         if path.suffix.lower() == ".parquet":
             with _open_parquet(path) as file:
-                return [Piece(path, rows.start, rows.stop) for group in _row_groups(file) for rows in _divided(group)]
+                sizes = [(group, max(_PIECE_ROWS, -(-len(group) // _GROUP_PIECES))) for group in _row_groups(file)]
+                parts = [group[start : start + rows] for group, rows in sizes for start in range(0, len(group), rows)]
+                return [Piece(path, part.start, part.stop) for part in parts]
         return [Piece(path, start, min(start + piece_bytes, size)) for start in range(0, size, piece_bytes)]
-
-
-def _divided(group: range) -> Iterator[range]:
-    rows = max(_PIECE_ROWS, -(-len(group) // _GROUP_PIECES))
-    return (group[start : start + rows] for start in range(0, len(group), rows))
 
 
 def read_piece(piece: Piece, column: str) -> Iterator[Document]:

@@ -66,9 +66,12 @@ def sequences(
             if the text is too short or damaged.
     """
     start_token = start_token_id(tokenizer, config.start_token)
-    count = max(1, tokens // config.context_length)
-    passes = chain([documents(config, order, seed)], _repetitions(config, order, seed))
-    return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, start_token), count, skip)
+    total = max(1, tokens // config.context_length)
+    # Seeds are below 2**31, so no repetition has the order of another run's first pass.
+    numbers = count(1) if config.on_short_text == "repeat" else ()
+    repetitions = (documents(config, order, seed + number * _SEEDS) for number in numbers)
+    passes = chain([documents(config, order, seed)], repetitions)
+    return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, start_token), total, skip)
 
 
 def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
@@ -112,21 +115,10 @@ def sequence_batches(
     seed: int,
     order: Order,
     batch: int,
-    skip: int = 0,
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield ``sequences`` in batches [B, C] of ``batch`` sequences. The last batch may be smaller."""
-    return _stacked(sequences(config, tokenizer, tokens, seed, order, skip), batch)
-
-
-def _stacked(stream: Iterator[npt.NDArray[np.int32]], batch: int) -> Iterator[npt.NDArray[np.int64]]:
-    while rows := list(islice(stream, batch)):
-        yield np.stack(rows).astype(np.int64)
-
-
-def _repetitions(config: TextConfig, order: Order, seed: int) -> Iterator[Iterator[Document]]:
-    if config.on_short_text == "repeat":
-        # Seeds are below 2**31, so no repetition has the order of another run's first pass.
-        yield from (documents(config, order, seed + number * _SEEDS) for number in count(1))
+    stream = sequences(config, tokenizer, tokens, seed, order)
+    return (np.stack(rows).astype(np.int64) for rows in iter(lambda: list(islice(stream, batch)), []))
 
 
 def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:

@@ -1,21 +1,15 @@
-"""The benchmark of sae-probes, a public collection of data sets.
+"""The benchmark of sae-probes: sparse probes on experts, features, MLP neurons and a random gate.
 
-The package sae-probes: 113 binary data sets and the probes of Kantamneni et al., "Are Sparse Autoencoders Useful?".
+The package has 113 binary data sets and the probes of Kantamneni et al., "Are Sparse Autoencoders Useful?" (arXiv
+2502.16681). Its data sets, splits, selection of units and probes are used unchanged, in the setting "normal".
 
-Its data sets, splits, selection of units and probes are used unchanged (arXiv 2502.16681, setting "normal").
-
-Activations on the last token of each text: of experts, of MLP neurons, and of a random gate.
-
-The benchmark of sae-probes: sparse probes on experts, features, MLP neurons and a random gate.
-
-All units of a data set come from one forward pass per text. Each finished data set is a file, so that the benchmark can
-be interrupted and continued, and runs can be added later:
+All units of a data set are activations on the last token of each text, from one forward pass per text. Each finished
+data set is a file, so that the benchmark can be interrupted and continued, and runs can be added later:
 
 FOLDER/settings.json        settings, and a digest of each run's weights
 FOLDER/datasets/NAME.json   test scores of every probe
 FOLDER/summary.json         means over data sets, with intervals
-
-Results of the benchmark in SAEBench's format: the output of its evaluation ``sparse_probing_sae_probes`` (0.6.0).
+FOLDER/saebench/            the same as the output of SAEBench's ``sparse_probing_sae_probes`` (0.6.0)
 
 Shapes: R texts, F features, T tokens, I input width, O output width, H hidden width, D data sets.
 """
@@ -267,14 +261,12 @@ def _capture(rows: Sequence[Sequence[int]], layers: Sequence[int], model: Langua
         for layer in layers:
             stack.enter_context(recorded_inputs(model.down_projection(layer), hidden[layer].append))
         captured = model.capture_layers(layers, ids_BT)
-    return {layer: _last(captured[layer], hidden[layer][0], last_B) for layer in layers}
-
-
-def _last(activations: MlpActivations, hidden: Tensor, last_B: Tensor) -> LastTokens:
-    rows = activations.rows(last_B)
-    neuron_TH = hidden.reshape(-1, hidden.shape[-1])
-    mlp = MlpActivations(rows.input_TI.float(), rows.output_TO.float())
-    return LastTokens(mlp, neuron_TH[last_B.to(neuron_TH.device)].float().cpu())
+    last = {}
+    for layer in layers:
+        mlp = MlpActivations(*(values.float() for values in captured[layer].rows(last_B)))
+        neuron_TH = hidden[layer][0].flatten(0, -2)
+        last[layer] = LastTokens(mlp, neuron_TH[last_B.to(neuron_TH.device)].float().cpu())
+    return last
 
 
 def _joined(parts: Sequence[LastTokens], position_R: Tensor) -> LastTokens:
@@ -381,7 +373,9 @@ def _probe_dataset(
         for subject, feature_RF in _features(runs, captured, seed):
             callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
             if subject in missing:
-                scores += _scores(package, dataset, subject, feature_RF, config, seed)
+                results = package.probe(dataset, feature_RF, config.units, seed)
+                key = {"subject": subject, "seed": seed}
+                scores += [{**key, "count": count, **asdict(result)} for count, result in results.items()]
     train, test = dataset.split_sizes
     document = {"dataset": name, "training_texts": train, "test_texts": test, "scores": scores}
     atomic_write(path, json.dumps(document) + "\n")
@@ -395,13 +389,6 @@ def _features(runs: Sequence[Run], captured: Mapping[int, LastTokens], seed: int
         first = next(run for run in runs if run.config.layer == layer)
         yield _baseline("neurons", layer), tokens.neuron_RH
         yield _baseline("random gate", layer), tokens.random_gate(first.layer, seed)
-
-
-def _scores(
-    package: SaeProbes, dataset: BinaryDataset, subject: str, feature_RF: Tensor, config: BenchmarkConfig, seed: int
-) -> list[Scores]:
-    results = package.probe(dataset, feature_RF, config.units, seed)
-    return [{"subject": subject, "seed": seed, "count": count, **asdict(result)} for count, result in results.items()]
 
 
 def _summarise(
@@ -477,7 +464,15 @@ def _document(
     results: Sequence[Mapping[str, Any]],
     program: str,
 ) -> dict[str, Any]:
-    details = [_detail(result, subject, seed) for result in results]
+    details = []
+    for result in results:
+        scores_by_count = {
+            str(score["count"]): {metric: score[ours] for metric, ours in SAEBENCH_METRICS.items()}
+            for score in result["scores"]
+            if score["subject"] == subject and score["seed"] == seed
+        }
+        columns = dict(_columns(scores_by_count))
+        details.append({"dataset_name": result["dataset"], **columns, "sae_metrics_by_k": scores_by_count})
     by_count = {
         str(count): {
             metric: float(np.mean([detail["sae_metrics_by_k"][str(count)][metric] for detail in details]))
@@ -509,15 +504,6 @@ def _document(
         "sae_lens_version": None,
         "eval_result_unstructured": {"subject": subject, "settings": asdict(benchmark.settings)},
     }
-
-
-def _detail(result: Mapping[str, Any], subject: str, seed: int) -> dict[str, Any]:
-    by_count = {
-        str(score["count"]): {metric: score[ours] for metric, ours in SAEBENCH_METRICS.items()}
-        for score in result["scores"]
-        if score["subject"] == subject and score["seed"] == seed
-    }
-    return {"dataset_name": result["dataset"], **dict(_columns(by_count)), "sae_metrics_by_k": by_count}
 
 
 def _columns(by_count: Mapping[str, Mapping[str, float]]) -> Iterator[tuple[str, float]]:

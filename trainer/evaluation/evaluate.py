@@ -35,7 +35,7 @@ from mxd.trainer.evaluation.interventions import (
     measure_losses,
     zero_output,
 )
-from mxd.trainer.evaluation.jacobians import JacobianAgreement, measure_jacobians
+from mxd.trainer.evaluation.jacobians import measure_jacobians
 from mxd.trainer.evaluation.metrics import LayerStatistics, collect_statistics, continuation_agreement
 from mxd.trainer.evaluation.results import (
     AddedLayer,
@@ -47,7 +47,6 @@ from mxd.trainer.evaluation.results import (
 )
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.residuals import Residuals
-from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import EvaluationRecord, utc_now
 from mxd.trainer.storage.provenance import code
@@ -126,7 +125,9 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     losses = _measure_losses(evaluator, run, statistics, tuple(measured.values()))
     increases = {name: loss_increases(losses, number) for number, name in enumerate((*BASELINES, *measured), start=1)}
     zero_S, mean_S, replaced_S = (increases[name] for name in (*BASELINES, "replaced"))
-    without, only = (_mean_increase(increases, name) for name in ("without_shared", "only_shared"))
+    without, only = (
+        float(increases[name].mean()) if name in increases else None for name in ("without_shared", "only_shared")
+    )
     intervals = _reconstruction_intervals(evaluator, statistics) | _loss_intervals(losses, increases, bootstrap)
     health = measure_health(sparse_layer, statistics, config.seed)
     recovered = bootstrap.ratio(mean_S - replaced_S, mean_S)
@@ -134,10 +135,23 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
         evaluator.language_model, {layer: sparse_layer}, evaluator.ids_SL, config.prompts
     )
     result = Evaluation(
-        **_run_fields(run, sparse_layer),
-        **_text_fields(evaluator),
+        run=run.name,
+        method=run.config.method,
+        language_model=run.config.language_model,
+        layer=layer,
+        num_experts=sparse_layer.config.num_experts,
+        k=sparse_layer.config.k,
+        trained_k=run.layer.config.k,
+        min_k=sparse_layer.config.min_k,
+        parameters=sparse_layer.num_parameters,
+        seed=run.config.seed,
+        trained_tokens=run.config.tokens,
+        text=config.text.dataset,
+        tokens=evaluator.ids_SL.numel(),
+        sequences=len(evaluator.ids_SL),
         seen_text=seen_text,
-        **_metric_fields(losses, intervals),
+        **dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False)),
+        **{name: intervals[name].value for name in PLAIN_VALUES},
         loss_increase=bootstrap.mean(replaced_S),
         loss_recovered_zero=bootstrap.ratio(zero_S - replaced_S, zero_S),
         loss_recovered_mean=recovered,
@@ -159,7 +173,16 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
             active_experts=intervals["l0"].value,
             k=sparse_layer.config.k,
         ),
-        jacobian=_measure_jacobians(evaluator, layer, sparse_layer),
+        jacobian=measure_jacobians(
+            evaluator.language_model,
+            layer,
+            sparse_layer,
+            evaluator.ids_SL,
+            config.jacobian_tokens,
+            bootstrap,
+            config.seed,
+            evaluator.residuals,
+        ),
     )
     return Measurement(result, replaced_S, subject_name(run.name, config.k))
 
@@ -183,12 +206,6 @@ PLAIN_VALUES = (
 """Metrics that the result contains as plain values in addition to their intervals."""
 
 
-def _metric_fields(losses: Losses, intervals: Mapping[str, Interval]) -> dict[str, Any]:
-    """Fields of an evaluation that are plain numbers."""
-    means = dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False))
-    return means | {name: intervals[name].value for name in PLAIN_VALUES}
-
-
 def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: Bootstrap) -> dict[str, Interval]:
     """Intervals of the measures that compare the run's losses with those of the baselines."""
     mean_S = increases["mean_ablated"]
@@ -203,48 +220,6 @@ def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: 
     if "constant_dense" in increases:
         intervals["decoder_share"] = bootstrap.ratio(increases["constant_dense"], mean_S)
     return intervals
-
-
-def _measure_jacobians(evaluator: Evaluator, layer: int, sparse_layer: SparseLayer) -> JacobianAgreement | None:
-    config = evaluator.config
-    return measure_jacobians(
-        evaluator.language_model,
-        layer,
-        sparse_layer,
-        evaluator.ids_SL,
-        config.jacobian_tokens,
-        evaluator.bootstrap,
-        config.seed,
-        evaluator.residuals,
-    )
-
-
-def _run_fields(run: Run, sparse_layer: SparseLayer) -> dict[str, Any]:
-    """Fields of an evaluation that describe the run."""
-    return {
-        "run": run.name,
-        "method": run.config.method,
-        "language_model": run.config.language_model,
-        "layer": run.config.layer,
-        "num_experts": sparse_layer.config.num_experts,
-        "k": sparse_layer.config.k,
-        "trained_k": run.layer.config.k,
-        "min_k": sparse_layer.config.min_k,
-        "parameters": sparse_layer.num_parameters,
-        "seed": run.config.seed,
-        "trained_tokens": run.config.tokens,
-    }
-
-
-def _text_fields(evaluator: Evaluator) -> dict[str, Any]:
-    """Fields of an evaluation that describe the text."""
-    ids_SL = evaluator.ids_SL
-    return {"text": evaluator.config.text.dataset, "tokens": ids_SL.numel(), "sequences": len(ids_SL)}
-
-
-def _mean_increase(increases: Mapping[str, Floats], name: str) -> float | None:
-    """Mean loss increase under an intervention; None if it was not measured."""
-    return float(increases[name].mean()) if name in increases else None
 
 
 def _measure_losses(
@@ -382,8 +357,10 @@ def evaluate_layer_by_layer(
     """
     individual = {run.name: loss for run, loss in zip(runs, individual_losses, strict=True)}
     ordered = sort_by_layer(runs)
-    interventions = [_replace_all(evaluator, ordered[: count + 1]) for count in range(len(ordered))]
-    losses = evaluator.losses([ORIGINAL, *interventions])
+    interventions: list[Intervention] = [ORIGINAL]
+    for run in ordered:
+        interventions.append({**interventions[-1], **intervene(run, _layer_output(evaluator, run))})
+    losses = evaluator.losses(interventions)
     steps = tuple(
         AddedLayer(
             run=run.name,
@@ -407,10 +384,6 @@ def evaluate_layer_by_layer(
     return Measurement(result, loss_increases(losses, len(ordered)), result.run)
 
 
-def _replace_all(evaluator: Evaluator, runs: Sequence[Run]) -> Intervention:
-    return {layer: output for run in runs for layer, output in intervene(run, _layer_output(evaluator, run)).items()}
-
-
 def _layer_output(evaluator: Evaluator, run: Run) -> OutputFunction:
     sparse_layer = run.layer.to(evaluator.language_model.device_of(run.config.layer))
 
@@ -430,13 +403,10 @@ def load_evaluation(
         if record is None or record.weights != weights or EvaluateConfig.model_validate(record.settings) != config:
             return None
         result: dict[str, Any] = record.result
-        return None if _is_older(result, config) else result
-
-
-def _is_older(result: dict[str, Any], config: EvaluateConfig) -> bool:
-    """Return whether a result of one run was stored before the newest measures existed."""
-    lacks_jacobian = config.jacobian_tokens > 0 and result.get("jacobian") is None
-    return "routing_share" in result and ("decoder_share" not in result or lacks_jacobian)
+        lacks_jacobian = config.jacobian_tokens > 0 and result.get("jacobian") is None
+        # A result of one run may have been stored before the newest measures existed.
+        is_older = "routing_share" in result and ("decoder_share" not in result or lacks_jacobian)
+        return None if is_older else result
 
 
 def _same_evaluation(subject: str, fingerprint: str) -> Any:

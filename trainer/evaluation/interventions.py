@@ -210,7 +210,8 @@ def _changed_logits(
     """Logits [B, A, L, V] under interventions, from the first changed layer on."""
     count = len(interventions)
     can_split = len(ids_BL) == 1 and language_model.can_split_row(layer)
-    functions = _mlp_functions(interventions, layer)
+    layers = {index for intervention in interventions for index in intervention}
+    functions = {index: _mlp_function(interventions, index, index == layer) for index in layers}
     with (
         residuals.continued(layer, first, ids_BL, 1 if can_split else count) as ids_RL,
         language_model.replace_mlps(functions),
@@ -234,11 +235,6 @@ def _compare(original_LV: Tensor, logits_ALV: Tensor, ids_L: Tensor) -> Tensor:
         divergences.append((differences_L - total_L + changed_L).mean().clamp_min(0))
         agreements.append((logits_LV.argmax(-1) == top_L).float().mean())
     return torch.stack([torch.stack(values) for values in (losses, divergences, agreements)])
-
-
-def _mlp_functions(interventions: Sequence[Intervention], first_layer: int) -> dict[int, MlpFunction]:
-    layers = {layer for intervention in interventions for layer in intervention}
-    return {layer: _mlp_function(interventions, layer, layer == first_layer) for layer in layers}
 
 
 def _mlp_function(interventions: Sequence[Intervention], layer: int, is_first: bool) -> MlpFunction:

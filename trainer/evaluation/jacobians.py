@@ -78,7 +78,9 @@ def measure_jacobians(
     generator = torch.Generator().manual_seed(seed)
     input_TI = _sample_inputs(language_model, layer, ids_SL, per_sequence, generator, residuals)
     random_DTI = torch.randn(DIRECTIONS, *input_TI.shape, generator=generator).to(input_TI.device)
-    others_DT = (torch.arange(len(input_TI)) + _shifts(len(input_TI), generator)) % len(input_TI)
+    # Distances to other tokens, never 0 modulo T.
+    shift_D1 = torch.randint(1, len(input_TI), (DIRECTIONS, 1), generator=generator)
+    others_DT = (torch.arange(len(input_TI)) + shift_D1) % len(input_TI)
     data_DTI = input_TI[others_DT.to(input_TI.device)] - input_TI
     values = []
     for direction_DTI in (random_DTI, data_DTI):
@@ -96,11 +98,6 @@ def load_forward_derivatives() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import_module("torch._decomp.decompositions_for_jvp")
-
-
-def _shifts(count: int, generator: torch.Generator) -> Tensor:
-    """Distances to other tokens, [D, 1]; never 0 modulo ``count``."""
-    return torch.randint(1, count, (DIRECTIONS, 1), generator=generator)
 
 
 def _sample_inputs(

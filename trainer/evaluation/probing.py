@@ -138,18 +138,15 @@ class _ExampleBuilder:
         max_tokens = min(self.config.tokens, self.language_model.max_tokens - 1)
         ids = ids[:max_tokens] if self.config.window == "first" else ids[-max_tokens:]
         features = self._features([self.start_token, *ids])
-        positions = self._positions(len(ids))
+        if self.config.level == "text":  # the start token is never included
+            positions = [torch.arange(1, len(ids) + 1)]
+        else:
+            chosen = self.generator.choice(len(ids), size=min(TOKENS_PER_TEXT, len(ids)), replace=False)
+            positions = [torch.tensor([position + 1]) for position in chosen.tolist()]
         for kind, values_TF in features.items():
             self.rows[kind] += [values_TF[position].mean(0).cpu().numpy() for position in positions]
         self.labels += [labelled.label] * len(positions)
         self.texts += [number] * len(positions)
-
-    def _positions(self, length: int) -> list[Tensor]:
-        """Positions of the tokens of each example. The start token is never included."""
-        if self.config.level == "text":
-            return [torch.arange(1, length + 1)]
-        chosen = self.generator.choice(length, size=min(TOKENS_PER_TEXT, length), replace=False)
-        return [torch.tensor([position + 1]) for position in chosen.tolist()]
 
     def _features(self, ids: list[int]) -> dict[str, Tensor]:
         """Features of each token of a text, [T, F], of each kind."""

@@ -275,7 +275,9 @@ class SteeredGeneration(ShortRepr):
             tuple(Continuation.from_tokens(samples[key]) for key in sorted(samples) if key[0] == variant)
             for variant in VARIANTS
         )
-        changed = sum(_changed_tokens(*pair) for pair in zip(baseline, steered, strict=True))
+        pairs = [(one.tokens, other.tokens) for one, other in zip(baseline, steered, strict=True)]
+        equal = sum(a.id == b.id for pair in pairs for a, b in zip(*pair, strict=False))
+        changed = sum(max(map(len, pair)) for pair in pairs) - equal
         kl = fmean(token.kl for text in steered for token in text.tokens)
         return cls(run, prompt, baseline, steered, changed, kl, seconds)
 
@@ -300,11 +302,6 @@ class SteeredGeneration(ShortRepr):
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
-
-
-def _changed_tokens(baseline: Continuation, steered: Continuation) -> int:
-    equal = sum(one.id == other.id for one, other in zip(baseline.tokens, steered.tokens, strict=False))
-    return max(len(baseline.tokens), len(steered.tokens)) - equal
 
 
 Changes = Sequence[tuple[str, float]]

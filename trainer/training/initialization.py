@@ -81,7 +81,9 @@ def _initialize_from_examples(
     if isinstance(layer, MxD):
         copy_encoder(layer, language_model, config.layer)
         _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
-    example_N = _sample_tokens(len(table_NO), len(x_TI), config).to(x_TI.device)
+    # Sampled without replacement; they repeat if there are more experts than tokens.
+    order_T = torch.randperm(len(x_TI), generator=_generator(config))
+    example_N = order_T[torch.arange(len(table_NO)) % len(x_TI)].to(x_TI.device)
     weight_T1 = _weights(y_TO)
     mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
     directions_NI = F.normalize(x_TI[example_N] - mean_I, dim=1)
@@ -105,12 +107,6 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
     if isinstance(layer, GluMxD) and weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
         layer.encoder_gate.weight.copy_(weights.gate_weight_HI)
         layer.encoder_gate.bias.copy_(weights.gate_bias_H)
-
-
-def _sample_tokens(count: int, tokens: int, config: TrainConfig) -> Tensor:
-    """Indices of tokens sampled without replacement; they repeat if ``count`` exceeds the number of tokens."""
-    order_T = torch.randperm(tokens, generator=_generator(config))
-    return order_T[torch.arange(count) % tokens]
 
 
 def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:

@@ -202,7 +202,7 @@ def test_sequence_batches(config: TextConfig) -> None:
     assert [block.shape for block in ids] == [(4, CONTEXT), (4, CONTEXT), (2, CONTEXT)]
     assert all(block.dtype == np.int64 for block in ids)
     assert np.concatenate(ids).tolist() == collected(config, 10 * CONTEXT, seed=5, order="shuffled")
-    rest = np.concatenate(list(sequence_batches(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", batch=4, skip=3)))
+    rest = np.stack(list(sequences(config, TOKENIZER, 10 * CONTEXT, 5, "shuffled", skip=3)))
     assert rest.tolist() == np.concatenate(ids)[3:].tolist()
 
 
