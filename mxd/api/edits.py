@@ -43,14 +43,15 @@ def parse_edits(edits: Edits) -> tuple[Edit, ...]:
     """
     if isinstance(edits, Mapping):
         return tuple(_parse_change(expert, change) for expert, change in edits.items())
-    return tuple(_parse_text(edit) for edit in ([edits] if isinstance(edits, str) else edits))
-
-
-def _parse_text(edit: Edit | str) -> Edit:
-    try:
-        return Edit.model_validate(edit)
-    except ValidationError as error:
-        raise UserError(f"Invalid edit: '{edit}'. Write {EDIT_FORMATS}, then conditions such as {CLAUSES}.") from error
+    parsed = []
+    for edit in [edits] if isinstance(edits, str) else edits:
+        try:
+            parsed.append(Edit.model_validate(edit))
+        except ValidationError as error:
+            raise UserError(
+                f"Invalid edit: '{edit}'. Write {EDIT_FORMATS}, then conditions such as {CLAUSES}."
+            ) from error
+    return tuple(parsed)
 
 
 def _parse_change(expert: int, change: Change) -> Edit:

@@ -271,12 +271,9 @@ def default_name(source: str, layer: int, method: str, k: int) -> str:
 def _text_fields(settings: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
     """Settings of the dataset, with a context length that fits the model."""
     fields = {key: value for key, value in settings.items() if key in TextConfig.model_fields}
-    return {"context_length": min(CONTEXT_LENGTH, _context_limit(model)), **fields}
-
-
-def _context_limit(model: PreTrainedModel) -> int:
     config, names = model.config.get_text_config(), ("max_position_embeddings", "n_positions")
-    return next((int(getattr(config, name)) for name in names if getattr(config, name, None)), CONTEXT_LENGTH)
+    limit = next((int(getattr(config, name)) for name in names if getattr(config, name, None)), CONTEXT_LENGTH)
+    return {"context_length": min(CONTEXT_LENGTH, limit), **fields}
 
 
 @dataclass

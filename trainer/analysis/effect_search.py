@@ -281,13 +281,13 @@ class _Search(EditedPasses):
 
     def measured(self, groups: Sequence[Sequence[Edit]]) -> list[_State]:
         """The wish under each group of edits."""
-        values = [
-            tuple([self._values(reading, groups) for reading in side] for side in sides) for sides in self.readings
-        ]
-        return self.states(values)  # type: ignore[arg-type]
 
-    def _values(self, reading: Reading, groups: Sequence[Sequence[Edit]]) -> Tensor:
-        return torch.cat([reading.value(forward) for forward in self.forwards(reading, groups)])
+        def values(reading: Reading) -> Tensor:
+            return torch.cat([reading.value(forward) for forward in self.forwards(reading, groups)])
+
+        return self.states(
+            [(list(map(values, wanted)), list(map(values, unwanted))) for wanted, unwanted in self.readings]
+        )
 
     def effects(self, groups: Sequence[Sequence[Edit]]) -> list[EditEffect]:
         """Effect of each group on the wish, and its price."""
@@ -370,7 +370,8 @@ def _candidates(
             if score > 0:
                 effect, price = float(effects[run][expert]), float(price_N[expert])
                 wanted = max(needed, 0.0) / (before.slope * effect)
-                strength = _rounded(min(wanted, math.sqrt(search.config.max_price / price)))
+                steps = round(min(wanted, math.sqrt(search.config.max_price / price)) / MIN_STRENGTH)
+                strength = min(max(steps, 1) * MIN_STRENGTH, MAX_STRENGTH)
                 found.append((score, Edit(run=run, expert=expert, mode="add", strength=strength), effect, price))
     found.sort(key=lambda each: -each[0])
     return [(edit, effect, price) for _, edit, effect, price in found[:count]]
@@ -378,11 +379,6 @@ def _candidates(
 
 def _log_odds(probability: float) -> float:
     return math.log(probability / (1 - probability))
-
-
-def _rounded(strength: float) -> float:
-    """The strength in steps of ``MIN_STRENGTH``, within the allowed range."""
-    return min(max(round(strength / MIN_STRENGTH), 1) * MIN_STRENGTH, MAX_STRENGTH)
 
 
 def measure(

@@ -212,15 +212,14 @@ def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int)
         .order_by(table.rank)
         .limit(limit)
     )
-    return tuple(_top_example(run, example, token_ids) for example, token_ids in rows)
-
-
-def _top_example(run: Run, example: ExampleRecord, token_ids: bytes) -> TopExample:
-    tokens = token_texts(run.tokenizer, np.frombuffer(token_ids, TOKEN_IDS).tolist())
-    activations = [0.0] * len(tokens)
-    for position, activation, _ in np.frombuffer(example.active, ACTIVE).tolist():
-        activations[position] = activation
-    return TopExample(tuple(tokens), tuple(activations), example.position)
+    found = []
+    for example, token_ids in rows:
+        tokens = token_texts(run.tokenizer, np.frombuffer(token_ids, TOKEN_IDS).tolist())
+        activations = [0.0] * len(tokens)
+        for position, activation, _ in np.frombuffer(example.active, ACTIVE).tolist():
+            activations[position] = activation
+        found.append(TopExample(tuple(tokens), tuple(activations), example.position))
+    return tuple(found)
 
 
 def _text(run: Run, ids: list[int]) -> str:

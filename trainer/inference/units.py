@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import TypeVar
 
@@ -99,33 +99,23 @@ def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig
         config: the request.
         steered: name of the run that edits without a run refer to.
     """
-    medians = _read(session, set(_tested(config.edits, steered)))
-    if not medians:
-        return config
-    return config.model_copy(update={"edits": tuple(_resolved(edit, steered, medians) for edit in config.edits)})
-
-
-def _tested(edits: Collection[Edit], steered: str) -> list[tuple[str, int]]:
-    """Run and expert of each test against a median."""
-    return [
+    conditions = [(edit, edit.when) for edit in config.edits if edit.when is not None]
+    tested = {
         (test.run or edit.run or steered, test.expert)
-        for edit in edits
-        if edit.when is not None
-        for test in edit.when.gates
+        for edit, when in conditions
+        for test in when.gates
         if test.level == "median"
-    ]
-
-
-def _read(session: Session, tested: Collection[tuple[str, int]]) -> Mapping[tuple[str, int], float]:
-    names = {name for name, _ in tested}
-    if not names:
-        return {}
+    }
+    if not tested:
+        return config
+    names, experts = (set(values) for values in zip(*tested, strict=True))
     query = (
         select(RunRecord.name, ExpertRecord)
         .join(ExpertRecord, ExpertRecord.run_id == RunRecord.id)
-        .where(RunRecord.name.in_(names), ExpertRecord.expert.in_({expert for _, expert in tested}))
+        .where(RunRecord.name.in_(names), ExpertRecord.expert.in_(experts))
     )
-    return {(name, record.expert): median_in_units(record) for name, record in session.execute(query)}
+    medians = {(name, record.expert): median_in_units(record) for name, record in session.execute(query)}
+    return config.model_copy(update={"edits": tuple(_resolved(edit, steered, medians) for edit in config.edits)})
 
 
 def _resolved(edit: Edit, steered: str, medians: Mapping[tuple[str, int], float]) -> Edit:

@@ -151,7 +151,8 @@ class Architecture:
                 f"{cannot} it needs {len(arguments)} inputs ({', '.join(arguments)}). Supported are MLPs whose only "
                 "input is the activation."
             )
-        others = [name for name, module in modules.items() if name not in linear and _has_matrix(module)]
+        weights = {name: module.parameters(recurse=False) for name, module in modules.items() if name not in linear}
+        others = [name for name, parameters in weights.items() if any(each.dim() > 1 for each in parameters)]
         if others:
             raise UserError(
                 f"{cannot} like a mixture of experts, it has other weights: those of "
@@ -219,10 +220,6 @@ def _required_arguments(module: nn.Module) -> list[str]:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     required = [each.name for each in parameters if each.kind in positional and each.default is inspect.Parameter.empty]
     return required or [parameters[0].name]
-
-
-def _has_matrix(module: nn.Module) -> bool:
-    return any(parameter.dim() > 1 for parameter in module.parameters(recurse=False))
 
 
 def _has_experts(module: nn.Module, width: int) -> bool:

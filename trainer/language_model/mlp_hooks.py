@@ -194,19 +194,14 @@ class _Linear:
         self._source: tuple[int, int] = (0, 0)
 
     def forward(self, x: Tensor) -> Tensor:
-        module = self.module
+        weight, bias = self.module.weight, self.module.bias
         # oneDNN's product has no derivative, and would drop a forward one without a word.
-        if x.numel() and forward_ad.unpack_dual(x).tangent is None and is_suitable(module.weight):
-            return packed_product(x, self._current(), module.bias)
-        return F.linear(x, module.weight, module.bias)
-
-    def _current(self) -> Tensor:
-        """The packed copy of the present weights."""
-        weight = self.module.weight
+        if not x.numel() or forward_ad.unpack_dual(x).tangent is not None or not is_suitable(weight):
+            return F.linear(x, weight, bias)
         source = weight.data_ptr(), weight._version
         if self._packed is None or self._source != source:
             self._packed, self._source = pack(weight), source
-        return self._packed
+        return packed_product(x, self._packed, bias)
 
 
 def is_suitable(weight: Tensor) -> bool:

@@ -322,16 +322,13 @@ class LanguageModel:
             self._check_tokens(layer, x, input_ids_BT)
             output = mlp()
             captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
-            if layer == max(layers) and self._stops_early(layer):
+            # Behind the last block, FSDP would miss the end of its root.
+            if layer == max(layers) and (self.sharding != "fsdp" or layer + 1 < len(self.architecture.blocks)):
                 raise _StopForward
             return output
 
         self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
         return captured
-
-    def _stops_early(self, layer: int) -> bool:
-        """True if a forward pass may end after a layer: behind the last block, FSDP would miss the end of its root."""
-        return self.sharding != "fsdp" or layer + 1 < len(self.architecture.blocks)
 
     @torch.inference_mode()
     def mlp_inputs(self, layers: Sequence[int], input_ids_BT: Tensor) -> dict[int, Tensor]:

@@ -7,6 +7,7 @@ token. The text of a token is therefore what it adds when a sequence is decoded 
 from __future__ import annotations
 
 import codecs
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -160,7 +161,7 @@ def _known_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str
     whole = _decode(tokenizer, ids)
     names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
     byte_level = tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)
-    texts = _byte_level_texts(names) if byte_level else _pairwise_texts(tokenizer, ids, names)
+    texts = decode_each(map(_byte_level_bytes, names)) if byte_level else _pairwise_texts(tokenizer, ids, names)
     return texts if "".join(texts) == whole else _prefix_texts(tokenizer, ids, whole)
 
 
@@ -186,10 +187,6 @@ def _byte_level_bytes(name: str) -> bytes:
         return bytes([_BYTES_BY_CHARACTER[character] for character in name])
     except KeyError:
         return name.encode()  # an added token, which is written by name
-
-
-def _byte_level_texts(names: list[str]) -> list[str]:
-    return decode_each([_byte_level_bytes(name) for name in names])
 
 
 def decode_each(pieces: Iterable[bytes]) -> list[str]:
@@ -249,18 +246,11 @@ def _split(names: list[str], text: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- any tokenizer, in quadratic time
-def _shared_length(left: str, right: str) -> int:
-    """Length of the longest common prefix."""
-    if right.startswith(left):
-        return len(left)
-    differing = (index for index, (one, other) in enumerate(zip(left, right, strict=False)) if one != other)
-    return next(differing, len(right))
-
-
 def _prefix_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], whole: str) -> list[str]:
     ends = [0]
     for stop in range(1, len(ids)):
-        ends.append(max(ends[-1], _shared_length(_decode(tokenizer, ids[:stop]), whole)))
+        shared = os.path.commonprefix([_decode(tokenizer, ids[:stop]), whole])  # noqa: RUF071 - of characters
+        ends.append(max(ends[-1], len(shared)))
     return [whole[start:end] for start, end in zip(ends, chain(ends[1:], [len(whole)]), strict=True)]
 
 

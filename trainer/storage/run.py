@@ -17,6 +17,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -245,19 +246,14 @@ class Run:
 
         Stored units that differ only by rounding, as from another machine, are kept.
         """
-        if self._has_units_like(units):
-            return
+        with suppress(UserError):  # damaged units are written again
+            stored = self.units
+            if stored.keys() == units.keys() and all(
+                math.isclose(stored[expert], unit, rel_tol=ROUNDING) for expert, unit in units.items()
+            ):
+                return
         atomic_write(self.folder / UNITS_FILE, json.dumps({str(expert): unit for expert, unit in units.items()}) + "\n")
         self.__dict__.pop("units", None)
-
-    def _has_units_like(self, units: Mapping[int, float]) -> bool:
-        try:
-            stored = self.units
-        except UserError:  # damaged: written again
-            return False
-        return stored.keys() == units.keys() and all(
-            math.isclose(stored[expert], unit, rel_tol=ROUNDING) for expert, unit in units.items()
-        )
 
     @property
     def has_started(self) -> bool:

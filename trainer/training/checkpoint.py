@@ -54,7 +54,12 @@ def save_checkpoint(
         return
     target = folder / f"{CHECKPOINT_PREFIX}{position.step}"
     partial = partial_folder(target)
-    tensors = {LAST_ACTIVE: last_active_N, **_moments(layer, optimizer)}
+    moments = {
+        f"{name}/{key}": value.contiguous()
+        for name, parameter in layer.named_parameters()
+        for key, value in optimizer.state.get(parameter, {}).items()
+    }
+    tensors = {LAST_ACTIVE: last_active_N, **moments}
     with atomic_directory(target) if group.is_main else disk_errors(target):
         if layer.shards is None:
             layer.save(partial)
@@ -99,15 +104,6 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
 def _table_moments(layer: SparseLayer) -> list[str]:
     """Names of the moments that have one row per expert."""
     return [f"{name}/{moment}" for name in layer.expert_tables for moment in ("exp_avg", "exp_avg_sq")]
-
-
-def _moments(layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Optimizer state by the names of parameter and entry."""
-    return {
-        f"{name}/{key}": value.contiguous()
-        for name, parameter in layer.named_parameters()
-        for key, value in optimizer.state.get(parameter, {}).items()
-    }
 
 
 def _unflatten(tensors: dict[str, Tensor], layer: SparseLayer, optimizer: torch.optim.Optimizer) -> dict[str, object]:

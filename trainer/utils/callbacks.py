@@ -8,21 +8,13 @@ from dataclasses import dataclass
 from mxd.trainer.errors import CancelledError
 
 
-def _ignore(done: int, total: int, note: str) -> None:
-    pass
-
-
-def _never() -> bool:
-    return False
-
-
 @dataclass(frozen=True)
 class Callbacks:
     """Functions that a long task calls between its steps."""
 
-    on_progress: Callable[[int, int, str], None] = _ignore
+    on_progress: Callable[[int, int, str], None] = lambda _done, _total, _note: None
     """Called with the units done, their total, and a short note such as the current loss."""
-    is_cancelled: Callable[[], bool] = _never
+    is_cancelled: Callable[[], bool] = lambda: False
     """Return whether the task should end early."""
 
     def check_cancelled(

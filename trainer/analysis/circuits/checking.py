@@ -27,7 +27,7 @@ from mxd.trainer.analysis.circuits.graph import (
 )
 from mxd.trainer.analysis.circuits.scores import graph_scores
 from mxd.trainer.analysis.circuits.tracing import read_circuit
-from mxd.trainer.analysis.effects import Forward, Reading, changed_forward, layers_of
+from mxd.trainer.analysis.effects import Reading, changed_forward, layers_of
 from mxd.trainer.config.analysis import CircuitConfig, Errors
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.edited_mlp import LayerPass
@@ -259,13 +259,10 @@ class Measuring:
             len(rows),
             min(row.first for row in rows),
         )
-        return self._read(forward, len(rows))
-
-    def _read(self, forward: Forward, rows: int) -> Tensor:
-        values = [self.reading.value(forward).expand(rows).cpu()]
-        values += [forward.score(*place).expand(rows).cpu() for place in self.places]
-        values += [forward.activation(*place).expand(rows).cpu() for place in self.places]
-        return torch.stack(values, dim=1)
+        values = [self.reading.value(forward)]
+        values += [forward.score(*place) for place in self.places]
+        values += [forward.activation(*place) for place in self.places]
+        return torch.stack([value_B.expand(len(rows)).cpu() for value_B in values], dim=1)
 
 
 def _removed(row: Row, layer: int, indices_TK: Tensor) -> Tensor:

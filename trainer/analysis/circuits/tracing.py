@@ -272,14 +272,19 @@ def _edges(
     for number, end in enumerate(shown, start=1):
         callbacks.check_cancelled()
         callbacks.on_progress(number - 1, len(shown), "")
-        sources = [(index, it) for index, it in enumerate(shown, start=1) if _can_reach(it, end)]
+        sources = [
+            (index, it)
+            for index, it in enumerate(shown, start=1)
+            if it.layer < end.layer and it.position <= end.position
+        ]
         if not sources:
             continue
         gradients = _gradients(forward, forward.score(end.layer, end.position, end.expert))
-        changes = [(index, _first_order(forward, gradients[it.layer], it)) for index, it in sources]
         margin = _margin(forward, end)
-        for source, change in changes:
-            if change:
+        for source, it in sources:
+            x_TI = forward.inputs_BTI[it.layer][0].detach().float()
+            part_O = contribution(forward.sparse_layers[it.layer], x_TI, it)
+            if change := -float(gradients[it.layer][it.position] @ part_O):
                 weight = abs(change / end.activation * end.predicted)
                 weighted.append((weight, CircuitEdge(source, number, change, -change >= margin)))
     weighted.sort(key=lambda pair: -pair[0])
@@ -291,15 +296,6 @@ def _edges(
         kept.append(edge)
         reached += weight
     return (*to_target, *kept)
-
-
-def _can_reach(source: ActiveExpert, end: ActiveExpert) -> bool:
-    return source.layer < end.layer and source.position <= end.position
-
-
-def _first_order(forward: Forward, gradient_TO: Tensor, expert: ActiveExpert) -> float:
-    x_TI = forward.inputs_BTI[expert.layer][0].detach().float()
-    return -float(gradient_TO[expert.position] @ contribution(forward.sparse_layers[expert.layer], x_TI, expert))
 
 
 def _margin(forward: Forward, expert: ActiveExpert) -> float:

@@ -27,7 +27,6 @@ from mxd.trainer.analysis.indexing.statistics import (
     ACTIVATION_BINS,
     HISTOGRAM_BINS,
     ActivePairs,
-    ExpertStatistics,
     Ints,
 )
 from mxd.trainer.config import IndexConfig
@@ -191,19 +190,19 @@ def _insert_search(
     edges = np.flatnonzero(np.diff(selected.expert[largest], prepend=-1))[::EXPERTS_PER_INSERT].tolist()
     for start, end in pairwise([*edges, len(largest)]):
         chunk = largest[start:end]
-        bodies = decode_all(tokenizer, _windows(selected, chunk, sequences))
+        peaks = zip(selected.sequence[chunk].tolist(), selected.position[chunk].tolist(), strict=True)
+        windows = [_window(sequences.token_ids[sequence], position) for sequence, position in peaks]
+        bodies = decode_all(tokenizer, windows)
         by_expert = groupby(zip(selected.expert[chunk].tolist(), bodies, strict=True), key=lambda pair: pair[0])
         insert_search(
             session, run_id, ((expert, search_body(body for _, body in pairs)) for expert, pairs in by_expert)
         )
 
 
-def _windows(selected: SelectedExamples, chosen: Ints, sequences: StoredSequences) -> list[list[int]]:
-    positions = zip(selected.sequence[chosen].tolist(), selected.position[chosen].tolist(), strict=True)
-    return [
-        sequences.token_ids[sequence][max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
-        for sequence, position in positions
-    ]
+def _window(ids: NDArray[np.uint32], position: int) -> list[int]:
+    """Token ids around a peak."""
+    window: list[int] = ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
+    return window
 
 
 SearchWindow = tuple[int, list[int]]
@@ -232,10 +231,8 @@ def _documents(
     return [(expert, search_body(islice(texts, len(windows)))) for expert, windows in experts]
 
 
-@lru_cache(DECODED_SEQUENCES)
-def _unpack(packed: bytes) -> NDArray[np.uint32]:
-    """Token ids of a sequence. Experts and runs of one text share sequences, and unpacking is slow."""
-    return unpack_token_ids(packed)
+_unpack = lru_cache(DECODED_SEQUENCES)(unpack_token_ids)
+"""Token ids of a sequence. Experts and runs of one text share sequences, and unpacking is slow."""
 
 
 def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
@@ -249,8 +246,7 @@ def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
         .order_by(ExampleRecord.expert, ExampleRecord.rank)
     )
     for expert, position, packed in session.execute(query):
-        ids = _unpack(packed)
-        yield expert, ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
+        yield expert, _window(_unpack(packed), position)
 
 
 LOCK_FILE = ".indexing"
@@ -312,7 +308,8 @@ def build_index(
             price_N = _prices(run, language_model)
             callbacks.on_progress(builder.tokens, builder.tokens, "writing to the database")
             count = write_index(database, run.name, config, builder, run.tokenizer, price_N)
-            run.write_units(_units(builder.statistics))
+            p99, active = builder.statistics.percentiles(0.99), np.flatnonzero(builder.statistics.active_tokens > 0)
+            run.write_units({int(expert): float(p99[expert]) for expert in active})
             run.write_prices(None if price_N is None else price_N.tolist())
             return count
 
@@ -338,9 +335,3 @@ def _prices(run: Run, language_model: LanguageModel) -> Tensor | None:
     finally:
         for parameter in trainable:
             parameter.requires_grad_()  # the caller may train the layer further
-
-
-def _units(statistics: ExpertStatistics) -> dict[int, float]:
-    """99th percentile of the activation of each active expert."""
-    p99 = statistics.percentiles(0.99)
-    return {int(expert): float(p99[expert]) for expert in np.nonzero(statistics.active_tokens > 0)[0]}

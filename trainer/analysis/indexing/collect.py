@@ -229,7 +229,8 @@ def route_batches(
             routing = route_in_parts(sparse_layer, layer_input(sparse_layer, layer, language_model, token_ids_SL))
             error = None
         else:
-            routing, error = _route_and_measure(sparse_layer, layer, language_model, token_ids_SL)
+            captured = capture_layers(language_model, [layer], token_ids_SL)[layer]
+            routing, error = _routed(sparse_layer, captured, measured=True)
         yield Batch(token_ids_SL, sequence_ids_S, routing, error)
 
 
@@ -257,13 +258,9 @@ def route_cached(
 def _routed(sparse_layer: SparseLayer, captured: MlpActivations, measured: bool) -> tuple[Routing, Tensor | None]:
     x_TI = captured.inputs_for(sparse_layer)
     routing = route_in_parts(sparse_layer, x_TI)
-    return routing, _error(sparse_layer, captured, routing) if measured else None
-
-
-def _error(sparse_layer: SparseLayer, captured: MlpActivations, routing: Routing) -> Tensor:
-    """Normalised MSE of the layer."""
-    x_TI = captured.inputs_for(sparse_layer)
-    return normalized_mse(sparse_layer.decode(sparse_layer.dense_output(x_TI), routing), captured.output_TO)
+    if not measured:
+        return routing, None
+    return routing, normalized_mse(sparse_layer.decode(sparse_layer.dense_output(x_TI), routing), captured.output_TO)
 
 
 @torch.inference_mode()
@@ -281,13 +278,3 @@ def layer_input(
     if sparse_layer.reads == "mlp-input":
         return language_model.mlp_inputs([layer], torch.from_numpy(token_ids_SL))[layer].float()
     return capture_layers(language_model, [layer], token_ids_SL)[layer].inputs_for(sparse_layer)
-
-
-@torch.inference_mode()
-def _route_and_measure(
-    sparse_layer: SparseLayer, layer: int, language_model: LanguageModel, token_ids_SL: NDArray[np.int64]
-) -> tuple[Routing, Tensor]:
-    """Routing of a batch, and the layer's normalised MSE on it."""
-    captured = capture_layers(language_model, [layer], token_ids_SL)[layer]
-    routing = route_in_parts(sparse_layer, captured.inputs_for(sparse_layer))
-    return routing, _error(sparse_layer, captured, routing)

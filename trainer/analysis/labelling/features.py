@@ -105,7 +105,10 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
     offsets[sequence_ids] = starts[:-1]
     start_token = start_token_id(tokenizer, run.config["text"].get("start_token"))
     extractor = FeatureExtractor(str(tokenizer.convert_ids_to_tokens(start_token)))
-    features_FT = _extract_features(extractor, tokenizer, sequences, starts, callbacks)
+    features_FT = np.zeros((len(FEATURES), starts[-1]), np.int32)
+    for number, ids in enumerate(sequences):
+        callbacks.check_cancelled()
+        features_FT[:, starts[number] : starts[number + 1]] = extractor.extract(token_texts(tokenizer, ids.tolist()))
     sample, active = _sample(session, run, offsets)
     return Corpus(
         extractor=extractor,
@@ -122,20 +125,6 @@ def _sequences(session: Session, run: RunRecord) -> tuple[list[int], list[Indice
     query = select(SequenceRecord.sequence, SequenceRecord.token_ids).where(SequenceRecord.run_id == run.id)
     rows = session.execute(query.order_by(SequenceRecord.sequence)).all()
     return [row.sequence for row in rows], [np.frombuffer(row.token_ids, TOKEN_IDS).astype(np.int64) for row in rows]
-
-
-def _extract_features(
-    extractor: FeatureExtractor,
-    tokenizer: PreTrainedTokenizerBase,
-    sequences: Sequence[Indices],
-    starts: Indices,
-    callbacks: Callbacks,
-) -> NDArray[np.int32]:
-    features_FT = np.zeros((len(FEATURES), starts[-1]), np.int32)
-    for number, ids in enumerate(sequences):
-        callbacks.check_cancelled()
-        features_FT[:, starts[number] : starts[number + 1]] = extractor.extract(token_texts(tokenizer, ids.tolist()))
-    return features_FT
 
 
 def _examples(session: Session, run: RunRecord, offsets: Indices) -> TokensByExpert:

@@ -132,18 +132,13 @@ class BackgroundTokens:
         starts, counts = self._start_of_code[codes].tolist(), self.count_of_code[codes].tolist()
         slices = [order[start : start + count] for start, count in zip(starts, counts, strict=True)]
         tokens: Indices = self.tokens_B[np.concatenate(slices)]
-        return _matching_of(self.features_FT, tuple(rest), tokens)
+        return tokens[matches(self.features_FT, tuple(rest), tokens)] if rest else tokens
 
 
 def matches(features_FT: Features, rule: Rule, tokens: Indices) -> NDArray[np.bool_]:
     """Test which tokens match a rule of at least one condition. Returns a mask over ``tokens``."""
     tests = (_has_value(features_FT[condition.feature, tokens], condition.values) for condition in rule)
     return reduce(np.logical_and, tests)
-
-
-def _matching_of(features_FT: Features, rule: Rule, tokens: Indices) -> Indices:
-    """The tokens that match a rule, which may be empty."""
-    return tokens[matches(features_FT, rule, tokens)] if rule else tokens
 
 
 def _has_value(feature_T: Values, values: Sequence[int]) -> NDArray[np.bool_]:

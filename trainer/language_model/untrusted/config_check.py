@@ -51,18 +51,13 @@ def check_config_values(values: object, depth: int = 0) -> None:
         raise BadConfigError("config.json is nested too deeply")
     if isinstance(values, Mapping):
         for name, value in values.items():
-            if type(value) is int:
-                _check_number(str(name), value)
+            largest = LARGEST_COUNT if _COUNT.match(str(name)) else LARGEST_NUMBER
+            if type(value) is int and abs(value) > largest:
+                raise BadConfigError(f"config.json has {name} = {value:,}, more than {largest:,}")
             check_config_values(value, depth + 1)
     elif isinstance(values, list):
         for value in values:
             check_config_values(value, depth + 1)
-
-
-def _check_number(name: str, value: int) -> None:
-    largest = LARGEST_COUNT if _COUNT.match(name) else LARGEST_NUMBER
-    if abs(value) > largest:
-        raise BadConfigError(f"config.json has {name} = {value:,}, more than {largest:,}")
 
 
 def check_layers(layers: int, stored: StoredWeights) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -41,7 +40,7 @@ def check_tokenizer_files(folder: Path) -> None:
     Raises:
         UserError: a file is too large, or the tokenizer hangs, crashes, or makes texts grow.
     """
-    files = tuple(_files(folder))
+    files = [path for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}) if path.is_file()]
     for path in files:
         if path.stat().st_size > LARGEST_FILE:
             raise UserError(f"{path} is too large for a tokenizer: {path.stat().st_size:,} bytes.")
@@ -49,12 +48,6 @@ def check_tokenizer_files(folder: Path) -> None:
     problem = _problem(stamps)
     if problem:
         raise UserError(f"The tokenizer of {folder} cannot be loaded ({problem}). Copy the folder again.")
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}):
-        if path.is_file():
-            yield path
 
 
 @lru_cache(256)

@@ -92,7 +92,12 @@ def prepare(engine: Engine, chain: MigrationChain, create_tables: Callable[[Conn
                 check_schema(connection, engine.url.database)
             version = read_version(connection, chain)
         if not version:
-            _create(engine, chain, create_tables)
+            with schema_transaction(engine) as connection:
+                # Check again under the lock: another process may have created them.
+                if not read_version(connection, chain):
+                    create_tables(connection)
+                    chain.table.create(connection)
+                    connection.execute(chain.table.insert().values(version_num=str(chain.newest)))
     except DatabaseError as error:
         raise cannot_open(engine.url, error) from error
     if version:
@@ -123,26 +128,13 @@ def check_foreign_file(engine: Engine) -> None:
             return
         opened = connection.exec_driver_sql("PRAGMA database_list")
         file = Path(next(path for _, name, path in opened if name == "main"))
-        if file.is_file() and not (is_writable(file) and _is_own(file)):
+        if file.is_file() and not (is_writable(file) and (os.name != "posix" or file.stat().st_uid == os.geteuid())):
             try:
                 finding = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
             except DatabaseError as error:
                 raise DamagedDatabaseError from error
             if finding != "ok":
                 raise DamagedDatabaseError
-
-
-def _is_own(file: Path) -> bool:
-    return os.name != "posix" or file.stat().st_uid == os.geteuid()
-
-
-def _create(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
-    with schema_transaction(engine) as connection:
-        # Check again under the lock: another process may have created them.
-        if not read_version(connection, chain):
-            create_tables(connection)
-            chain.table.create(connection)
-            connection.execute(chain.table.insert().values(version_num=str(chain.newest)))
 
 
 def check_version(version: int, chain: MigrationChain) -> None:
