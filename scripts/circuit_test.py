@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from mxd.trainer.analysis.circuits.checking import Measuring, Without, check
-from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
-from mxd.trainer.analysis.effects import expert_products, layers_of, output_gradients
+from mxd.trainer.analysis.circuits.tracing import active_experts, read_circuit, trace
+from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.run import Run
@@ -97,11 +97,11 @@ def every_expert(language_model: LanguageModel, runs: list[Run], config: Circuit
     measuring = Measuring(language_model, layers, reading, config.errors)
     places = sorted(measuring.active)
     values = measuring.run([Without(), *(Without(frozenset([place])) for place in places)])[:, 0]
-    predicted = {}
-    for layer, site in output_gradients(language_model, layers, reading.ids, circuit.target).sites.items():
-        products_TK, routing = expert_products(layers[layer], site.input_TI, site.gradient_TO)
-        for position, (ids, products) in enumerate(zip(routing.indices_TK.tolist(), products_TK.tolist(), strict=True)):
-            predicted.update({(layer, position, expert): -value for expert, value in zip(ids, products, strict=True)})
+    forward = differentiable_forward(language_model, layers, reading)
+    value_1 = reading.with_token(forward).value(forward)
+    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
+    experts = active_experts(forward, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)})
+    predicted = {(it.layer, it.position, it.expert): it.predicted for it in experts}
     changes = (values[1:] - values[0]).tolist()
     return {
         "shown": [[node.layer, node.position, node.expert] for node in circuit.nodes[1:]],

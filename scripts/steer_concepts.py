@@ -36,7 +36,6 @@ from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, l
 from mxd.trainer.config import Sampling
 from mxd.trainer.config.analysis import ContinuationTarget
 from mxd.trainer.data.labelled import read_labelled
-from mxd.trainer.evaluation.steering import original_losses
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.steering import saved_units
 from mxd.trainer.language_model.mlp_hooks import Mlp
@@ -229,6 +228,17 @@ def generate(study: Study, functions: dict[int, SteeredLayer], prompt: list[int]
         new_RT = torch.tensor(chosen).unsqueeze(1)
         ids_RT = torch.cat([ids_RT, new_RT], dim=1)
     return ids_RT
+
+
+@torch.no_grad()
+def original_losses(language_model: LanguageModel, ids_RT: Tensor, start: int) -> Tensor:
+    """Mean loss [R] of the tokens from index ``start`` under the original model, in nats per token."""
+    losses = []
+    for part_RT in ids_RT.split(32):
+        logits_RTV = language_model.logits(part_RT)[:, start - 1 : -1]
+        targets_RT = part_RT[:, start:].to(logits_RTV.device)
+        losses.append(F.cross_entropy(logits_RTV.transpose(1, 2), targets_RT, reduction="none").mean(dim=1))
+    return torch.cat(losses)
 
 
 def run_concept(study: Study, number: int, name: str, positive: list[int], negative: list[int]) -> dict[str, Any]:

@@ -171,10 +171,7 @@ def ablate(
     Args:
         run: an indexed run, or its name.
         experts: ids of the experts. Default: all active ones.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
-        database: as in ``index``.
-        progress: show a progress bar.
+        model, tokenizer, database, progress: as in ``index``.
         settings: other fields of ``AblationConfig``, such as ``examples_per_bin=3``.
 
     Raises:
@@ -217,10 +214,7 @@ def recurrence(
         others: the runs that they are looked for in.
         dataset: as in ``train``.
         tokens: number of tokens to read. Default: the whole dataset.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
-        database: as in ``index``.
-        progress: show a progress bar.
+        model, tokenizer, database, progress: as in ``index``.
         settings: other fields of ``RecurrenceConfig`` and ``TextConfig``, such as ``min_tokens=50``.
 
     Raises:
@@ -257,10 +251,7 @@ def probe(
     Args:
         run: the run, or its name.
         labels: a .jsonl or .csv file of labelled texts; or pairs (text, label); or rows with ``text`` and ``label``.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
-        database: as in ``index``.
-        progress: show a progress bar.
+        model, tokenizer, database, progress: as in ``index``.
         settings: other fields of ``ProbeConfig``, such as ``level="token"``.
 
     Returns:
@@ -301,9 +292,7 @@ def contrast(
         a: text A as a file, a folder or a Hub dataset by name; a ``TextConfig``; or an iterable of texts or of rows
             with a column ``text``. One item is one document, the unit that is counted as independent.
         b: text B.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
-        progress: show a progress bar.
+        model, tokenizer, progress: as in ``index``.
         settings: fields of ``ContrastConfig``, such as ``tokens="20k"`` or ``min_tokens=50``.
 
     Raises:
@@ -360,8 +349,7 @@ def route(
         run: the run, or its name.
         text: the text. The run's start token precedes it.
         k: active experts per token. Default: the run's K.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
+        model, tokenizer: as in ``index``.
 
     Raises:
         UserError: the text is empty or too long, or the run has no such K.
@@ -391,8 +379,7 @@ def generate(
         run: the steered run, or several of different layers with the steered one first.
         prompt: the text to continue.
         edits: as in ``Layer.steer``; edits in text form can also name other runs, as in ``"other-run/7:add:6"``.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
+        model, tokenizer: as in ``index``.
         settings: other fields of ``SteeringConfig`` and ``Sampling``, such as ``max_tokens=24`` or ``seed=1``.
 
     Raises:
@@ -428,8 +415,7 @@ def trace(
         prompt: the text.
         target: a token such as ``" Paris"``, or one of ``mxd.trainer.config.analysis``: a token, the difference of two
             tokens, a set of tokens, a continuation, or an expert. Default: the most probable next token.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
+        model, tokenizer: as in ``index``.
         settings: other fields of ``CircuitConfig``, such as ``nodes=30``.
 
     Raises:
@@ -465,8 +451,7 @@ def check_circuit(
         run: as in ``trace``.
         prompt: the text of the circuit.
         circuit: result of ``trace``.
-        model: as in ``index``.
-        tokenizer: as in ``index``.
+        model, tokenizer: as in ``index``.
         settings: fields of ``CircuitConfig`` that the circuit was traced with: ``position`` and ``errors``.
 
     Raises:
@@ -537,8 +522,7 @@ def export(
         source_set: Neuronpedia's id of the set of features. Default: the run's name.
         model: for steering vectors, as in ``index``.
         tokenizer: as in ``index``.
-        database: as in ``index``.
-        progress: show a progress bar.
+        database, progress: as in ``index``.
 
     Raises:
         UserError: the folder is not empty, the run is not indexed, or the format has no such layers.
@@ -576,8 +560,7 @@ def pack(run: AnyRun, file: str | Path | None = None, *, database: str | None = 
     Args:
         run: the run, or its name.
         file: file to write. Default: NAME.mxd in the working folder.
-        database: as in ``index``.
-        progress: show a progress bar.
+        database, progress: as in ``index``.
 
     Raises:
         UserError: the file exists, or the run is not in the database.

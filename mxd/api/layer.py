@@ -237,7 +237,18 @@ class Layer(nn.Module):
         if not isinstance(batch, Mapping | Tensor):
             batch = self.tokenize(batch)
         with torch.set_grad_enabled(requires_grad):
-            return batch_activations(self, model, batch)
+            inputs = model_inputs(model, batch)
+            _warn_of_missing_start(self, inputs)
+            x_BTI = mlp_activations(self, model, inputs)
+            mask_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device))
+            rows_BT = mask_BT.to(x_BTI.device).bool()
+            activations_PK, indices_PK = self.core.route(like_weights(x_BTI[rows_BT], self.core))
+            token_Q, column_Q = activations_PK.nonzero(as_tuple=True)
+            positions_P2 = rows_BT.nonzero().to(token_Q.device)
+            indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
+            size = (*rows_BT.shape, self.config.num_experts)
+            values_Q = activations_PK[token_Q, column_Q]
+            return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
 
     @speaks_python
     def steer(self, model: Any, edits: Edits, *, mode: SteeringMode = "residual") -> Attachment:
@@ -259,7 +270,7 @@ class Layer(nn.Module):
             UserError: there is no such expert, an edit has an unknown form or names another run, or the layer does not
                 fit the model.
         """
-        return splice(self, model, edits, mode)
+        return Attachment(_spliced(self, model, edits, mode))
 
     @speaks_python
     def replace(self, model: Any) -> Attachment:
@@ -268,7 +279,7 @@ class Layer(nn.Module):
         Raises:
             UserError: the layer does not fit the model.
         """
-        return splice(self, model, {}, "replace")
+        return Attachment(_spliced(self, model, {}, "replace"))
 
     @speaks_python
     def attach(self, model: Any, edits: Edits | None = None, *, mode: SteeringMode = "replace") -> Attachment:
@@ -281,7 +292,21 @@ class Layer(nn.Module):
         Raises:
             UserError: as ``steer``, or another layer is attached there.
         """
-        return attach(self, model, edits or {}, mode)
+        block = architecture_of(self, model).block(self.index)
+        if SUBMODULE in dict(block.named_children()):
+            raise UserError(f"Layer {self.index} of the model already has an attached layer. Detach that one first.")
+        stack = _spliced(self, model, edits or {}, mode)
+        block.add_module(SUBMODULE, self)
+        stack.callback(delattr, block, SUBMODULE)
+        # The model, and those inside of it, such as its base model.
+        for module in model.modules():
+            if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
+                continue
+            guard = vars(module).setdefault("save_pretrained", _SaveGuard(module))
+            if isinstance(guard, _SaveGuard):
+                guard.attached += 1
+                stack.callback(guard.release)
+        return Attachment(stack)
 
     @speaks_python
     def find(
@@ -534,41 +559,6 @@ class Attachment:
         self.detach()
 
 
-def splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attachment:
-    """Compute a layer inside ``model`` until the returned handle is detached.
-
-    Raises:
-        UserError: the layer does not fit the model, or an edit is invalid.
-    """
-    stack = ExitStack()
-    _splice(layer, model, edits, mode, stack)
-    return Attachment(stack)
-
-
-def attach(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> Attachment:
-    """As ``splice``, and make the layer a submodule of its block, so that it moves and trains with the model.
-
-    Raises:
-        UserError: as ``splice``, or another layer is attached there.
-    """
-    block = architecture_of(layer, model).block(layer.index)
-    if SUBMODULE in dict(block.named_children()):
-        raise UserError(f"Layer {layer.index} of the model already has an attached layer. Detach that one first.")
-    stack = ExitStack()
-    _splice(layer, model, edits, mode, stack)
-    block.add_module(SUBMODULE, layer)
-    stack.callback(delattr, block, SUBMODULE)
-    # The model, and those inside of it, such as its base model.
-    for module in model.modules():
-        if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
-            continue
-        guard = vars(module).setdefault("save_pretrained", _SaveGuard(module))
-        if isinstance(guard, _SaveGuard):
-            guard.attached += 1
-            stack.callback(guard.release)
-    return Attachment(stack)
-
-
 class _SaveGuard:
     """``save_pretrained`` of a model, or of one that holds the same blocks, while layers are attached to it."""
 
@@ -590,14 +580,16 @@ class _SaveGuard:
             del vars(self.model)["save_pretrained"]
 
 
-def _splice(layer: Layer, model: Any, edits: Edits, mode: SteeringMode, stack: ExitStack) -> None:
-    plan = edit_plan(layer.run, edits)
+def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> ExitStack:
+    """Compute a layer inside ``model`` until the returned stack is closed."""
+    plan, stack = edit_plan(layer.run, edits), ExitStack()
     architecture = architecture_of(layer, model)
     text = GrowingText(layer.run, plan) if plan.depends_on_position else None
     if text is not None:
         stack.callback(model.register_forward_pre_hook(text.before_forward, with_kwargs=True).remove)
     function = EditedMlp(layer.core, AddedOutput(plan, text), mode)
     replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), function, stack)
+    return stack
 
 
 def architecture_of(layer: Layer, model: Any) -> Architecture:
@@ -642,21 +634,6 @@ class _Captured(Exception):
 
     def __init__(self, activations: Tensor) -> None:
         self.activations = activations
-
-
-def batch_activations(layer: Layer, model: Any, batch: Mapping[str, Tensor] | Tensor) -> Tensor:
-    """Gate activations as a sparse tensor [B, T, N]; see ``Layer.activations``."""
-    inputs = model_inputs(model, batch)
-    _warn_of_missing_start(layer, inputs)
-    x_BTI = mlp_activations(layer, model, inputs)
-    rows_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device)).to(x_BTI.device).bool()
-    activations_PK, indices_PK = layer.core.route(like_weights(x_BTI[rows_BT], layer.core))
-    token_Q, column_Q = activations_PK.nonzero(as_tuple=True)
-    positions_P2 = rows_BT.nonzero().to(token_Q.device)
-    indices_3Q = torch.cat([positions_P2[token_Q].T, indices_PK[token_Q, column_Q].unsqueeze(0)])
-    size = (*rows_BT.shape, layer.config.num_experts)
-    values_Q = activations_PK[token_Q, column_Q]
-    return torch.sparse_coo_tensor(indices_3Q, values_Q, size, check_invariants=False).coalesce()
 
 
 def _warn_of_missing_start(layer: Layer, inputs: Mapping[str, Tensor]) -> None:

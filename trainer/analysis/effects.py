@@ -247,62 +247,6 @@ class Forward:
         return activation_B + (score_B - score_B.detach())
 
 
-@dataclass(frozen=True, eq=False)
-class SiteGradient:
-    """Gradient of a target at one layer, for one prompt."""
-
-    input_TI: Tensor
-    """Input of the MLP, which the sparse layer reads, in float32."""
-    gradient_TO: Tensor
-    """Gradient of the target with respect to the MLP's output at each token, in float32."""
-
-
-@dataclass(frozen=True, eq=False)
-class OutputGradients:
-    """Gradients of a target at the MLPs of several layers."""
-
-    value: float
-    """Value of the target."""
-    reading: Reading
-    """The target, with the most probable token filled in."""
-    sites: Mapping[int, SiteGradient]
-    """By layer."""
-
-
-def output_gradients(
-    language_model: LanguageModel,
-    sparse_layers: Mapping[int, SparseLayer],
-    ids: Sequence[int],
-    target: Target,
-    runs: Sequence[Run] = (),
-) -> OutputGradients:
-    """Gradient of a target at the MLP output of each layer, for one prompt in the unchanged language model.
-
-    The gradient's dot product with a change of the MLP's output predicts the change of the target. For an MxD
-    ``(gradient_TO * layer.dense_output(input_TI)) @ layer.table.T`` holds, for each token and each expert, the
-    derivative with respect to the gate activation.
-
-    Args:
-        sparse_layers: by layer index, on their MLPs' devices (``layers_of`` loads those of runs).
-        ids: token ids of the prompt, with its start token.
-        target: the target. The tokens of a continuation are appended to ``ids``.
-        runs: runs that an ``ExpertTarget`` may name.
-
-    Raises:
-        UserError: a token or expert does not exist.
-    """
-    reading = read_target(language_model, ids, target, runs)
-    forward = differentiable_forward(language_model, sparse_layers, reading)
-    reading = reading.with_token(forward)
-    value_B = reading.value(forward)
-    gradients = gradients_of(value_B, [forward.outputs_BTO[layer] for layer in sparse_layers])
-    sites = {
-        layer: SiteGradient(forward.inputs_BTI[layer][0].detach().float(), gradient_BTO[0])
-        for layer, gradient_BTO in zip(sparse_layers, gradients, strict=True)
-    }
-    return OutputGradients(float(value_B.detach()[0]), reading, sites)
-
-
 def layers_of(language_model: LanguageModel, runs: Sequence[Run]) -> dict[int, SparseLayer]:
     """Sparse layers of some runs by layer index, on their MLPs' devices and without gradients for their parameters."""
     return {

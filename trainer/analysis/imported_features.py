@@ -17,6 +17,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import log2
+from operator import methodcaller
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 
@@ -113,34 +114,23 @@ def read_features(folder: Path) -> FeatureSet:
         UserError: a file is damaged.
     """
     feature_set = FeatureSet()
-    _read_batches(feature_set, folder)
-    _read_export(feature_set, folder)
-    if not feature_set.features:
-        raise NotFoundError(f"No features in {folder}. It must hold batch-N.json, or features/N.jsonl.gz.")
-    return feature_set
-
-
-def _read_batches(feature_set: FeatureSet, folder: Path) -> None:
     for path in sorted(folder.glob("batch-*.json")):
-        for content in _objects(path, _whole):
+        for content in _objects(path, methodcaller("read", MAX_LINE_BYTES)):
             _place(feature_set, content.get("model_id"), content.get("layer"))
             for row in content.get("features") or ():
                 _add(feature_set, row, path)
-
-
-def _read_export(feature_set: FeatureSet, folder: Path) -> None:
-    for path in _files(folder, "features"):
-        for row in _objects(path, _line):
-            _place(feature_set, row.get("modelId"), row.get("layer"))
-            _add(feature_set, row, path)
-    for path in _files(folder, "activations"):
-        for row in _objects(path, _line):
-            example = _checked(FeatureExample, row, path)
-            feature_set.examples[example.index].append(example)
-    for path in _files(folder, "explanations"):
-        for row in _objects(path, _line):
-            explanation = _checked(Explanation, row, path)
-            feature_set.labels.setdefault(explanation.index, explanation.description)
+    for path, row in _lines(folder, "features"):
+        _place(feature_set, row.get("modelId"), row.get("layer"))
+        _add(feature_set, row, path)
+    for path, row in _lines(folder, "activations"):
+        example = _checked(FeatureExample, row, path)
+        feature_set.examples[example.index].append(example)
+    for path, row in _lines(folder, "explanations"):
+        explanation = _checked(Explanation, row, path)
+        feature_set.labels.setdefault(explanation.index, explanation.description)
+    if not feature_set.features:
+        raise NotFoundError(f"No features in {folder}. It must hold batch-N.json, or features/N.jsonl.gz.")
+    return feature_set
 
 
 def _place(feature_set: FeatureSet, model_id: object, layer: object) -> None:
@@ -166,16 +156,11 @@ def _checked(kind: type[T], row: Any, path: Path) -> T:
         raise UserError(f"Invalid row in {path}: {where}: {first['msg']}. Download the file again.") from error
 
 
-def _files(folder: Path, kind: str) -> list[Path]:
-    return sorted([*(folder / kind).glob("*.jsonl.gz"), *(folder / kind).glob("*.jsonl")])
-
-
-def _line(file: BinaryIO) -> bytes:
-    return file.readline(MAX_LINE_BYTES)
-
-
-def _whole(file: BinaryIO) -> bytes:
-    return file.read(MAX_LINE_BYTES)
+def _lines(folder: Path, kind: str) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Rows of a kind of files, each with its file."""
+    for path in sorted([*(folder / kind).glob("*.jsonl.gz"), *(folder / kind).glob("*.jsonl")]):
+        for row in _objects(path, methodcaller("readline", MAX_LINE_BYTES)):
+            yield path, row
 
 
 def _objects(path: Path, read: Callable[[BinaryIO], bytes]) -> Iterator[dict[str, Any]]:
@@ -210,7 +195,9 @@ def save_features(feature_set: FeatureSet, name: str, source: Path, data: Path, 
     folder = runs_folder(data) / name
     if (folder / RUN_FILE).exists():
         raise UserError(f"Run '{name}' already exists. Choose another --name.")
-    vocabulary = _vocabulary(feature_set)
+    examples = (example for examples in feature_set.examples.values() for example in examples)
+    tokens = dict.fromkeys(token for example in examples for token in example.tokens)
+    vocabulary = {token: number for number, token in enumerate(tokens, start=1)}
     config = _config(feature_set, name, source)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:
@@ -218,18 +205,28 @@ def save_features(feature_set: FeatureSet, name: str, source: Path, data: Path, 
         atomic_write(partial / RUN_FILE, config.model_dump_json(indent=1) + "\n")
     run = Run.load(folder, data)
     with writing(database) as session:
-        record = _run_record(config)
+        record = RunRecord(
+            name=config.name,
+            status="finished",
+            language_model=config.language_model,
+            layer=config.layer,
+            method=config.method,
+            activation="relu",
+            num_experts=config.num_experts,
+            k=config.k,
+            **dict.fromkeys(("input_width", "hidden_width", "output_width", "parameters", "seed"), 0),
+            text=config.text.dataset,
+            context_length=config.text.context_length,
+            target_tokens=config.tokens,
+            trained_tokens=config.tokens,
+            config=config.model_dump(mode="json"),
+            started_at=utc_now(),
+            updated_at=utc_now(),
+        )
         session.add(record)
         session.flush()
         _insert_index(session, record, feature_set, vocabulary, run)
     return run
-
-
-def _vocabulary(feature_set: FeatureSet) -> dict[str, int]:
-    tokens = dict.fromkeys(
-        token for examples in feature_set.examples.values() for example in examples for token in example.tokens
-    )
-    return {token: number for number, token in enumerate(tokens, start=1)}
 
 
 def _save_tokenizer(vocabulary: dict[str, int], folder: Path) -> None:
@@ -264,31 +261,6 @@ def _config(feature_set: FeatureSet, name: str, source: Path) -> TrainConfig:
     )
 
 
-def _run_record(config: TrainConfig) -> RunRecord:
-    return RunRecord(
-        name=config.name,
-        status="finished",
-        language_model=config.language_model,
-        layer=config.layer,
-        method=config.method,
-        activation="relu",
-        num_experts=config.num_experts,
-        k=config.k,
-        input_width=0,
-        hidden_width=0,
-        output_width=0,
-        parameters=0,
-        text=config.text.dataset,
-        seed=0,
-        context_length=config.text.context_length,
-        target_tokens=config.tokens,
-        trained_tokens=config.tokens,
-        config=config.model_dump(mode="json"),
-        started_at=utc_now(),
-        updated_at=utc_now(),
-    )
-
-
 def _insert_index(
     session: Session, record: RunRecord, feature_set: FeatureSet, vocabulary: dict[str, int], run: Run
 ) -> None:
@@ -301,7 +273,20 @@ def _insert_index(
     stored = [
         {"sequence": number, "token_ids": np.array(ids, TOKEN_IDS).tobytes()} for ids, number in sequences.items()
     ]
-    labels = [_label(index, label) for index, label in feature_set.labels.items() if index < record.num_experts]
+    labels = [
+        {
+            "expert": index,
+            "labeller": LABELLER,
+            "label": label,
+            "balanced_accuracy": 0.0,
+            "precision": None,
+            "recall": None,
+            "test_examples": 0,
+            "created_at": utc_now(),
+        }
+        for index, label in feature_set.labels.items()
+        if index < record.num_experts
+    ]
     for table, rows in (
         (ExpertRecord, experts),
         (SequenceRecord, stored),
@@ -324,19 +309,6 @@ def _insert_index(
             created_at=utc_now(),
         )
     )
-
-
-def _label(index: int, label: str) -> dict[str, Any]:
-    return {
-        "expert": index,
-        "labeller": LABELLER,
-        "label": label,
-        "balanced_accuracy": 0.0,
-        "precision": None,
-        "recall": None,
-        "test_examples": 0,
-        "created_at": utc_now(),
-    }
 
 
 def _intervals(examples: Sequence[FeatureExample]) -> list[tuple[float, float]]:

@@ -37,10 +37,6 @@ density is amplified. random_direction: a random direction with the norm of the 
 KINDS: tuple[Kind, ...] = ("expert", "random_expert", "random_direction")
 
 
-ROWS_AT_ONCE = 32
-"""Texts whose logits are held at a time."""
-
-
 @dataclass(frozen=True)
 class StrengthResult:
     """Effects of one strength on the texts, averaged over prompts and samples."""
@@ -116,17 +112,6 @@ def generate_texts(
         chosen = sample_tokens(logits_RV, [set(ids) for ids in ids_RT.tolist()], [sampling] * len(seeds), noise_RV)
         ids_RT = torch.cat([ids_RT, torch.tensor(chosen).unsqueeze(1)], dim=1)
     return ids_RT
-
-
-@torch.no_grad()
-def original_losses(language_model: LanguageModel, ids_RT: Tensor, start: int) -> Tensor:
-    """Mean loss [R] of the tokens from index ``start`` under the original model, in nats per token."""
-    losses = []
-    for part_RT in ids_RT.split(ROWS_AT_ONCE):
-        logits_RTV = language_model.logits(part_RT)[:, start - 1 : -1]
-        targets_RT = part_RT[:, start:].to(logits_RTV.device)
-        losses.append(F.cross_entropy(logits_RTV.transpose(1, 2), targets_RT, reduction="none").mean(dim=1))
-    return torch.cat(losses)
 
 
 @torch.no_grad()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -14,7 +16,6 @@ from mxd.trainer.analysis.effects import (
     expert_products,
     gradients_of,
     layers_of,
-    output_gradients,
     read_target,
 )
 from mxd.trainer.config.analysis import (
@@ -29,6 +30,8 @@ from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
+from mxd.trainer.layers.base import SparseLayer
+from mxd.trainer.storage.run import Run
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World, run_of
 
@@ -65,6 +68,31 @@ def value_of(language_model: LanguageModel, target: Target, text: str, change_O:
             return sum(float(log_p_TV[len(ids) - 1 + index, token]) for index, token in enumerate(more))
 
 
+class Gradients(NamedTuple):
+    """Value of a target, and its gradient at each layer's output, [T, O]."""
+
+    value: float
+    target: Target
+    sites: dict[int, torch.Tensor]
+
+
+def output_gradients(
+    language_model: LanguageModel,
+    layers: Mapping[int, SparseLayer],
+    ids: Sequence[int],
+    target: Target,
+    runs: Sequence[Run] = (),
+) -> Gradients:
+    reading = read_target(language_model, ids, target, runs)
+    forward = differentiable_forward(language_model, layers, reading)
+    reading = reading.with_token(forward)
+    value_1 = reading.value(forward)
+    gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
+    return Gradients(
+        float(value_1), reading.target, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)}
+    )
+
+
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.kind)
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gpt-neox", "gemma2", "opt", "falcon"])
 def test_gradients_equal_finite_differences(family: str, target: Target, world: World) -> None:
@@ -77,7 +105,7 @@ def test_gradients_equal_finite_differences(family: str, target: Target, world: 
     assert gradients.value == pytest.approx(value_of(language_model, target, "the old fox", 0 * change_O, 0), abs=1e-4)
     for layer in layers:
         up, down = (value_of(language_model, target, "the old fox", sign * change_O, layer) for sign in (1, -1))
-        predicted = float(gradients.sites[layer].gradient_TO[2].double() @ change_O)
+        predicted = float(gradients.sites[layer][2].double() @ change_O)
         assert predicted == pytest.approx((up - down) / 2, rel=5e-3, abs=1e-8)
 
 
@@ -91,9 +119,9 @@ def test_an_experts_activation_is_a_target(world: World) -> None:
     target = ExpertTarget(run="late", expert=expert)
     gradients = output_gradients(world.language_model, layers, ids, target, runs)
     assert gradients.value == pytest.approx(value, rel=1e-5)
-    assert not gradients.sites[2].gradient_TO.any()  # its own layer comes after its gate
+    assert not gradients.sites[2].any()  # its own layer comes after its gate
 
-    step_O = 1e-2 * gradients.sites[0].gradient_TO[1]
+    step_O = 1e-2 * gradients.sites[0][1]
 
     def changed(_x: Tensor, mlp: Mlp) -> Tensor:
         output = mlp().clone()
@@ -104,20 +132,18 @@ def test_an_experts_activation_is_a_target(world: World) -> None:
         x_1I = world.language_model.capture(2, torch.tensor([ids])).input_TI[-1:]
     score = float(x_1I[0] @ runs[1].layer.gate.rows(slice(expert, expert + 1))[0])
     before = value - (float(runs[1].layer.route(x_1I).activations_TK[0, 0]) - score)
-    expected = float(gradients.sites[0].gradient_TO[1] @ step_O)
+    expected = float(gradients.sites[0][1] @ step_O)
     assert score - before == pytest.approx(expected, rel=0.2)
     inactive = next(e for e in range(40) if e not in indices_1K[0].tolist())
     other = output_gradients(world.language_model, layers, ids, ExpertTarget(run="late", expert=inactive), runs)
-    assert other.value == 0 and other.sites[0].gradient_TO.any()
+    assert other.value == 0 and other.sites[0].any()
 
 
 def test_the_most_probable_token_is_the_default(world: World) -> None:
     ids = prompt_ids(world.language_model, "the old fox")
     layers = layers_of(world.language_model, [run_of(world, "early", 0)])
     gradients = output_gradients(world.language_model, layers, ids, TokenTarget())
-    assert gradients.reading.target == TokenTarget(
-        token=int(world.language_model.logits(torch.tensor([ids]))[0, -1].argmax())
-    )
+    assert gradients.target == TokenTarget(token=int(world.language_model.logits(torch.tensor([ids]))[0, -1].argmax()))
 
 
 def test_products_equal_each_experts_contribution(world: World) -> None:
@@ -152,7 +178,7 @@ def test_gradients_inside_inference_mode(world: World) -> None:
     expected = output_gradients(world.language_model, layers, ids, TokenTarget(token=3))
     with torch.inference_mode():
         gradients = output_gradients(world.language_model, layers, ids, TokenTarget(token=3))
-    torch.testing.assert_close(gradients.sites[0].gradient_TO, expected.sites[0].gradient_TO)
+    torch.testing.assert_close(gradients.sites[0], expected.sites[0])
 
 
 def test_rejected_targets(world: World) -> None:

@@ -1,10 +1,4 @@
-"""Labels by a language model: its client, its prompts, and the scores of its labels.
-
-Client for an OpenAI-compatible endpoint that answers in JSON. Every failure raises an exception.
-
-Short texts for a language model: some on which an expert is active, and some on which it is not.
-
-Labels from a language model, each tested on held-out examples.
+"""Labels by a language model, each tested on held-out examples: its client, its prompts, and the scores of its labels.
 
 The language model describes the common property of examples from one half of the sequences. It then receives only that
 description and a mix of held-out texts, active and inactive ones, and says which of them match (detection scoring,
@@ -156,37 +150,17 @@ class LabelExamples:
     """Held-out texts without any active token."""
 
 
-@dataclass(frozen=True)
-class LabelPositions:
-    """(sequence, position) of tokens of one expert. Explained and held-out ones come from different blocks."""
-
-    explained: tuple[tuple[int, int], ...]
-    """Active tokens to explain."""
-    active: tuple[tuple[int, int], ...]
-    """Held-out active tokens."""
-    inactive: tuple[tuple[int, int], ...]
-    """Held-out tokens without an active token nearby."""
-
-
 def read_label_examples(
     session: Session, run: RunRecord, expert: int, tokenizer: PreTrainedTokenizerBase, explained: int, tested: int
 ) -> LabelExamples:
     """Read texts of one expert. Explained and held-out texts never come from the same block of sequences.
 
+    The same arguments give the same texts.
+
     Args:
         explained: maximum number of texts to explain.
         tested: maximum number of held-out texts of each kind.
     """
-    positions = label_positions(session, run, expert, tested)
-    return LabelExamples(
-        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.explained[:explained]),
-        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.active),
-        tuple(_marked_text(session, run, tokenizer, *position) for position in positions.inactive),
-    )
-
-
-def label_positions(session: Session, run: RunRecord, expert: int, tested: int) -> LabelPositions:
-    """Choose tokens of one expert, at most ``tested`` held-out ones of each kind. The same arguments give the same."""
     query = select(ExampleRecord.sequence, ExampleRecord.position).where(
         ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
     )
@@ -199,11 +173,13 @@ def label_positions(session: Session, run: RunRecord, expert: int, tested: int) 
     held_out = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 1]
     generator = random.Random(expert)
     active = generator.sample(held_out, min(tested, len(held_out)))
-    return LabelPositions(
-        explained=tuple(position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0),
-        active=tuple(active),
-        inactive=tuple(_inactive_positions(session, run, expert, len(active), generator)),
+    inactive = _inactive_positions(session, run, expert, len(active), generator)
+    to_explain = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0][:explained]
+    texts = (
+        tuple(_marked_text(session, run, tokenizer, *position) for position in chosen)
+        for chosen in (to_explain, active, inactive)
     )
+    return LabelExamples(*texts)
 
 
 def _inactive_positions(
@@ -357,7 +333,10 @@ def _label_expert(
         examples = read_label_examples(session, record, expert, run.tokenizer, EXPLAINED_EXAMPLES, TEST_EXAMPLES)
     if not examples.explained or min(len(examples.active), len(examples.inactive)) < MIN_TEST_EXAMPLES:
         return None
-    label = _ask_for_label(ask, examples)
+    label = ask(EXPLAIN, _numbered(examples.explained)).get("label")
+    if not isinstance(label, str) or not label.strip():
+        raise AnswerError("The answer contains no label.")
+    label = " ".join(label.split())[:MAX_LABEL_LENGTH]
     score = detection_score(ask, label, examples, random.Random(expert))
     table = AutomaticLabelRecord
     with writing(database) as session:
@@ -376,13 +355,6 @@ def _label_expert(
             )
         )
     return score
-
-
-def _ask_for_label(ask: ChatFunction, examples: LabelExamples) -> str:
-    label = ask(EXPLAIN, _numbered(examples.explained)).get("label")
-    if not isinstance(label, str) or not label.strip():
-        raise AnswerError("The answer contains no label.")
-    return " ".join(label.split())[:MAX_LABEL_LENGTH]
 
 
 def detection_score(ask: ChatFunction, label: str, examples: LabelExamples, generator: random.Random) -> float:
