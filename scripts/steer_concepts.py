@@ -35,7 +35,7 @@ from mxd.trainer.analysis.effect_search import expert_effects, unit_prices, unit
 from mxd.trainer.analysis.effects import differentiable_forward, gradients_of, layers_of, read_target
 from mxd.trainer.config import Sampling
 from mxd.trainer.config.analysis import ContinuationTarget
-from mxd.trainer.data.labelled import read_labelled
+from mxd.trainer.data.readers import read_labelled
 from mxd.trainer.inference.generation import gumbel_noise, sample_tokens
 from mxd.trainer.inference.steering import saved_units
 from mxd.trainer.language_model.mlp_hooks import Mlp

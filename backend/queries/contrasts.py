@@ -29,7 +29,7 @@ from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.display import suggest
 
 if TYPE_CHECKING:
-    from mxd.trainer.data.labelled import LabelledText
+    from mxd.trainer.data.readers import LabelledText
 
 KIND_COLUMN = "kind"
 TOP_TOKENS = 5
@@ -85,7 +85,7 @@ def _text_name(session: Session, run: RunRecord) -> str:
 
 def _labelled(run: RunRecord, path: Path) -> list[LabelledText]:
     """Labelled texts of a file; empty if it does not exist or has no kinds."""
-    from mxd.trainer.data.labelled import labelled_file, read_labelled
+    from mxd.trainer.data.readers import labelled_file, read_labelled
 
     # os.path.isfile: a name may be longer than the file system allows, for which Path.is_file raises an error.
     if not os.path.isfile(path) or path.stat().st_size > MAX_FILE_BYTES:

@@ -16,12 +16,10 @@ from pydantic import ValidationError
 from torch import Tensor
 from transformers.cache_utils import Cache
 
-from mxd.api.loading import resolve_medians
-from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditPlan, TextProgress, edit_routing
-from mxd.trainer.inference.steering import edit_plans, units_without_index
 from mxd.trainer.language_model.edited_mlp import LayerPass
 from mxd.trainer.language_model.tokenizer import TokenStream
 from mxd.trainer.storage.run import Run
@@ -65,17 +63,6 @@ def _parse_change(expert: int, change: Change) -> Edit:
             f'Invalid change of expert {expert}: {change!r}. Use a number such as +6, "ablate", ("scale", 0.5) or '
             '("set", 3).'
         ) from error
-
-
-def edit_plan(run: Run, edits: Edits) -> EditPlan:
-    """Check edits of one run; medians in gate tests are read from its index.
-
-    Raises:
-        UserError: an edit is invalid, names an unknown expert or another run, or needs an index that does not exist.
-    """
-    parsed = resolve_medians(run, parse_edits(edits))
-    units = units_without_index([run], SteeringConfig(prompt="", edits=parsed))
-    return edit_plans([run], parsed, units)[run.config.layer]
 
 
 class GrowingText:

@@ -17,15 +17,16 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mxd.api.edits import AddedOutput, Edits, GrowingText, edit_plan
+from mxd.api.edits import AddedOutput, Edits, GrowingText, parse_edits
 from mxd.api.errors import speaks_python
-from mxd.api.loading import Examples, experts_table, find_run, read_expert
+from mxd.api.loading import Examples, experts_table, find_run, read_expert, resolve_medians
 from mxd.api.models import Reference, borrowed, model_inputs, unchanged
 from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.analysis.results import FoundExperts
-from mxd.trainer.config import LayerConfig, SteeringMode
+from mxd.trainer.config import LayerConfig, SteeringConfig, SteeringMode
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import UserError
+from mxd.trainer.inference.steering import edit_plans, units_without_index
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
@@ -582,7 +583,9 @@ class _SaveGuard:
 
 def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> ExitStack:
     """Compute a layer inside ``model`` until the returned stack is closed."""
-    plan, stack = edit_plan(layer.run, edits), ExitStack()
+    parsed, stack = resolve_medians(layer.run, parse_edits(edits)), ExitStack()
+    units = units_without_index([layer.run], SteeringConfig(prompt="", edits=parsed))
+    plan = edit_plans([layer.run], parsed, units)[layer.index]
     architecture = architecture_of(layer, model)
     text = GrowingText(layer.run, plan) if plan.depends_on_position else None
     if text is not None:

@@ -18,7 +18,7 @@ from datasets import Dataset, DatasetDict
 import mxd
 from mxd.api.datasets import save_labelled
 from mxd.trainer.config import TrainConfig
-from mxd.trainer.data.labelled import read_labelled
+from mxd.trainer.data.readers import read_labelled
 from tests.api.conftest import texts, user_model
 from tests.api.test_attachment import snapshot
 from tests.helpers.language_models import byte_tokenizer

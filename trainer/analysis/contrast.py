@@ -46,8 +46,7 @@ from mxd.trainer.analysis.results import (
 from mxd.trainer.config import ContrastConfig, TextConfig
 from mxd.trainer.data.activations import SEQUENCES_PER_FORWARD
 from mxd.trainer.data.documents import documents
-from mxd.trainer.data.labelled import labelled_file, read_labelled
-from mxd.trainer.data.readers import Document
+from mxd.trainer.data.readers import Document, labelled_file, read_labelled
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
@@ -226,11 +225,6 @@ class TextCounter:
         """True if the text is routed."""
         return self._next >= len(self._order)
 
-    @property
-    def num_units(self) -> int:
-        """Number of documents or sequences that are counted as independent."""
-        return int(self.units.max()) + 1
-
     def next_batch(self, count: int) -> Batch:
         """Return the next sequences, padded at the end, where no token of a text attends to the padding."""
         ids_S = self._order[self._next : self._next + count]
@@ -354,15 +348,12 @@ class TextSums(NamedTuple):
             activation_N=counts.sums(counts.activation_P, chosen_P),
         )
 
-    def squared_residuals(self, density_N: Floats) -> Floats:
-        """Sum of (y - p m)^2, [N]. Rounding may leave a tiny negative number."""
-        sum_N = self.squares_N - 2 * density_N * self.products_N + density_N**2 * self.squared_tokens
-        return np.maximum(sum_N, 0.0)
-
     def variance(self) -> Floats:
         """Variance of the number of active tokens around density times tokens, [N]."""
-        correction = self.documents / max(self.documents - 1, 1)
-        return correction * self.squared_residuals(self.active_N / self.tokens)
+        density_N = self.active_N / self.tokens
+        # Sum of (y - p m)^2. Rounding may leave a tiny negative number.
+        sum_N = self.squares_N - 2 * density_N * self.products_N + density_N**2 * self.squared_tokens
+        return self.documents / max(self.documents - 1, 1) * np.maximum(sum_N, 0.0)
 
 
 @dataclass(frozen=True)
@@ -561,7 +552,9 @@ class ContrastMeasurement:
         found_a = [each for each in significant if each.ratio.value > 1]
         found_b = [each for each in significant if each.ratio.value < 1]
         shown = [each.expert for part in (found_a, found_b) for each in part[: self.config.shown]]
-        a, b = (ContrastedText(s.text.name, s.text.documents, s.num_units, s.text.tokens) for s in self._sides)
+        a, b = (
+            ContrastedText(s.text.name, s.text.documents, int(s.units.max()) + 1, s.text.tokens) for s in self._sides
+        )
         return Contrast(
             run=self.run.name,
             a=a,

@@ -13,9 +13,11 @@ import codecs
 import csv
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import accumulate, chain, count, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mxd.trainer.data.remote import RemoteFile
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import NotFoundError, UserError
 
 PLAIN_BYTES = 2**20
 """Size at which a .txt file is split into several documents, at a line end if one is near."""
@@ -373,3 +375,41 @@ def _lines_from(file: io.BufferedReader, start: int, stop: int, source: str) -> 
     lines = _lines(file, source)
     while file.tell() < stop and (line := next(lines, b"")):
         yield line
+
+
+# ---------------------------------------------------------------- labelled texts
+
+
+@dataclass(frozen=True)
+class LabelledText:
+    """A text and its class."""
+
+    label: str
+    text: str
+
+
+def labelled_file(name: str) -> Path:
+    """Return the path of a file of labelled texts.
+
+    Raises:
+        NotFoundError: there is no such file.
+        UserError: its format has no columns.
+    """
+    path = Path(os.path.expanduser(name))
+    if not path.is_file():
+        raise NotFoundError(f"No such file: {name}. Give a .jsonl or .csv file of labelled texts.")
+    if not is_supported(path.name) or ".txt" in path.suffixes:
+        raise UserError(f"Unsupported file: {path}. Give a .jsonl or .csv file (also .gz or .zst), or a .parquet file.")
+    return path
+
+
+def read_labelled(path: Path, text_column: str, label_column: str) -> Iterator[LabelledText]:
+    """Yield the texts that have a label and are not blank, in the order of the file. Labels may be numbers.
+
+    Raises:
+        UserError: during iteration, if the file is damaged or lacks a column.
+    """
+    texts = only_texts(read_documents(path, text_column), f"Column '{text_column}' of {path}")
+    labels = map(str, read_documents(path, label_column, label_of))
+    pairs = zip(labels, texts, strict=True)
+    return (LabelledText(label, text) for label, text in pairs if label and text.strip())

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.data.labelled import LabelledText, labelled_file, read_labelled
+from mxd.trainer.data.readers import LabelledText, labelled_file, read_labelled
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel

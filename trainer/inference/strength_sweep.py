@@ -168,11 +168,6 @@ class StrengthSweep:
         self._writers = [(steering, self._steered[strength]) for strength, steering in steered.items()]
         self._started = time.monotonic()
 
-    def add_control(self, strength: float, steering: Steering) -> None:
-        """Add the control's steering at one strength."""
-        self._controls[strength] = _Texts()
-        self._writers.append((steering, self._controls[strength]))
-
     @classmethod
     def prepare(
         cls,
@@ -211,7 +206,8 @@ class StrengthSweep:
         sweep = cls(concept, config, steered, control)
         for strength in steered:
             if varied.mode == "set" or strength != NEUTRAL[varied.mode]:  # else every expert gives the same text
-                sweep.add_control(strength, prepared(strength, control).alone())
+                sweep._controls[strength] = _Texts()
+                sweep._writers.append((prepared(strength, control).alone(), sweep._controls[strength]))
         return sweep
 
     @property

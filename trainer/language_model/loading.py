@@ -129,48 +129,34 @@ def fits_in_float32(source: str, device: str) -> bool:
     return device != AUTO_MAP and 2 * 4 * sum(it.numel() for it in load_outline(source).parameters()) <= memory.free
 
 
-def load_module(source: str, dtype: torch.dtype, last_layer: int | None = None) -> PreTrainedModel:
-    """Load a language model into main memory. Pickled weights and remote code are rejected.
+def load_module(
+    source: str,
+    dtype: torch.dtype,
+    last_layer: int | None = None,
+    device_map: DeviceMap | None = None,
+    sharding: Sharding | None = None,
+) -> PreTrainedModel:
+    """Load a language model, by default into main memory. Pickled weights and remote code are rejected.
 
     Args:
         source: Hub name, folder or GGUF file.
         dtype: data type of the weights.
         last_layer: blocks behind this one are left out, in architectures whose other blocks do not depend on them.
+        device_map: device of each module. Weights of modules on ``disk`` stay in their files until they are needed.
+        sharding: each process of a machine holds a part, and reads only that part. Machines with several processes have
+            a copy each; processes that are alone on their machine share one.
 
     Raises:
-        UserError: the model does not exist, cannot be downloaded, is damaged, or is not a causal language model.
+        UserError: the model does not exist, cannot be downloaded, is damaged, is not a causal language model, or cannot
+            be sharded so.
     """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer))
-
-
-def load_sharded(source: str, dtype: torch.dtype, sharding: Sharding, last_layer: int | None = None) -> PreTrainedModel:
-    """Load a language model of which each process of a machine holds a part, and reads only that part.
-
-    Machines with several processes have a copy each; processes that are alone on their machine share one.
-
-    Raises:
-        UserError: as ``load_module``, or the architecture cannot be sharded so.
-    """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, sharding=sharding))
+    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, device_map, sharding))
 
 
 def sharing_processes() -> int:
     """Number of processes that share the weights of a sharded language model."""
     each, all_processes = (int(os.environ.get(name, "1")) for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
     return each if each > 1 else all_processes
-
-
-def load_dispatched(
-    source: str, dtype: torch.dtype, device_map: DeviceMap = "auto", last_layer: int | None = None
-) -> PreTrainedModel:
-    """Load a language model with each module on the device that ``device_map`` names.
-
-    Weights of modules on ``disk`` stay in their files and are read when they are needed.
-
-    Raises:
-        UserError: as ``load_module``.
-    """
-    return _read(source, lambda name, local: _pretrained(name, dtype, local, last_layer, device_map))
 
 
 def load_outline(source: str) -> PreTrainedModel:
@@ -340,8 +326,8 @@ def _pretrained(
     dtype: torch.dtype,
     local: bool,
     last_layer: int | None,
-    device_map: DeviceMap | None = None,
-    sharding: Sharding | None = None,
+    device_map: DeviceMap | None,
+    sharding: Sharding | None,
 ) -> PreTrainedModel:
     from transformers import AutoModelForCausalLM
 

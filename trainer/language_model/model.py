@@ -31,10 +31,8 @@ from mxd.trainer.language_model.loading import (
     choose_dtype,
     execution_device,
     head_in_float32,
-    load_dispatched,
     load_module,
     load_outline,
-    load_sharded,
 )
 from mxd.trainer.language_model.mlp_hooks import (
     PROBE_ERRORS,
@@ -133,7 +131,8 @@ class LanguageModel:
         if sharding is not None:
             if chosen.type != choose_device("auto").type or chosen.type == "mps":
                 raise UserError(f"A model cannot be sharded over {chosen.type} devices here. Omit --shard-model.")
-            return cls(load_sharded(source, dtype, sharding, last_layer), load_tokenizer(source), source, sharding)
+            module = load_module(source, dtype, last_layer, sharding=sharding)
+            return cls(module, load_tokenizer(source), source, sharding)
         if device == AUTO_MAP:
             return cls.dispatched(source, "auto", dtype, last_layer)
         module = load_module(source, dtype, last_layer).to(chosen)  # type: ignore[arg-type]
@@ -149,7 +148,7 @@ class LanguageModel:
         Raises:
             UserError: as ``load``.
         """
-        return cls(load_dispatched(source, dtype, device_map, last_layer), load_tokenizer(source), source)
+        return cls(load_module(source, dtype, last_layer, device_map), load_tokenizer(source), source)
 
     @property
     def num_bytes(self) -> int:

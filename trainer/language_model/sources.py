@@ -79,11 +79,6 @@ def user_cache() -> Path:
     return Path(configured).expanduser() if configured else user_cache_path("mxd")
 
 
-def cache_folder() -> Path:
-    """Folder of converted language models."""
-    return user_cache() / "gguf"
-
-
 def converted_folder(source: str) -> Path:
     """Folder with a GGUF file's language model in Hugging Face format, in bfloat16; converts the file on first use.
 
@@ -123,7 +118,7 @@ def _gguf_file(source: str) -> Path:
 
 def _cached_folder(path: Path) -> Path:
     status = path.stat()
-    return cache_folder() / f"{_sha256(path, status.st_size, status.st_mtime_ns)}-{CACHE_VERSION}"
+    return user_cache() / "gguf" / f"{_sha256(path, status.st_size, status.st_mtime_ns)}-{CACHE_VERSION}"
 
 
 def _packaged_file(source: str) -> Path:

@@ -20,7 +20,6 @@ from torch.nn import functional as F
 
 from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.config.layer import method_traits
-from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer
 from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
@@ -45,16 +44,6 @@ def resolve_init(config: TrainConfig) -> Init:
 def needs_sample(config: TrainConfig) -> bool:
     """True if the initialisation reads activations."""
     return resolve_init(config) == "examples"
-
-
-def check_init(layer: SparseLayer, config: TrainConfig) -> None:
-    """Check that a layer, which may be on the meta device, has the initialisation of its config.
-
-    Raises:
-        UserError: it has not.
-    """
-    if resolve_init(config) == "examples" and not (layer.mixes_outputs and isinstance(layer.table, nn.Parameter)):
-        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init=random.")
 
 
 @torch.no_grad()

@@ -29,7 +29,7 @@ from mxd.trainer.layers.registry import build_layer, matched_num_experts
 from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.training.captured_step import CapturedStep, CudaRecorder, Launch, Step
 from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_checkpoint
-from mxd.trainer.training.initialization import check_init, initialize, resolve_init
+from mxd.trainer.training.initialization import initialize, resolve_init
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
@@ -448,7 +448,9 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
     num_experts = config.num_experts or matched_num_experts(layer_config, shape.input_width)
     layer_config = layer_config.model_copy(update={"num_experts": num_experts})
     with torch.device("meta"):
-        check_init(build_layer(layer_config), config)
+        layer = build_layer(layer_config)
+    if resolve_init(config) == "examples" and not (layer.mixes_outputs and isinstance(layer.table, nn.Parameter)):
+        raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init=random.")
     return layer_config
 
 

@@ -202,14 +202,10 @@ class LayerSizes:
         return 2 * self.input_width * self.num_experts
 
     @property
-    def row_flops(self) -> int:
-        """FLOPs per token of the K active rows of each table, forward and backward."""
-        return 2 * max_active(self.method, self.k) * (self.input_width + 3 * self.table_width)
-
-    @property
     def step_flops_per_token(self) -> int:
         """FLOPs per token, forward and backward: gate scores, dense products and K rows of each table."""
-        return self.dense_flops + self.gate_flops + self.row_flops
+        row_flops = 2 * max_active(self.method, self.k) * (self.input_width + 3 * self.table_width)
+        return self.dense_flops + self.gate_flops + row_flops
 
     def step_bytes_per_token(self, batch: int) -> int:
         """Memory traffic per token outside the products: rows, scores, hidden vectors and optimizer."""

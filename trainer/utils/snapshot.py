@@ -273,7 +273,9 @@ class Snapshot:
         Raises:
             UserError: it is another kind of file.
         """
-        path = check_snapshot_file(Path(path))
+        path = Path(path)
+        if path.suffix not in (".html", ".md"):
+            raise UserError(f"Unsupported snapshot file: '{path}'. Supported file types: .html, .md.")
         with disk_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(path, self.html() if path.suffix == ".html" else self.markdown())
@@ -290,17 +292,6 @@ class Snapshot:
         command = f"<pre>{escape(self.origin.command)}</pre>" if self.origin.command else ""
         made = _facts([*self.origin.facts(), ("made with", "MxD Explorer")])
         return f"<footer>{note}{made}{command}</footer>"
-
-
-def check_snapshot_file(path: Path) -> Path:
-    """Check the kind of a file before anything is computed.
-
-    Raises:
-        UserError: it is neither HTML nor Markdown.
-    """
-    if path.suffix not in (".html", ".md"):
-        raise UserError(f"Unsupported snapshot file: '{path}'. Supported file types: .html, .md.")
-    return path
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:

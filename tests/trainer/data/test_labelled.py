@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mxd.trainer.data.labelled import read_labelled
+from mxd.trainer.data.readers import read_labelled
 from mxd.trainer.errors import UserError
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.analysis.circuits.checking import Measuring, Only, Without, ablate, agreement, check
+from mxd.trainer.analysis.circuits.checking import Measuring, Only, Without, ablate, agreement, check, scores_of
 from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
-from mxd.trainer.analysis.circuits.scores import scores_of
 from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
 from mxd.trainer.analysis.effects import layers_of
 from mxd.trainer.config.analysis import (
