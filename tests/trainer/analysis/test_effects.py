@@ -89,7 +89,7 @@ def output_gradients(
     value_1 = reading.value(forward)
     gradients = gradients_of(value_1, [forward.outputs_BTO[layer] for layer in layers])
     return Gradients(
-        float(value_1), reading.target, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)}
+        float(value_1.detach()), reading.target, {layer: it[0] for layer, it in zip(layers, gradients, strict=True)}
     )
 
 
