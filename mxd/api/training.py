@@ -110,29 +110,16 @@ def train(
     run_name = name or default_name(source, layer, method, k)
     others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
     config = TrainConfig.from_keywords({**fixed, "name": run_name, "num_experts": num_experts}, others)
-    return _run(config, folder, database, (model, tokenizer), resume, _Relay(callbacks), progress)
-
-
-def _run(
-    config: TrainConfig,
-    folder: Path,
-    database: str | None,
-    model: tuple[PreTrainedModel, PreTrainedTokenizerBase],
-    resume: Resume,
-    relay: _Relay,
-    progress: bool,
-) -> Layer:
-    """Train the layer, and load it with the model."""
-    url = database or Settings().database or sqlite_url(folder)
+    relay, url = _Relay(callbacks), database or Settings().database or sqlite_url(folder)
     with (
         opened(url) as engine,
-        borrowed(*model, config.language_model) as wrapped,
+        borrowed(model, tokenizer, config.language_model) as wrapped,
         progress_bar(f"Training {config.name}", progress) as show,
     ):
         hooks = Callbacks(show, lambda: relay.is_stopped)
         train_layer(config, folder, engine, wrapped, resume=resume, log=relay.open, callbacks=hooks)
     trained = load(runs_folder(folder) / config.name)
-    trained.reference.model = model
+    trained.reference.model = model, tokenizer
     return trained
 
 
@@ -283,15 +270,11 @@ class _Relay:
     callbacks: Sequence[Callback]
     is_stopped: bool = field(default=False)
 
-    def open(self, config: TrainConfig, folder: Path, step: int) -> MetricLog:
+    def open(self, _config: TrainConfig, _folder: Path, _step: int) -> MetricLog:
         """Open the log of a run."""
-        del config, folder, step
-        return MetricLog(self.write, self.close)
+        return MetricLog(self.write, lambda: None)
 
     def write(self, step: int, metrics: Mapping[str, float]) -> None:
         """Pass the metrics of a step on."""
         answers = [callback({"step": step, **metrics}) for callback in self.callbacks]
         self.is_stopped = self.is_stopped or any(answer is True for answer in answers)
-
-    def close(self) -> None:
-        """Do nothing."""

@@ -135,10 +135,20 @@ def activation_prices(
     key, cache, layers = tuple(texts), language_model.unit_prices, layers_of(language_model, runs)
     missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
     if missing:
-        readings = unrelated_readings(language_model, runs[0], texts)
-        measured = _activation_prices(language_model, missing, readings, callbacks)
-        for layer, price_N in measured.items():
-            cache.setdefault(layers[layer], {})[key] = price_N
+        totals = {layer: torch.zeros(each.config.num_experts) for layer, each in missing.items()}
+        generator, tokens = torch.Generator().manual_seed(0), 0
+        for reading in unrelated_readings(language_model, runs[0], texts):
+            callbacks.check_cancelled()
+            forward = differentiable_forward(language_model, missing, reading)
+            log_p_SV = forward.logits_BSV[0].log_softmax(-1)
+            tokens += len(log_p_SV)
+            for _ in range(SIGNS):
+                signs_SV = torch.randint(0, 2, log_p_SV.shape, generator=generator).to(log_p_SV) * 2 - 1
+                value = (signs_SV * (log_p_SV.detach() / 2).exp() * log_p_SV).sum()
+                for layer, effect_N in _effects(missing, forward, value.unsqueeze(0)).items():
+                    totals[layer] += effect_N**2 / (2 * SIGNS)
+        for layer, total_N in totals.items():
+            cache.setdefault(layers[layer], {})[key] = total_N / tokens
     return {layer: cache[each][key] for layer, each in layers.items()}
 
 
@@ -154,28 +164,6 @@ def saved_prices(run: Run) -> Tensor | None:
     """Prices of a gate activation of 1 that are stored with a run, [N]; None without them."""
     experts = range(run.layer.config.num_experts)
     return torch.tensor([run.prices[each] for each in experts]) if run.prices.keys() == {*experts} else None
-
-
-def _activation_prices(
-    language_model: LanguageModel,
-    layers: Mapping[int, SparseLayer],
-    readings: Sequence[Reading],
-    callbacks: Callbacks,
-) -> dict[int, Tensor]:
-    """Predicted price of a gate activation of 1 of each expert, [N], by layer."""
-    totals = {layer: torch.zeros(each.config.num_experts) for layer, each in layers.items()}
-    generator, tokens = torch.Generator().manual_seed(0), 0
-    for reading in readings:
-        callbacks.check_cancelled()
-        forward = differentiable_forward(language_model, layers, reading)
-        log_p_SV = forward.logits_BSV[0].log_softmax(-1)
-        tokens += len(log_p_SV)
-        for _ in range(SIGNS):
-            signs_SV = torch.randint(0, 2, log_p_SV.shape, generator=generator).to(log_p_SV) * 2 - 1
-            value = (signs_SV * (log_p_SV.detach() / 2).exp() * log_p_SV).sum()
-            for layer, effect_N in _effects(layers, forward, value.unsqueeze(0)).items():
-                totals[layer] += effect_N**2 / (2 * SIGNS)
-    return {layer: total_N / tokens for layer, total_N in totals.items()}
 
 
 def _effects(layers: Mapping[int, SparseLayer], forward: Forward, value_1: Tensor) -> dict[int, Tensor]:

@@ -159,15 +159,23 @@ def measure_losses(
     """
     assert not interventions[0]
     changed = interventions[1:]
-    first_layer = min(layer for intervention in changed for layer in intervention)
     residuals = residuals or Residuals(language_model)
+    layers = {layer for intervention in changed for layer in intervention}
+    first_layer = min(layers)
+    functions = {layer: _mlp_function(changed, layer, layer == first_layer) for layer in layers}
     step = _sequences_per_pass(language_model, len(changed), ids_SL.shape[1])
     metrics: list[Tensor] = []
     for first in range(0, len(ids_SL), step):
         callbacks.check_cancelled("Evaluation cancelled; run the same command to continue.")
         ids_BL = ids_SL[first : first + step].to(language_model.device)
         original_BLV = _original_logits(language_model, residuals, first_layer, first, ids_BL)
-        changed_BALV = _changed_logits(language_model, residuals, changed, first_layer, first, ids_BL)
+        can_split = len(ids_BL) == 1 and language_model.can_split_row(first_layer)
+        with (
+            residuals.continued(first_layer, first, ids_BL, 1 if can_split else len(changed)) as ids_RL,
+            language_model.replace_mlps(functions),
+        ):
+            logits_RLV = language_model.logits(ids_RL)
+        changed_BALV = logits_RLV.unflatten(0, (len(ids_BL), len(changed)))
         for ids_L, original_LV, logits_ALV in zip(ids_BL, original_BLV, changed_BALV, strict=True):
             metrics.append(_compare(original_LV, logits_ALV, ids_L).cpu())
         done = (first + len(ids_BL)) * ids_SL.shape[1]
@@ -197,27 +205,6 @@ def _original_logits(
             return language_model.logits(ids_BL)
     with residuals.continued(end, first, ids_BL) as ids_RL:
         return language_model.logits(ids_RL)
-
-
-def _changed_logits(
-    language_model: LanguageModel,
-    residuals: Residuals,
-    interventions: Sequence[Intervention],
-    layer: int,
-    first: int,
-    ids_BL: Tensor,
-) -> Tensor:
-    """Logits [B, A, L, V] under interventions, from the first changed layer on."""
-    count = len(interventions)
-    can_split = len(ids_BL) == 1 and language_model.can_split_row(layer)
-    layers = {index for intervention in interventions for index in intervention}
-    functions = {index: _mlp_function(interventions, index, index == layer) for index in layers}
-    with (
-        residuals.continued(layer, first, ids_BL, 1 if can_split else count) as ids_RL,
-        language_model.replace_mlps(functions),
-    ):
-        logits_RLV = language_model.logits(ids_RL)
-    return logits_RLV.reshape(len(ids_BL), count, *logits_RLV.shape[1:])
 
 
 def _compare(original_LV: Tensor, logits_ALV: Tensor, ids_L: Tensor) -> Tensor:

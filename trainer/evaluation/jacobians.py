@@ -76,7 +76,14 @@ def measure_jacobians(
         return None
     load_forward_derivatives()
     generator = torch.Generator().manual_seed(seed)
-    input_TI = _sample_inputs(language_model, layer, ids_SL, per_sequence, generator, residuals)
+    length, sampled = ids_SL.shape[1], []
+    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
+        with residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
+            part_TI = language_model.capture(layer, ids_RL).input_TI.float()
+        for input_LI in part_TI.split(length):
+            positions = 1 + torch.randperm(length - 1, generator=generator)[:per_sequence]
+            sampled.append(input_LI[positions.to(input_LI.device)])
+    input_TI = torch.cat(sampled)
     random_DTI = torch.randn(DIRECTIONS, *input_TI.shape, generator=generator).to(input_TI.device)
     # Distances to other tokens, never 0 modulo T.
     shift_D1 = torch.randint(1, len(input_TI), (DIRECTIONS, 1), generator=generator)
@@ -98,25 +105,6 @@ def load_forward_derivatives() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import_module("torch._decomp.decompositions_for_jvp")
-
-
-def _sample_inputs(
-    language_model: LanguageModel,
-    layer: int,
-    ids_SL: Tensor,
-    per_sequence: int,
-    generator: torch.Generator,
-    residuals: Residuals,
-) -> Tensor:
-    """Inputs of the MLP at random tokens of each sequence, [T, I] in float32, sequence by sequence."""
-    length, sampled = ids_SL.shape[1], []
-    for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):
-        with residuals.continued(layer, number * SEQUENCES_PER_FORWARD, part_SL) as ids_RL:
-            input_TI = language_model.capture(layer, ids_RL).input_TI.float()
-        for input_LI in input_TI.split(length):
-            positions = 1 + torch.randperm(length - 1, generator=generator)[:per_sequence]
-            sampled.append(input_LI[positions.to(input_LI.device)])
-    return torch.cat(sampled)
 
 
 def _cosines(

@@ -23,7 +23,7 @@ from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import LayerOutput, Routing, SparseLayer
+from mxd.trainer.layers.base import LayerOutput, Routing
 from mxd.trainer.layers.mxd import ACTIVATIONS
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import ONE_PROCESS, LayerTrainer, Placement
@@ -54,20 +54,6 @@ def _used_experts(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor]:
     positions_C = torch.arange(MAX_COMPARED, device=count.device) * (count // MAX_COMPARED).clamp_min(1)
     is_valid_C = (positions_C < count).to(routing.activations_TK.dtype)
     return used_first_N[positions_C.clamp_max(num_experts - 1)], is_valid_C
-
-
-def frozen_parameters(layer: SparseLayer, config: ExperimentalConfig) -> list[nn.Parameter]:
-    """Parameters that keep their first values: the gate's, the table of the experts, or both.
-
-    Raises:
-        UserError: the method has no table.
-    """
-    gate = list(layer.gate.parameters()) if config.freeze in ("gate", "both") else []
-    if config.freeze not in ("table", "both"):
-        return gate
-    if not isinstance(layer.table, nn.Parameter):
-        raise UserError(f"A {layer.method} has no table of experts to freeze. Use --freeze=gate.")
-    return [*gate, layer.table]
 
 
 @dataclass(frozen=True)
@@ -127,7 +113,12 @@ class ExperimentalLayerTrainer(LayerTrainer):
 
     def __post_init__(self) -> None:
         self.experimental = check_experimental(self.config, self.group.is_single)
-        for parameter in frozen_parameters(self.layer, self.experimental):
+        frozen = list(self.layer.gate.parameters()) if self.experimental.freeze in ("gate", "both") else []
+        if self.experimental.freeze in ("table", "both"):
+            if not isinstance(self.layer.table, nn.Parameter):
+                raise UserError(f"A {self.layer.method} has no table of experts to freeze. Use --freeze=gate.")
+            frozen.append(self.layer.table)
+        for parameter in frozen:
             parameter.requires_grad_(False)  # the optimizer skips parameters without a gradient
         super().__post_init__()
 

@@ -321,7 +321,7 @@ def test_steerability_is_the_price_of_one_unit_and_later_searches_need_no_backwa
         rows = session.execute(select(ExpertRecord.p99, ExpertRecord.steerability).order_by(ExpertRecord.expert)).all()
     assert [row.steerability for row in rows] == pytest.approx(prices.tolist(), rel=1e-3)
     assert [row.steerability > 0 for row in rows] == [row.p99 > 0 for row in rows]
-    monkeypatch.setattr(effect_search, "_activation_prices", pytest.fail)
+    monkeypatch.setattr(effect_search, "unrelated_readings", pytest.fail)
     world.language_model.unit_prices.clear()
     again = unit_prices(world.language_model, [Run.load("small", world.data)])["small"]
     torch.testing.assert_close(again, prices, rtol=1e-3, atol=0)
