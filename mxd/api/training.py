@@ -105,7 +105,12 @@ def train(
     """
     folder = data_folder(data)
     source = language_model or model.name_or_path or type(model).__name__
-    text, count = open_dataset(dataset, tokens, folder, tokenizer, _text_fields(settings, model))
+    model_config, names = model.config.get_text_config(), ("max_position_embeddings", "n_positions")
+    limits = (getattr(model_config, name, None) for name in names)
+    limit = next((int(each) for each in limits if each), CONTEXT_LENGTH)
+    text_fields = {key: value for key, value in settings.items() if key in TextConfig.model_fields}
+    text_fields = {"context_length": min(CONTEXT_LENGTH, limit), **text_fields}
+    text, count = open_dataset(dataset, tokens, folder, tokenizer, text_fields)
     fixed = {"language_model": source, "layer": layer, "text": text, "tokens": count, "method": method, "k": k}
     run_name = name or default_name(source, layer, method, k)
     others = {key: value for key, value in settings.items() if key not in TextConfig.model_fields}
@@ -253,14 +258,6 @@ def default_name(source: str, layer: int, method: str, k: int) -> str:
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(source).name.removesuffix(".gguf")).strip("-._").lower() or "model"
     kind = "" if method == "mxd" else f"{method}-"
     return f"{stem[:60]}-l{layer}-{kind}k{k}"
-
-
-def _text_fields(settings: Mapping[str, Any], model: PreTrainedModel) -> dict[str, Any]:
-    """Settings of the dataset, with a context length that fits the model."""
-    fields = {key: value for key, value in settings.items() if key in TextConfig.model_fields}
-    config, names = model.config.get_text_config(), ("max_position_embeddings", "n_positions")
-    limit = next((int(getattr(config, name)) for name in names if getattr(config, name, None)), CONTEXT_LENGTH)
-    return {"context_length": min(CONTEXT_LENGTH, limit), **fields}
 
 
 @dataclass

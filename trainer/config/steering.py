@@ -100,23 +100,17 @@ def format_edit(edit: Mapping[str, Any]) -> str:
     """Return the compact text of an edit's fields, as ``Edit.model_dump`` gives them."""
     run = f"{edit['run']}/" if edit.get("run") else ""
     strength = "" if edit["mode"] == "ablate" else f":{_number(edit['strength'])}"
-    return f"{run}{edit['expert']}:{edit['mode']}{strength}{_format_condition(edit.get('when') or {})}"
-
-
-def _format_condition(condition: Mapping[str, Any]) -> str:
-    clauses = [_format_gate_test(test) for test in condition.get("gates", ())]
+    condition, clauses = edit.get("when") or {}, []
+    for test in condition.get("gates", ()):
+        tested = f"{test['run']}/" if test.get("run") else ""
+        sign, level = (">", test["above"]) if test.get("above") is not None else ("<=", test["at_most"])
+        clauses.append(f"when:{tested}{test['expert']}{sign}{level if level == 'median' else _number(level)}")
     if condition.get("scope", "all") != "all":
         clauses.append(condition["scope"])
     clauses += [f"{name}:{condition[name]}" for name in _COUNTED if condition.get(name) is not None]
     if condition.get("until") is not None:
         clauses.append(f"until:{json.dumps(condition['until'])}")
-    return "".join(f"@{clause}" for clause in clauses)
-
-
-def _format_gate_test(test: Mapping[str, Any]) -> str:
-    run = f"{test['run']}/" if test.get("run") else ""
-    sign, level = (">", test["above"]) if test.get("above") is not None else ("<=", test["at_most"])
-    return f"when:{run}{test['expert']}{sign}{level if level == 'median' else _number(level)}"
+    return f"{run}{edit['expert']}:{edit['mode']}{strength}" + "".join(f"@{clause}" for clause in clauses)
 
 
 def _number(value: float) -> str:

@@ -239,39 +239,28 @@ def _files(text: str) -> Sequence[TextFile]:
         return remote
     path = Path(os.path.expanduser(text))
     if not os.path.exists(path) and set("*?[") & set(text):
-        return _matching(str(path))
+        found = map(Path, glob(str(path), recursive=True))
+        files = {file for file in found if is_supported(file.name) and file.is_file()}
+        if not files:
+            raise NotFoundError(f"No .txt, .jsonl, .csv or .parquet file matches '{str(path)[:300]}'. Check the pattern.")
+        return sorted(files, key=lambda file: file.parts)
     if not text.strip() or not os.path.exists(path):
         raise NotFoundError(
             f"There is no file or folder '{text[:300]}'. Give a .txt, .jsonl, .csv or .parquet file "
             "(also .gz or .zst), a folder or pattern (*) of them, a URL (hf://, s3://), or the name of a Hub dataset."
         )
     if path.is_dir():
-        files = sorted(_supported_files(path), key=lambda file: file.relative_to(path).parts)
-        if not files:
+        # At any depth, except hidden ones, which editors, version control and downloads create.
+        inside = ((file.relative_to(path).parts, file) for file in path.rglob("*") if is_supported(file.name))
+        visible = [pair for pair in inside if pair[1].is_file() and not any(part.startswith(".") for part in pair[0])]
+        if not visible:
             raise UserError(f"The folder {path} holds no .txt, .jsonl, .csv or .parquet files.")
-        return files
+        return [file for _, file in sorted(visible)]
     if not is_supported(path.name):
         raise UserError(
             f"Unsupported file: {path}. Give a .txt, .jsonl or .csv file (also .gz or .zst), or a .parquet file."
         )
     return [path]
-
-
-def _matching(pattern: str) -> Sequence[TextFile]:
-    """Files that match a pattern, in the order of those of a folder."""
-    found = (path for path in map(Path, glob(pattern, recursive=True)) if is_supported(path.name) and path.is_file())
-    paths = sorted(set(found), key=lambda path: path.parts)
-    if not paths:
-        raise NotFoundError(f"No .txt, .jsonl, .csv or .parquet file matches '{pattern[:300]}'. Check the pattern.")
-    return paths
-
-
-def _supported_files(folder: Path) -> Iterator[Path]:
-    """Supported files at any depth, except hidden ones, which editors, version control and downloads create."""
-    for path in folder.rglob("*"):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and is_supported(path.name) and path.is_file():
-            yield path
 
 
 def size_bytes(config: TextConfig) -> int | None:

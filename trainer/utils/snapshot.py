@@ -238,10 +238,14 @@ class Snapshot:
 
     def fragment(self) -> str:
         """Return the snapshot without its style."""
+        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
+        command = f"<pre>{escape(self.origin.command)}</pre>" if self.origin.command else ""
+        made = _facts([*self.origin.facts(), ("made with", "MxD Explorer")])
         return (
             f'<article class="mxd snapshot"><header><h1>{escape(self.title)}</h1>'
             f'<p class="sub">{escape(self.subtitle)}</p>'
-            f"{_facts(self.facts)}</header>{''.join(block.html() for block in self.blocks)}{self._footer()}</article>"
+            f"{_facts(self.facts)}</header>{''.join(block.html() for block in self.blocks)}"
+            f"<footer>{note}{made}{command}</footer></article>"
         )
 
     def html(self) -> str:
@@ -286,12 +290,6 @@ class Snapshot:
 
     def _repr_html_(self) -> str:
         return f"<style>{CSS}</style>{self.fragment()}"
-
-    def _footer(self) -> str:
-        note = f'<p class="note">{escape(self.note)}</p>' if self.note else ""
-        command = f"<pre>{escape(self.origin.command)}</pre>" if self.origin.command else ""
-        made = _facts([*self.origin.facts(), ("made with", "MxD Explorer")])
-        return f"<footer>{note}{made}{command}</footer>"
 
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:

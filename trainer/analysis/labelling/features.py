@@ -307,7 +307,7 @@ class FeatureExtractor:
                 result.append("the start of a document")
             elif before.rstrip(" \t").endswith("\n") and text.strip():
                 result.append("the start of a line")
-            elif _ends_sentence(before) and text.strip() and not text.strip()[0].islower():
+            elif _sentence_end(before) and text.strip() and not text.strip()[0].islower():
                 result.append("the start of a sentence")
             else:
                 result.append("")
@@ -331,9 +331,7 @@ def _part(text: str) -> str:
     return text.strip(" ").lower() or text
 
 
-@cached
-def _ends_sentence(text: str) -> bool:
-    return _SENTENCE_END.search(text) is not None
+_sentence_end = cached(_SENTENCE_END.search)
 
 
 @cached
