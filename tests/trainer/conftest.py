@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import register_run
+from mxd.trainer.training.train import train_layer
 from tests.helpers.runs import World, small_world
 
 
@@ -16,3 +20,21 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = small_world(tmp_path)
     yield made
     made.database.dispose()
+
+
+@pytest.fixture(scope="session")
+def trained_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a trained run. Tests copy it."""
+    made = small_world(tmp_path_factory.mktemp("trained"))
+    train_layer(made.config(), made.data, made.database, made.language_model)
+    made.database.dispose()
+    return Run.load("small", made.data).folder
+
+
+@pytest.fixture
+def run(world: World, trained_folder: Path) -> Run:
+    """The trained run ``small`` of the test's own world."""
+    shutil.copytree(trained_folder, world.data / "runs" / "small")
+    run = Run.load("small", world.data)
+    register_run(run, world.database)
+    return run

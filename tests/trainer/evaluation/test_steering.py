@@ -25,17 +25,14 @@ from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.database.tables import SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
 
 CONFIG = SteeringEvaluationConfig(experts=3, strengths=(0.02, 0.5), prompts=("the old fox",), samples=2, max_tokens=6)
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
+@pytest.fixture(name="run")
+def indexed_run(world: World, run: Run) -> Run:
     run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
     index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "examples_per_bin": 1})
     build_index(run, index, world.language_model, world.database)

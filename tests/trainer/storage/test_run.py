@@ -12,18 +12,11 @@ from mxd.backend.cli.main import run as mxd
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import adopt, metrics_of
-from mxd.trainer.training.train import train_layer
 from tests.helpers.runs import World
 from tests.helpers.servers.hub import fake_hub, using_hub
 
 ROOT = Path(__file__).parents[3]
 X_TI = torch.randn(5, 16, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
 
 
 def test_an_exported_run_imports_unchanged(world: World, run: Run, tmp_path: Path) -> None:

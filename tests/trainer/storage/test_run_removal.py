@@ -18,12 +18,6 @@ from mxd.trainer.utils.files import exclusive_lock
 from tests.helpers.runs import World
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
-
-
 def test_removing_a_run_deletes_its_files_and_rows(world: World, run: Run) -> None:
     config = IndexConfig(text=world.text, tokens=160, top_examples=2)
     build_index(run, config, world.language_model, world.database)

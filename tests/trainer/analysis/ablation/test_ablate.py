@@ -30,11 +30,9 @@ from tests.helpers.runs import World
 SETTINGS = AblationConfig(examples_per_bin=2)
 
 
-@pytest.fixture
-def run(world: World) -> Run:
+@pytest.fixture(name="run")
+def indexed_run(world: World, run: Run) -> Run:
     """An indexed run whose layer is random, so that every expert matters."""
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
     run.__dict__["layer"] = random_layer(widths=(16, 24, 16), num_experts=40, k=4)
     index = IndexConfig.model_validate({"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2})
     build_index(run, index, world.language_model, world.database)

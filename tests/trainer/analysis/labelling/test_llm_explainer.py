@@ -25,7 +25,6 @@ from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World
 
@@ -68,10 +67,8 @@ def serve() -> Iterator[Callable[[Answer], str]]:
         server.server_close()
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    run = Run.load("small", world.data)
+@pytest.fixture(name="run")
+def indexed_run(world: World, run: Run) -> Run:
     build_index(run, IndexConfig(text=world.text, tokens=3_000), world.language_model, world.database)
     return run
 

@@ -13,15 +13,8 @@ from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World
-
-
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
 
 
 def labels(world: World) -> list[AutomaticLabelRecord]:
