@@ -9,6 +9,7 @@ COPY frontend/package.json frontend/package-lock.json ./
 RUN npm ci --no-audit --no-fund
 COPY frontend/ ./
 COPY docs/ ../docs/
+COPY trainer/utils/colours.css ../trainer/utils/
 RUN npm run build
 
 FROM python:3.11.15-slim-bookworm AS app

@@ -18,7 +18,7 @@ MODULES := frontend/node_modules/.modules
 DIST := frontend/dist/index.html
 MODEL := $(VENV)/.language-model
 # Without the generated types, which every step of the frontend writes.
-DIST_SOURCES := $(shell find frontend -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*' \
+DIST_SOURCES := $(shell find frontend trainer/utils/colours.css -type f -not -path '*/node_modules/*' -not -path '*/dist/*' -not -path '*/.*' \
 	-not -name schema.d.ts)
 NEWEST := .newest
 CORE := tests/api tests/trainer/inference tests/trainer/language_model tests/trainer/training/test_train.py \

@@ -1,11 +1,15 @@
-import "./styles/index.css";
-
 import { StrictMode } from "react";
 import { createRoot } from "react-dom/client";
 
 import { App, newQueryClient } from "./app/app";
 import { preloadPage } from "./app/routes";
-import { fetchFonts } from "./lib/browser/fonts";
+
+import "./styles/index.css";
+
+/** Load all fonts that the page has not requested yet. Failures are ignored: the fallback font remains. */
+function fetchFonts(): void {
+  for (const face of document.fonts) face.load().catch(() => undefined);
+}
 
 const root = document.querySelector("#root");
 if (root === null) throw new Error("index.html has no #root");

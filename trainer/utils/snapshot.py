@@ -16,7 +16,9 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.utils.display import printable
 from mxd.trainer.utils.files import atomic_write, disk_errors
 
-CSS = " ".join((Path(__file__).parent / "snapshot.css").read_text("utf-8").split())
+CSS = " ".join(
+    " ".join((Path(__file__).parent / name).read_text("utf-8") for name in ("colours.css", "snapshot.css")).split()
+)
 ACTIVATION_STEPS, CHANGE_STEPS = 9, 4
 """Steps of the colour scales of the dashboard."""
 CELLS_IN_MARKDOWN = 5

@@ -123,13 +123,8 @@ export function useRestoreEntry(run: string, list: number) {
   );
 }
 
-interface TagChange {
-  readonly tag: string;
-  readonly isTagged: boolean;
-}
-
 export function useSetTag(run: string, expert: number) {
-  return useListMutation(run, ({ tag, isTagged }: TagChange) =>
+  return useListMutation(run, ({ tag, isTagged }: { readonly tag: string; readonly isTagged: boolean }) =>
     annotate(run, expert, isTagged ? { add_tags: [tag] } : { remove_tags: [tag] }),
   );
 }

@@ -1,12 +1,64 @@
 /** Query options for useQuery and useInfiniteQuery. Keys start with the run, so that one call invalidates a run. */
 
-import { infiniteQueryOptions, keepPreviousData, queryOptions, skipToken } from "@tanstack/react-query";
+import {
+  infiniteQueryOptions,
+  keepPreviousData,
+  queryOptions,
+  skipToken,
+  useMutation,
+  useQueryClient,
+} from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
 import { ApiError } from "./http/errors";
 import { retry } from "./http/retry";
 import type { paths } from "./schema";
 import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
+
+const STALE_MS = 5 * 60_000;
+
+/** Each expert of a run, matched to the most similar expert of another run. */
+export function comparisonQuery(run: string, other: string) {
+  return queryOptions({
+    queryKey: ["run", run, "comparison", other],
+    queryFn: ({ signal }) =>
+      unwrap(client.GET("/api/runs/{run}/comparison/{other}", { params: { path: { run, other } }, signal })),
+    staleTime: STALE_MS,
+  });
+}
+
+/** Kinds of the documents of a run's text. */
+export function kindsQuery(run: string) {
+  return queryOptions({
+    queryKey: ["run", run, "kinds"],
+    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/kinds", { params: { path: { run } }, signal })),
+    staleTime: Infinity,
+  });
+}
+
+export const accessQuery = queryOptions({
+  queryKey: ["access"],
+  queryFn: ({ signal }) => unwrap(client.GET("/api/access", { signal })),
+  staleTime: Infinity,
+});
+
+/** Signing in or out refetches everything. */
+export function useSignIn() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: (token: string) => unwrap(client.POST("/api/access", { body: { token } })),
+    onSuccess: () => queries.resetQueries(),
+  });
+}
+
+/** Sign-in state. A server that listens only on this machine needs no sign-in. */
+export function useSignOut() {
+  const queries = useQueryClient();
+  return useMutation({
+    mutationFn: () => unwrap(client.DELETE("/api/access")),
+    onSuccess: () => queries.resetQueries(),
+  });
+}
 
 type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
 /** Sort, order, search and filters of the experts table. */
@@ -304,10 +356,6 @@ export function sessionQuery(id: string) {
   });
 }
 
-interface FigureQuery {
-  readonly run?: string;
-}
-
 /** Evaluations and probes of a run, the benchmark, and all runs of its MLP side by side and against K. */
 export function evaluationsQuery(run: string) {
   return queryOptions({
@@ -316,7 +364,7 @@ export function evaluationsQuery(run: string) {
   });
 }
 
-export function figureQuery(name: FigureName, query: FigureQuery) {
+export function figureQuery(name: FigureName, query: { readonly run?: string }) {
   return queryOptions({
     queryKey: ["figure", name, query],
     queryFn: ({ signal }) => unwrap(client.GET("/api/figures/{name}", { params: { path: { name }, query }, signal })),

@@ -1,25 +1,121 @@
 /** Providers and routes. */
 
-import { hashKey, type Query, QueryCache, QueryClient, QueryClientProvider } from "@tanstack/react-query";
-import { Suspense, useState } from "react";
-import { BrowserRouter, Route, Routes } from "react-router";
+import { hashKey, type Query, QueryCache, QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
+import { Component, lazy, type ReactNode, type SubmitEvent, Suspense, useEffect, useState } from "react";
+import { BrowserRouter, Route, Routes, useLocation } from "react-router";
 
-import { accessQuery } from "@/api/access";
-import { ApiError } from "@/api/http/errors";
+import { accessQuery, columnsQuery, healthQuery, runsQuery, useSignIn } from "@/api/queries";
+import { ApiError, messageOf } from "@/api/http/errors";
 import { retry, retryDelay } from "@/api/http/retry";
-import { columnsQuery, healthQuery, runsQuery } from "@/api/queries";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { PageBoundary } from "@/components/layout/page-boundary";
-import { SignInGate } from "@/components/layout/sign-in";
 import { CurrentRunProvider } from "@/components/runs/current-run";
 import { TipProvider } from "@/components/tokens/tip-layer";
 import { TrayProvider } from "@/components/tray/tray-context";
-import { LoadingState } from "@/components/ui/states";
+import { Button } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { ShortcutsProvider } from "@/hooks/use-shortcut";
 
-import { PaletteKey } from "./palette/palette-key";
 import { allPages } from "./routes";
+
+const Palette = lazy(() => import("./palette/palette"));
+
+/** Opens the command palette on Ctrl or ⌘ with K. It is loaded on first use. */
+function PaletteKey() {
+  const [isOpen, setOpen] = useState(false);
+  const [wasOpened, setOpened] = useState(false);
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (event.key.toLowerCase() !== "k" || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey)
+        return;
+      event.preventDefault();
+      setOpened(true);
+      setOpen((open) => !open);
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => window.removeEventListener("keydown", onKeyDown);
+  }, []);
+  if (!wasOpened) return null;
+  return (
+    <Suspense>
+      <Palette isOpen={isOpen} onOpenChange={setOpen} />
+    </Suspense>
+  );
+}
+
+interface BoundaryProps {
+  readonly children: ReactNode;
+}
+
+interface BoundaryState {
+  readonly error: unknown;
+}
+
+class Boundary extends Component<BoundaryProps, BoundaryState> {
+  override state: BoundaryState = { error: null };
+
+  static getDerivedStateFromError(error: unknown): BoundaryState {
+    return { error };
+  }
+
+  override render(): ReactNode {
+    const { error } = this.state;
+    return error === null ? this.props.children : <ErrorState error={error} onRetry={() => window.location.reload()} />;
+  }
+}
+
+/** Error boundary around the page; navigating to another page resets it. */
+function PageBoundary({ children }: BoundaryProps) {
+  const { pathname } = useLocation();
+  return <Boundary key={pathname}>{children}</Boundary>;
+}
+
+/** Replaces every page with the sign-in form while the server requires a token and this browser has none. */
+function SignInGate({ children }: { readonly children: ReactNode }) {
+  const { data } = useQuery(accessQuery);
+  return data?.role === null ? <SignIn /> : children;
+}
+
+function SignIn() {
+  const [token, setToken] = useState("");
+  const signIn = useSignIn();
+  const onSubmit = (event: SubmitEvent) => {
+    event.preventDefault();
+    signIn.mutate(token.trim());
+  };
+  return (
+    <main className="state sign-in" id="main">
+      <title>Sign in · MxD Explorer</title>
+      <h1>Sign in to MxD Explorer</h1>
+      <p>This server is exposed on the network and requires an access token. On the server, create one with:</p>
+      <Command text="mxd token create --role read" />
+      <form onSubmit={onSubmit}>
+        <label htmlFor="token">Token</label>
+        <div className="field secret">
+          <input
+            id="token"
+            type="password"
+            autoComplete="current-password"
+            spellCheck={false}
+            maxLength={200}
+            required
+            value={token}
+            onChange={(event) => setToken(event.target.value)}
+          />
+        </div>
+        <Button type="submit" variant="primary" disabled={signIn.isPending}>
+          Sign in
+        </Button>
+        {signIn.error !== null && (
+          <p className="bad" role="alert">
+            {messageOf(signIn.error)}
+          </p>
+        )}
+      </form>
+    </main>
+  );
+}
 
 /** A query client that already fetches what every page needs. */
 export function newQueryClient(): QueryClient {

@@ -1,19 +1,119 @@
 /** Layout shared by all pages. */
 
+import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useState } from "react";
+import { Dialog, Heading, Modal, ModalOverlay } from "react-aria-components";
 import { useNavigate } from "react-router";
 
-import { OverlayProvider, OverlayContainer } from "@/components/ui/overlay-portal";
+import { accessQuery, healthQuery, useSignOut } from "@/api/queries";
+import type { Health } from "@/api/types";
+import { Button } from "@/components/ui/button";
+import { OverlayContainer, OverlayProvider } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { togglePresentation } from "@/lib/browser/presentation";
+import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/browser/shortcuts";
+import { formatBytes, formatCount } from "@/lib/text/format";
 
 import { TopBar } from "./navigation/top-bar";
 import { usePromptedLink, useRememberPrompt } from "./navigation/use-prompted-link";
 import { SearchDialogProvider } from "./search/search-dialog";
-import { ShortcutsDialog } from "./shortcuts-dialog";
-import { StatusLine } from "./status-line";
 import { Tour } from "./tour";
 import { TrayBar } from "./tray-bar";
+
+function LoadedModels({ models }: { readonly models: Health["language_models"] }) {
+  if (models.length === 0) return <span>No language model loaded yet; the first prompt loads it</span>;
+  return (
+    <span>
+      <span className="dot" />
+      {models.map((lm) => `${lm.name} loaded, ${lm.dtype} on ${lm.device}`).join("; ")}
+    </span>
+  );
+}
+
+function SignedInStatus() {
+  const { data } = useQuery(accessQuery);
+  const signOut = useSignOut();
+  if (data === undefined || !data.tokens_required || data.role === null) return null;
+  return (
+    <span>
+      {data.role === "read" ? "Signed in: read access" : "Signed in: read and write access"}{" "}
+      <button type="button" className="link" onClick={() => signOut.mutate()}>
+        Sign out
+      </button>
+    </span>
+  );
+}
+
+/** Server status: version, loaded language models and size of the database. */
+function StatusLine() {
+  const { data, error } = useQuery(healthQuery);
+  return (
+    <footer className="status">
+      <span className="mk">MxD Explorer {data?.version}</span>
+      <SignedInStatus />
+      <span className="grow" />
+      {error !== null && <span className="bad">The server does not respond</span>}
+      {data !== undefined && error === null && (
+        <>
+          <LoadedModels models={data.language_models} />
+          <span>
+            Database {formatBytes(data.database_bytes)}, {formatCount(data.examples)} examples
+          </span>
+        </>
+      )}
+    </footer>
+  );
+}
+
+const IDS = Object.keys(SHORTCUTS) as ShortcutId[];
+const GROUPS = [...new Set(IDS.map((id) => SHORTCUTS[id].where))];
+
+function ShortcutGroup({ where }: { readonly where: string }) {
+  return (
+    <section>
+      <h3>{where}</h3>
+      <dl>
+        {IDS.filter((id) => SHORTCUTS[id].where === where).map((id) => (
+          <div key={id}>
+            <dt>{SHORTCUTS[id].what}</dt>
+            <dd>
+              <kbd>{keyCap(id)}</kbd>
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </section>
+  );
+}
+
+interface ShortcutsDialogProps {
+  readonly isOpen: boolean;
+  readonly onOpenChange: (open: boolean) => void;
+}
+
+/** Keyboard shortcuts, grouped by page. */
+function ShortcutsDialog({ isOpen, onOpenChange }: ShortcutsDialogProps) {
+  return (
+    <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={onOpenChange} isDismissable>
+      <Modal className="modal">
+        <Dialog className="shortcuts">
+          <header>
+            <Heading slot="title">Keyboard shortcuts</Heading>
+            <Button variant="ghost" icon="close" aria-label="Close" onClick={() => onOpenChange(false)} />
+          </header>
+          {GROUPS.map((where) => (
+            <ShortcutGroup key={where} where={where} />
+          ))}
+          <p className="dim">
+            Ctrl K or ⌘ K opens the command palette: pages, experts, runs, sessions, and “steer 46 +2”. On tokens, the
+            arrow keys move between tokens and Enter locks one. On sliders, the arrow keys move by one step, with Shift
+            by ten; a double click resets to neutral.
+          </p>
+        </Dialog>
+      </Modal>
+    </ModalOverlay>
+  );
+}
 
 export function AppShell({ children }: { readonly children: ReactNode }) {
   const [help, setHelp] = useState(false);

@@ -7,9 +7,37 @@ import { messageOf } from "@/api/http/errors";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
-import { snapshotCard } from "@/lib/browser/snapshot-card";
 
 import type { Shared } from "./share";
+
+const WIDTH = 1200;
+const HEIGHT = 630;
+
+function isDark(): boolean {
+  const { theme } = document.documentElement.dataset;
+  return theme === undefined ? window.matchMedia("(prefers-color-scheme: dark)").matches : theme === "dark";
+}
+
+/** Draws the snapshot's own HTML inside an SVG. The snapshot loads nothing, so the canvas may be read. */
+async function snapshotCard(html: string): Promise<Blob> {
+  const page = new DOMParser().parseFromString(html, "text/html");
+  const card = page.querySelector("article");
+  const style = page.querySelector("style");
+  if (card === null || style === null) throw new Error("The snapshot has no content.");
+  card.classList.add("card");
+  card.style.colorScheme = isDark() ? "dark" : "light";
+  card.prepend(style);
+  const content = new XMLSerializer().serializeToString(card);
+  const size = `width="${WIDTH}" height="${HEIGHT}"`;
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" ${size}><foreignObject ${size}>${content}</foreignObject></svg>`;
+  const image = new Image();
+  // A data URL, because browsers do not let canvases with other SVGs be read.
+  image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
+  await image.decode();
+  const canvas = new OffscreenCanvas(WIDTH, HEIGHT);
+  canvas.getContext("2d")?.drawImage(image, 0, 0);
+  return canvas.convertToBlob({ type: "image/png" });
+}
 
 const FORMATS = { html: "HTML page, works offline", png: "PNG card, 1200 × 630", md: "Copy as Markdown" } as const;
 type Format = keyof typeof FORMATS;

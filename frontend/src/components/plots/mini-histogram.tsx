@@ -5,15 +5,10 @@ import { memo } from "react";
 import type { ExpertRow } from "@/api/types";
 import { logHeights, trimHistogram } from "@/lib/scales/histogram";
 
-interface BarsProps {
-  readonly counts: readonly number[];
-  readonly height: number;
-}
-
 const BIN = 10;
 const GAP = 1.2;
 
-const Bars = memo(function Bars({ counts, height }: BarsProps) {
+const Bars = memo(function Bars({ counts, height }: { readonly counts: readonly number[]; readonly height: number }) {
   const path = logHeights(counts)
     .map((share, i) =>
       share > 0 ? `M${i * BIN} ${height}v-${Math.max(1, share * height).toFixed(1)}h${BIN - GAP}V${height}z` : "",

@@ -1,8 +1,23 @@
 /** Example prompts for a page without a prompt, taken from the run's top examples. */
 
+import { useMemo } from "react";
+
 import type { Context } from "@/api/types";
 
-import { useExamplePrompts } from "./use-example-prompts";
+import { useSuggestedContexts } from "./context-search";
+
+const CANDIDATES = 6;
+const MAX_PROMPTS = 3;
+const MIN_LENGTH = 12;
+
+/** Example prompts from the run's top examples, whole sentences first. */
+function useExamplePrompts(run: string, toPrompt: (context: Context) => string): readonly string[] {
+  const contexts = useSuggestedContexts(run, CANDIDATES);
+  const all = contexts.map(({ context }) => toPrompt(context).trim());
+  const sentences = all.filter((prompt) => prompt.length >= MIN_LENGTH && !prompt.includes("\n"));
+  const key = [...new Set([...sentences, ...all].slice(0, MAX_PROMPTS))].join("\u0000");
+  return useMemo(() => (key === "" ? [] : key.split("\u0000")), [key]);
+}
 
 interface ExamplePromptsProps {
   readonly run: string;

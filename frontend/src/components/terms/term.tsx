@@ -62,12 +62,7 @@ export function Described({ description, children }: DescribedProps) {
   );
 }
 
-interface TermProps {
-  readonly id: TermId;
-  readonly children: ReactNode;
-}
-
-export function Term({ id, children }: TermProps) {
+export function Term({ id, children }: { readonly id: TermId; readonly children: ReactNode }) {
   const links = usePageLinks();
   const handlers = definitionHandlers(id, useTips(), useQueryClient());
   return (

@@ -1,10 +1,35 @@
 /** Tooltip of a generated token: its change in log-probability and the alternatives under both variants. */
 
 import type { Alternative, TokenEvent } from "@/api/types";
-import { formatProbability, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
+
+const MAX_EXPERTS = 5;
+
+/** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
+export function StreamTip({ token }: { readonly token: TokenEvent }) {
+  return (
+    <div className="stream-tip">
+      <AlternativesTip token={token} />
+      <dl>
+        <dt>Probability, {token.variant}</dt>
+        <dd>{formatProbability(token.probability)} %</dd>
+        <dt>KL between variants</dt>
+        <dd>{formatFixed(token.kl, 3)} nats</dd>
+      </dl>
+      <p className="dim">Active experts, before edits</p>
+      <ul>
+        {token.experts.slice(0, MAX_EXPERTS).map((routed) => (
+          <li key={routed.expert}>
+            <span className="mono">{routed.expert}</span> {formatFixed(routed.coefficient)}
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
 
 interface ColumnProps {
   readonly title: string;

@@ -17,59 +17,26 @@ interface ButtonStyle {
 
 const VARIANTS = { plain: "", primary: "primary", ghost: "ghost", chosen: "on" } as const;
 
-function classes({ variant = "plain", size = "normal", children }: ButtonStyle, className: string | undefined): string {
-  const parts = [
-    "btn",
-    VARIANTS[variant],
-    size === "small" ? "sm" : "",
-    children === undefined ? "icon" : "",
-    className,
-  ];
-  return parts.filter(Boolean).join(" ");
-}
-
-function ButtonContent({ icon, shortcut, children }: ButtonStyle) {
-  return (
+/** The attributes of a button or link in the style. */
+function styled<P extends { readonly className?: string | undefined }>(props: ButtonStyle & P) {
+  const { variant = "plain", size = "normal", icon, shortcut, children, className, ...rest } = props;
+  const parts = ["btn", VARIANTS[variant], size === "small" && "sm", children === undefined && "icon", className];
+  const content = (
     <>
       {icon !== undefined && <Icon name={icon} />}
       {children}
       {shortcut !== undefined && <kbd aria-hidden="true">{keyCap(shortcut)}</kbd>}
     </>
   );
+  return { ...rest, className: parts.filter(Boolean).join(" "), children: content };
 }
 
-export function Button({
-  variant,
-  size,
-  icon,
-  shortcut,
-  children,
-  className,
-  ...rest
-}: ButtonStyle & ComponentProps<"button">) {
-  const style = { variant, size, icon, shortcut, children } as ButtonStyle;
-  return (
-    <button type="button" className={classes(style, className)} {...rest}>
-      <ButtonContent {...style} />
-    </button>
-  );
+export function Button(props: ButtonStyle & ComponentProps<"button">) {
+  return <button type="button" {...styled(props)} />;
 }
 
-export function LinkButton({
-  variant,
-  size,
-  icon,
-  shortcut,
-  children,
-  className,
-  ...rest
-}: ButtonStyle & ComponentProps<typeof Link>) {
-  const look = { variant, size, icon, shortcut, children } as ButtonStyle;
-  return (
-    <Link className={classes(look, className)} {...rest}>
-      <ButtonContent {...look} />
-    </Link>
-  );
+export function LinkButton(props: ButtonStyle & ComponentProps<typeof Link>) {
+  return <Link {...styled<ComponentProps<typeof Link>>(props)} />;
 }
 
 /** React Aria's button, required as the trigger of its menus and popovers. */

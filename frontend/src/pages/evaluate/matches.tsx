@@ -5,8 +5,7 @@ import { useMemo, useState } from "react";
 import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { Link } from "react-router";
 
-import { comparisonQuery } from "@/api/comparison";
-import { runQuery } from "@/api/queries";
+import { comparisonQuery, runQuery } from "@/api/queries";
 import type { ComparedExpert, MatchedPair, RunComparison, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";

@@ -1,30 +1,263 @@
 /** Home: experts that change a text by a slider, and the ways into the dashboard. */
 
-import "./home.css";
-
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
+import { type ReactNode, useEffect, useMemo } from "react";
 import { Link } from "react-router";
 
-import { showcaseQuery } from "@/api/queries";
-import type { RunSummary } from "@/api/types";
+import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
+import type { RunSummary, ShowcaseText, SteeringRequest } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
+import { PromptBox } from "@/components/prompt/prompt-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { useComparedLinks } from "@/components/runs/compared-run";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { Icon, type IconName } from "@/components/ui/icon";
+import { Term } from "@/components/terms/term";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { ShadedText } from "@/components/tokens/shaded-text";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenStrip } from "@/components/tokens/token-strip";
+import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
+import { Icon, type IconName } from "@/components/ui/icon";
+import { Slider } from "@/components/ui/slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-best-experts";
+import { useDraggedValue } from "@/hooks/use-dragged-value";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { newEdit } from "@/lib/edits/edits";
+import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
+import { divergingClass } from "@/lib/scales/colour-scale";
+import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import type { Piece } from "@/lib/text/kwic";
+import { PAPER_URL } from "@/lib/text/paper";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
+import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
-import { Hero } from "./hero";
 import { HOME_PARAMS } from "./home-params";
+
+import "./home.css";
+
+const EXAMPLES = 3;
+/** Tokens of an example before and after its strongest one. */
+const BEFORE = 12;
+const AFTER = 6;
+const MAX_TOKENS = 64;
+const STEP = 0.25;
+/** Largest strength without stored texts. */
+const NO_TEXTS_END = 3;
+/** End of the colour scale in nats. */
+const SCALE_LIMIT = 4;
+const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
+
+/** An expert of the text: its label and strongest examples. */
+function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const { data } = useQuery(expertQuery(run, expert));
+  const { data: page } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
+  if (data === undefined || page === undefined) return <LoadingState label="Loading expert" rows={4} />;
+  const { row } = data;
+  return (
+    <section className="hero-expert" aria-label={`Expert ${expert}`}>
+      <Link to={pageLinks(run).expert(expert)}>
+        <span className="mono">{expert}</span>{" "}
+        <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
+      </Link>
+      {page.examples.map((context) => (
+        <p key={context.rank}>
+          <ShadedText context={context} before={BEFORE} after={AFTER} largest={row.max_activation} />
+        </p>
+      ))}
+    </section>
+  );
+}
+
+/** The text at a strength: stored, or generated after a change of the prompt or without stored texts. */
+function useText(run: string, request: SteeringRequest, edits: readonly Edit[], stored: ShowcaseText | undefined) {
+  const { generation, start } = useGeneration(run);
+  const strength = edits[0]?.strength ?? 0;
+  const isStored = stored !== undefined;
+  const text = formatEdits(edits);
+  useEffect(() => {
+    if (isStored || request.prompt === "") return;
+    start({ ...request, edits: edits.map(toHttpEdit), sampling: { ...request.sampling, max_tokens: MAX_TOKENS } });
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- the edits as text
+  }, [isStored, request, text, start]);
+  return useMemo(() => {
+    if (stored !== undefined) {
+      const pieces = stored.tokens.map(({ id, text: characters, delta_log_probability: value }, index): Piece => ({
+        index,
+        id,
+        text: characters,
+        value,
+      }));
+      return { pieces, isBusy: false, failure: null };
+    }
+    const { status, failure } = generation;
+    const pieces = generation[strength === 0 ? "baseline" : "steered"].continuations[0]?.pieces ?? [];
+    return { pieces, isBusy: status === "waiting" || status === "streaming", failure };
+  }, [stored, generation, strength]);
+}
+
+interface StrengthRowProps {
+  readonly value: number;
+  /** Strengths with a stored text, or else the initial one and the largest. */
+  readonly stops: readonly number[];
+  readonly onDrag: (strength: number) => void;
+  readonly onCommit: (strength: number) => void;
+  readonly steeringUrl: string;
+}
+
+function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
+  return (
+    <div className="hero-slider">
+      <Slider
+        label="Strength of the experts"
+        value={value}
+        min={0}
+        max={stops.at(-1) ?? NO_TEXTS_END}
+        step={STEP}
+        neutral={0}
+        ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
+        onChange={onDrag}
+        onChangeEnd={onCommit}
+      />
+      <output>+{formatFixed(value, 2)}</output>
+      <RampLegend kind="diverging" low="less likely" high="more likely than without" />
+      <LinkButton size="small" to={steeringUrl}>
+        Open in Steer
+      </LinkButton>
+    </div>
+  );
+}
+
+function Why() {
+  const compared = useComparedLinks();
+  return (
+    <p className="hero-why">
+      <b>Why experts and not features?</b> A transcoder feature writes one fixed direction; each expert of an{" "}
+      <Term id="mxd">MxD</Term> is a{" "}
+      <a className="link" href={PAPER_URL}>
+        linear map of its own
+      </a>
+      , so what it writes depends on the token.{" "}
+      <Link className="link" to={compared.page("evaluate")}>
+        What that costs, and where a transcoder is better.
+      </Link>
+    </p>
+  );
+}
+
+/** What an empty text waits for. */
+function Waiting() {
+  const { data } = useQuery(healthQuery);
+  return (
+    <span className="hero-waiting" role="status">
+      {data?.language_models.length === 0
+        ? " Loading the model, which happens once and takes a few seconds."
+        : " Reading the prompt."}
+    </span>
+  );
+}
+
+interface SteeredTextProps {
+  readonly prompt: string;
+  readonly text: ReturnType<typeof useText>;
+  /** Null for the original text. */
+  readonly shade: ((piece: Piece) => string) | null;
+}
+
+function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: SteeredTextProps) {
+  return (
+    <div className="hero-text" aria-busy={isBusy}>
+      <span className="hero-prompt">{prompt}</span>
+      <TokenStrip
+        className="hero-tokens"
+        label={shade === null ? "Original text" : "Steered text"}
+        pieces={pieces}
+        shade={shade ?? (() => "")}
+        tip={(piece) => (
+          <>
+            <TokenChip text={piece.text} />
+            <dl>
+              <dt>Δ log p by the edits</dt>
+              <dd>{formatSigned(piece.value ?? 0)} nats</dd>
+            </dl>
+          </>
+        )}
+      />
+      {isBusy && pieces.length === 0 && <Waiting />}
+      {failure !== null && <p role="alert">{failure}</p>}
+    </div>
+  );
+}
+
+/** Line breaks have no area to shade. */
+const shadeByChange = (piece: Piece) => (piece.text.trim() === "" ? "" : divergingClass(piece.value ?? 0, SCALE_LIMIT));
+
+interface HeroProps {
+  readonly run: string;
+  readonly numExperts: number;
+  /** What the experts do, after "Two of 4,096 experts". */
+  readonly title: string;
+  readonly request: SteeringRequest;
+  readonly edits: readonly Edit[];
+  /** Stored texts by strength; empty if there are none. */
+  readonly texts: readonly ShowcaseText[];
+}
+
+/** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
+function Hero({ run, numExperts, title, request, edits, texts }: HeroProps) {
+  const [params, setParams] = useUrlState(HOME_PARAMS);
+  const prompt = params.prompt ?? request.prompt ?? "";
+  const initial = edits[0]?.strength ?? 0;
+  const { shown, drag, commit } = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
+  const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
+  const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
+  // While the slider is dragged only stored texts follow; a generation starts on release.
+  const stored =
+    prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - shown) < STEP / 2) : undefined;
+  const strength = stored?.strength ?? params.strength ?? initial;
+  const shownEdits = edits.map((edit) => ({ ...edit, strength }));
+  const text = useText(run, changed, shownEdits, stored);
+  const links = pageLinks(run);
+  const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
+  const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
+  return (
+    <section className="hero" aria-label="Steering a text">
+      <h1>
+        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts {title}. Move the slider.
+      </h1>
+      <div className="hero-side">
+        {edits.map(({ expert }) => (
+          <ExpertCard key={expert} run={run} expert={expert} />
+        ))}
+      </div>
+      <div className="hero-main">
+        <PromptBox
+          label="Prompt to continue"
+          placeholder="Type the beginning of a text, then press Enter"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={draft.commit}
+          onOpen="leave-focus"
+          onEnter="submit"
+        />
+        <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
+        <StrengthRow
+          value={shown}
+          stops={stops}
+          onDrag={drag}
+          onCommit={commit}
+          steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
+        />
+        <Why />
+      </div>
+    </section>
+  );
+}
 
 function Door({ icon, to, title, children }: DoorProps) {
   return (

@@ -1,27 +1,222 @@
 /** One run: what it replaces, how faithful it is, training curves, expert health, steering evaluation and settings. */
 
+import { useQuery } from "@tanstack/react-query";
+import { Link, useParams } from "react-router";
+
+import { figureQuery, runQuery } from "@/api/queries";
+import type { RunDetail, RunSummary } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { Plot } from "@/components/plots/plot";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
+import {
+  activeK,
+  hasTokenCount,
+  inUnits,
+  methodName,
+  shortOrigin,
+  shortSource,
+  unitName,
+} from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
+import { LinkButton } from "@/components/ui/button";
+import { Command } from "@/components/ui/copyable-command";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useNow } from "@/hooks/use-now";
+import { useUrlState } from "@/hooks/use-url-state";
+import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
+import { StatusWord } from "@/pages/runs/status-word";
+
+import { CompareMenu, Curves } from "./curves/curves";
+import { useRunEvents } from "./curves/use-run-events";
+import { Faithfulness, Health } from "./health";
+import { RUN_PARAMS } from "./run-params";
+import { Settings } from "./settings";
+
 import "@/pages/runs/runs.css";
 import "./run.css";
 import "@/styles/content/evaluation.css";
 
-import { useQuery } from "@tanstack/react-query";
-import { Link, useParams } from "react-router";
+interface Step {
+  readonly label: string;
+  readonly to: string;
+}
 
-import { runQuery } from "@/api/queries";
-import type { RunDetail } from "@/api/types";
-import { PageBar } from "@/components/layout/navigation/page-bar";
-import { ErrorState, LoadingState } from "@/components/ui/states";
-import { useUrlState } from "@/hooks/use-url-state";
+function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
+  const { page } = pageLinks(run.name);
+  const isIndexed = run.active_experts !== null;
+  const partner = runs.find(
+    ({ name, language_model: model, layer }) =>
+      name !== run.name && model === run.language_model && layer === run.layer,
+  );
+  return [
+    ...(isIndexed
+      ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
+      : []),
+    { label: "Route a prompt", to: page("routing") },
+    { label: inUnits("Steer with an expert", run), to: page("steering") },
+    ...(partner === undefined
+      ? []
+      : [{ label: `Compare with ${partner.name}`, to: `${page("evaluate", { with: partner.name })}#compare` }]),
+    ...(run.evaluated_k.length > 1
+      ? [{ label: inUnits("Loss at fewer active experts", run), to: `${page("evaluate")}#frontier` }]
+      : []),
+    ...(run.held_out === null
+      ? []
+      : [{ label: inUnits("Dead, dense and duplicate experts", run), to: page("evaluate") }]),
+  ];
+}
 
-import { CompareMenu, Curves } from "./curves/curves";
-import { useRunEvents } from "./curves/use-run-events";
-import { Faithfulness } from "./faithfulness";
-import { Health } from "./health";
-import { NextPages } from "./next-pages";
-import { RunHead } from "./run-head";
-import { RUN_PARAMS } from "./run-params";
-import { Settings } from "./settings";
-import { Steering } from "./steering";
+/** Pages that answer the next questions about a run. */
+function NextPages({ run }: { readonly run: RunSummary }) {
+  const { runs } = useCurrentRun();
+  return (
+    <nav className="next-pages" aria-label="Next steps">
+      {steps(run, runs).map(({ label, to }) => (
+        <LinkButton key={label} size="small" to={to}>
+          {label}
+        </LinkButton>
+      ))}
+    </nav>
+  );
+}
+
+/** `24 of 16,127 experts`, or those above a threshold. */
+function experts(run: RunSummary): string {
+  const all = `${formatCount(run.num_experts)} ${unitName(run)}`;
+  return run.has_top_k ? `${activeK(run)} of ${all}` : `those above a threshold, of ${all},`;
+}
+
+/** What the run replaces and what it was trained on, in a few sentences. */
+function RunSummaryText({ run }: { readonly run: RunSummary }) {
+  return (
+    <p className="run-summary">
+      <Term id="method">{methodName(run.method)}</Term> that replaces the MLP of{" "}
+      <Term id="layer">layer {run.layer}</Term> of <span className="mono">{run.language_model_name}</span>:{" "}
+      {experts(run)} are active per token, with {formatCompact(run.parameters)} parameters.{" "}
+      {run.origin !== null && (
+        <>
+          Imported from <span className="mono">{shortOrigin(run.origin)}</span>.
+        </>
+      )}
+      {run.origin === null && hasTokenCount(run) && (
+        <>
+          Trained on {formatCompact(run.trained_tokens)} tokens of{" "}
+          <span className="mono" title={run.text}>
+            {shortSource(run.text)}
+          </span>
+          , seed {run.seed}.
+        </>
+      )}
+    </p>
+  );
+}
+
+const START_FORMAT = {
+  day: "numeric",
+  month: "short",
+  year: "numeric",
+  hour: "2-digit",
+  minute: "2-digit",
+  timeZoneName: "short",
+} as const;
+
+function Progress({ run }: { readonly run: RunSummary }) {
+  if (!hasTokenCount(run)) return null;
+  const share = run.target_tokens > 0 ? Math.min(1, run.trained_tokens / run.target_tokens) : 0;
+  const rate = run.last_metric?.tokens_per_second ?? 0;
+  const secondsLeft = rate > 0 ? (run.target_tokens - run.trained_tokens) / rate : null;
+  return (
+    <div className="run-progress">
+      <div className="run-progress-numbers">
+        <b>{formatCompact(run.trained_tokens)}</b>
+        <span>of {formatCompact(run.target_tokens)} tokens</span>
+        <span className="grow" />
+        {rate > 0 && (
+          <>
+            <b>{formatCount(rate)}</b>
+            <span>tokens/s</span>
+          </>
+        )}
+        {run.status === "training" && secondsLeft !== null && (
+          <>
+            <b>{formatDuration(secondsLeft)}</b>
+            <span>left</span>
+          </>
+        )}
+      </div>
+      <progress value={share} max={1} aria-label="Training progress" />
+    </div>
+  );
+}
+
+function Resume({ detail }: { readonly detail: RunDetail }) {
+  const { status } = detail.run;
+  if (status !== "stopped" && status !== "failed") return null;
+  return (
+    <section className="run-resume" aria-label="Resume training">
+      <p className={status === "failed" ? "bad" : "ink2"}>
+        {detail.error ?? "Training stopped early. Resume from the last checkpoint with:"}
+      </p>
+      <Command text={detail.resume_command} />
+    </section>
+  );
+}
+
+/** Name, status and progress of a run, what it replaces, and the command that resumes it. */
+function RunHead({ detail }: { readonly detail: RunDetail }) {
+  const { run } = detail;
+  const now = useNow(1000);
+  return (
+    <>
+      <section className="run-head">
+        <div className="run-title">
+          <p className="run-status">
+            <StatusWord status={run.status} />, started {new Date(run.started_at).toLocaleString("en-GB", START_FORMAT)}
+            {run.status === "training" && <span className="dim">, last step {formatAgo(run.updated_at, now)}</span>}
+          </p>
+          <h1 className="mono">{run.name}</h1>
+          <RunSummaryText run={run} />
+        </div>
+        {run.status !== "finished" && <Progress run={run} />}
+      </section>
+      <Resume detail={detail} />
+    </>
+  );
+}
+
+const HEIGHT = 420;
+
+function TrainingCurves({ run }: { readonly run: RunSummary }) {
+  const { data, error, refetch } = useQuery(figureQuery("steering", { run: run.name }));
+  if (data?.total === 0) {
+    return (
+      <>
+        <p className="ink2">Not measured yet. To measure it, run:</p>
+        <Command text={`mxd ablate ${run.name} && mxd evaluate-steering ${run.name}`} />
+      </>
+    );
+  }
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading strength sweeps" rows={8} rowHeight={32} />;
+  return <Plot figure={data} height={HEIGHT} label={data.title} />;
+}
+
+/** Steering evaluation of a sample of the run's experts, with baselines. */
+function Steering({ run }: { readonly run: RunSummary }) {
+  if (run.indexed_tokens === null) return null;
+  return (
+    <section className="pane run-steering">
+      <div className="pane-h">
+        <h2>Steering</h2>
+        <span className="note">
+          {inUnits("do experts change texts more than random experts and random directions?", run)}
+        </span>
+      </div>
+      <TrainingCurves run={run} />
+    </section>
+  );
+}
 
 function RunView({ detail }: { readonly detail: RunDetail }) {
   const [params, setParams] = useUrlState(RUN_PARAMS);

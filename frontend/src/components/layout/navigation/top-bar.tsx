@@ -1,21 +1,96 @@
 /** The bar on top of every page: places, run and help. On narrow screens the places are tabs at the bottom. */
 
-import { useState } from "react";
+import { type KeyboardEvent, useState, useSyncExternalStore } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+import { flushSync } from "react-dom";
 import { Link, useLocation } from "react-router";
 
 import { useSearchDialog } from "@/components/layout/search/search-dialog";
 import { useTourUrl } from "@/components/layout/tour";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { runSummaryLine } from "@/components/runs/run-labels";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { BrandMark, Icon } from "@/components/ui/icon";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap } from "@/lib/browser/shortcuts";
+import { chooseTheme, currentTheme, subscribeTheme } from "@/lib/browser/theme";
 
 import { placeOf, PLACES } from "./pages";
-import { RunChooser } from "./run-chooser";
-import { ThemeChoice } from "./theme-choice";
 import { usePromptedLink } from "./use-prompted-link";
+
+const importRunSelect = () => import("./run-select");
+type RunSelect = Awaited<ReturnType<typeof importRunSelect>>["default"];
+
+const missingLine = (numRuns: number) => (numRuns === 0 ? "create one with mxd train" : "not found, choose another");
+
+/** Selector of the current run: a button until it is pressed, which loads the list of runs. */
+function RunChooser() {
+  const { name, summary, runs } = useCurrentRun();
+  const [loaded, setLoaded] = useState<{ readonly RunSelect: RunSelect } | null>(null);
+  const [isOpen, setOpen] = useState(false);
+  const preload = () => void importRunSelect().catch(() => undefined);
+  const open = () => {
+    importRunSelect().then(
+      (module) => {
+        // The new button takes the focus before the list opens, so that it gets it back.
+        flushSync(() => setLoaded({ RunSelect: module.default }));
+        setOpen(true);
+      },
+      () => undefined,
+    );
+  };
+  const openOnArrow = (event: KeyboardEvent) => {
+    if (event.key === "ArrowDown" || event.key === "ArrowUp") open();
+  };
+  const content = (
+    <>
+      <b>{name ?? "No runs yet"}</b>
+      <span className="line">{summary === null ? missingLine(runs.length) : runSummaryLine(summary)}</span>
+    </>
+  );
+  const icon = <Icon name="chevronDown" />;
+  if (loaded !== null) {
+    return <loaded.RunSelect {...{ icon, isOpen, onOpenChange: setOpen }}>{content}</loaded.RunSelect>;
+  }
+  return (
+    <div className="run-select">
+      <button
+        type="button"
+        className="runpick"
+        aria-haspopup="listbox"
+        aria-expanded={false}
+        disabled={runs.length === 0}
+        onPointerEnter={preload}
+        onFocus={preload}
+        onClick={open}
+        onKeyDown={openOnArrow}
+      >
+        <span>{content}</span>
+        {icon}
+        <span className="sr">Run</span>
+      </button>
+    </div>
+  );
+}
+
+function ThemeChoice() {
+  const theme = useSyncExternalStore(subscribeTheme, currentTheme);
+  return (
+    <SegmentedControl
+      label="Theme"
+      className="fill"
+      value={theme}
+      onChange={chooseTheme}
+      segments={[
+        { value: "auto", label: "Auto" },
+        { value: "light", label: <Icon name="sun" />, name: "Light" },
+        { value: "dark", label: <Icon name="moon" />, name: "Dark" },
+      ]}
+    />
+  );
+}
 
 function Places() {
   const linkTo = usePromptedLink();

@@ -61,7 +61,7 @@ const SPARSE_DENSITY_AXIS = {
 };
 
 /** The figure with the density axis of a narrow pane. */
-export function withSparseDensityAxis(figure: FigureData, even: number | null): FigureData {
+export function withSparseDensityAxis(figure: FigureData, even: number): FigureData {
   const { layout, ...rest } = withDensityAxis(figure, even);
   return { ...rest, layout: { ...layout, xaxis: { ...SPARSE_DENSITY_AXIS, showgrid: false } } };
 }
@@ -84,9 +84,9 @@ const DENSITY_COLUMNS = {
 /**
  * The server's histogram of densities, in percent. `customdata` contains the ends of each bin.
  *
- * @param even density if all experts were used equally (K/N), drawn as a line; null for none
+ * @param even density if all experts were used equally (K/N), drawn as a line
  */
-export function withDensityAxis(figure: FigureData, even: number | null): FigureData {
+export function withDensityAxis(figure: FigureData, even: number): FigureData {
   return {
     ...figure,
     data: figure.data.map((bars) => ({
@@ -99,10 +99,10 @@ export function withDensityAxis(figure: FigureData, even: number | null): Figure
     layout: {
       ...figure.layout,
       meta: { columns: DENSITY_COLUMNS },
-      margin: { l: 38, r: 8, t: even === null ? 8 : 18, b: 38 },
+      margin: { l: 38, r: 8, t: 18, b: 38 },
       xaxis: { ...DENSITY_AXIS, showgrid: false },
       yaxis: { rangemode: "tozero", nticks: 5 },
-      ...(even !== null && evenLine(even)),
+      ...evenLine(even),
     },
   };
 }

@@ -1,31 +1,170 @@
 /** Contrast: which experts tell two texts apart. */
 
-import "@/components/prompt/prompt.css";
-import "./contrast.css";
+import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
+import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { FileTrigger } from "react-aria-components";
 
-import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
-
-import { kindsQuery } from "@/api/contrast";
-import type { RunSummary } from "@/api/types";
+import { kindsQuery } from "@/api/queries";
+import { streamContrast } from "@/api/http/stream";
+import type {
+  ContrastDoneEvent,
+  ContrastProgressEvent,
+  ContrastRequest,
+  ContrastResult,
+  RunSummary,
+  TextKind,
+} from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { SUBMIT_KEY } from "@/components/prompt/prompt-box";
+import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
-import { Button } from "@/components/ui/button";
+import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
 import { EmptyState, ErrorState } from "@/components/ui/states";
-import { currentParams, useUrlState } from "@/hooks/use-url-state";
-import { formatCount, formatDuration } from "@/lib/text/format";
+import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
+import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { formatCount, formatDuration, formatPlural } from "@/lib/text/format";
 
 import { chosenKinds, CONTRAST_PARAMS, MAX_EXPERTS, MAX_TOKENS, OWN_TEXT } from "./contrast-params";
-import { splitDocuments } from "./documents";
+import { splitDocuments, textOfFile } from "./documents";
 import type { Side } from "./ratio-text";
 import { ResultView } from "./result-view";
-import { TextChoice } from "./text-choice";
-import { type ContrastWork, useContrast } from "./use-contrast";
-import { useSubmitKey } from "./use-submit-key";
+
+import "@/components/prompt/prompt.css";
+import "./contrast.css";
+
+interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProgressEvent> {
+  readonly result: ContrastResult | null;
+}
+
+/** The choice of texts, as in the URL: the Back button finds its result again. */
+type ContrastChoice = Pick<Values<typeof CONTRAST_PARAMS>, "a" | "b" | "tokens">;
+
+const resultKey = (run: string, { a, b, tokens }: ContrastChoice) => ["run", run, "contrast", a, b, tokens];
+
+/** Runs one contrast at a time. Its result stays until the next one starts, and for a while after leaving the page. */
+function useContrast(run: string, choice: ContrastChoice): ContrastWork {
+  const queries = useQueryClient();
+  const [result, setResult] = useState(() => queries.getQueryData<ContrastResult>(resultKey(run, choice)) ?? null);
+  const work = useStreamedWork<ContrastRequest, ContrastProgressEvent, ContrastDoneEvent>(
+    (request, signal) => streamContrast(run, request, signal),
+    (done, { tokens = choice.tokens }) => {
+      queries.setQueryData(resultKey(run, { ...choice, tokens }), done.result);
+      setResult(done.result);
+    },
+  );
+  const start = (request: ContrastRequest) => {
+    setResult(null);
+    work.start(request);
+  };
+  return { ...work, start, result };
+}
+
+const isSubmit = (event: KeyboardEvent) =>
+  event.key === "Enter" && (event.ctrlKey || event.metaKey) && !event.defaultPrevented && !event.isComposing;
+
+/** Ctrl or ⌘ with Enter submits a page's form, wherever the focus is. */
+function useSubmitKey(submit: () => void): void {
+  const [presses, setPresses] = useState(0);
+  const latest = useRef(submit);
+  useLayoutEffect(() => {
+    latest.current = submit;
+  });
+  useEffect(() => {
+    const onKeyDown = (event: KeyboardEvent) => {
+      if (!isSubmit(event) || document.querySelector(".overlay, .popover") !== null) return;
+      event.preventDefault();
+      // A transition, as changes of the URL are: a number that this key press commits is rendered first.
+      startTransition(() => setPresses((count) => count + 1));
+    };
+    window.addEventListener("keydown", onKeyDown);
+    return () => window.removeEventListener("keydown", onKeyDown);
+  }, []);
+  useEffect(() => {
+    if (presses > 0) latest.current();
+  }, [presses]);
+}
+
+interface TextChoiceProps {
+  readonly side: "A" | "B";
+  /** Undefined while they load. */
+  readonly kinds: readonly TextKind[] | undefined;
+  /** The chosen kind, or `OWN_TEXT`. */
+  readonly kind: string;
+  readonly text: string;
+  readonly onKind: (kind: string) => void;
+  readonly onText: (text: string) => void;
+  readonly onSubmit: () => void;
+}
+
+function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
+  const { mutate, isPending, error } = useMutation({
+    mutationFn: async (file: File) => textOfFile(file.name, await file.text()),
+    onSuccess: onText,
+  });
+  const choose = (files: FileList | null) => {
+    const file = files?.item(0);
+    if (file != null) mutate(file);
+  };
+  return (
+    <>
+      <FileTrigger acceptedFileTypes={["text/plain", ".txt", ".jsonl"]} onSelect={choose}>
+        <TriggerButton className="btn" isDisabled={isPending} aria-label={`Open file as text ${side}`}>
+          Open file
+        </TriggerButton>
+      </FileTrigger>
+      {error !== null && (
+        <span className="bad" role="alert">
+          {error.message}
+        </span>
+      )}
+    </>
+  );
+}
+
+/** One of the two texts: a kind of the indexed text, or documents that are pasted or read from a file. */
+function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }: TextChoiceProps) {
+  const numDocuments = splitDocuments(text).length;
+  // While the kinds load, one of them will probably be chosen.
+  const isOwn = kind === OWN_TEXT && kinds !== undefined;
+  return (
+    <section className="contrast-text" aria-label={`Text ${side}`}>
+      <div className="contrast-source">
+        <b>Text {side}</b>
+        {kinds?.length !== 0 && (
+          <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
+            <option value={OWN_TEXT}>Own text</option>
+            <optgroup label="Kinds of the indexed text">
+              {kinds?.map((each) => (
+                <option key={each.kind} value={each.kind}>
+                  {each.kind} ({formatPlural(each.documents, "document")})
+                </option>
+              ))}
+            </optgroup>
+          </select>
+        )}
+        <span className="grow" />
+        {isOwn && (
+          <>
+            {numDocuments > 0 && <span className="dim">{formatPlural(numDocuments, "document")}</span>}
+            <OpenFile side={side} onText={onText} />
+          </>
+        )}
+      </div>
+      {isOwn && (
+        <PromptBox
+          label={`Documents of text ${side}`}
+          placeholder="10 documents or more, separated by blank lines"
+          value={text}
+          onChange={onText}
+          onSubmit={onSubmit}
+          onOpen="leave-focus"
+        />
+      )}
+    </section>
+  );
+}
 
 /** Measured: two texts of this many tokens took this long with the demo's language model. */
 const TIMED_TOKENS = 8192;

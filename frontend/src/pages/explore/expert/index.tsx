@@ -22,17 +22,12 @@ import { FiresOn } from "./answers/fires-on";
 import { SteerHere } from "./answers/steer-here";
 import { Writes } from "./answers/writes";
 import { DownloadExpert } from "./download/download-expert";
-import { CausalImportance } from "./effects/ablation";
-import { hasMatrix, WeightAnalysis } from "./effects/matrix";
+import { CausalImportance, hasMatrix, WeightAnalysis } from "./effects/matrix";
 import { type ContextsProps, MoreContexts, TopContexts } from "./examples/contexts";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head/expert-head";
-import { Recurrence } from "./related/recurrence";
-import { Coactivation } from "./related/coactivation";
-import { Similar } from "./related/similar";
-import { Facts } from "./statistics/facts";
-import { LabelQuality } from "./statistics/label-quality";
-import { useHistogramMarker } from "./statistics/use-histogram-marker";
+import { Coactivation, Recurrence, Similar } from "./related/similar";
+import { Facts, LabelQuality, useHistogramMarker } from "./statistics/label-quality";
 import { TestText } from "./test-text/test-text";
 
 function DeadExpert({ run }: { readonly run: RunSummary }) {

@@ -19,10 +19,6 @@ const expertsParam: Param<readonly number[]> = {
   write: (experts) => (experts.length === 0 ? null : experts.join(",")),
 };
 
-/** Figures of the overview. */
-export const VIEWS = ["density-activation", "similarity-map"] as const;
-export type View = (typeof VIEWS)[number];
-
 export const EXPERTS_PARAMS = {
   /** A sortable column or `match`. By default the best matches of a search, or the labels. */
   sort: textParam("default"),
@@ -38,7 +34,6 @@ export const EXPERTS_PARAMS = {
   lasso: expertsParam,
   /** Columns that are not shown. */
   hide: listParam,
-  figure: choiceParam(VIEWS, "density-activation"),
 };
 
 type ExpertsParams = Values<typeof EXPERTS_PARAMS>;

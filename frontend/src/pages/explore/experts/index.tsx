@@ -1,24 +1,35 @@
 /** The Experts page: an overview figure with selection, and the table. */
 
-import "./experts.css";
-
+import { useMemo } from "react";
 import { useNavigate } from "react-router";
 
 import { fetchRandomExpert } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
+import { filtersOf } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState } from "@/components/ui/states";
+import { useColumns } from "@/hooks/use-columns";
 import { useShortcut } from "@/hooks/use-shortcut";
-
+import { useUrlState } from "@/hooks/use-url-state";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
+import { boundParams, EXPERTS_PARAMS, type ExpertsView } from "./experts-params";
 import { FilterBar } from "./filters/filter-bar";
 import { Overview } from "./overview/overview";
 import { ExpertsTable } from "./table/experts-table";
-import { useExpertsView } from "./use-experts-view";
+
+import "./experts.css";
+
+function useExpertsView(): ExpertsView {
+  const columns = useColumns();
+  const filters = useMemo(() => filtersOf(columns), [columns]);
+  const [params, setParams] = useUrlState(EXPERTS_PARAMS);
+  const [bounds, setBounds] = useUrlState(useMemo(() => boundParams(filters), [filters]));
+  return { columns, filters, params, setParams, bounds, setBounds };
+}
 
 function NotIndexed({ run }: { readonly run: RunSummary }) {
   return (
@@ -44,8 +55,6 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
     <>
       <Overview
         run={run}
-        view={params.figure}
-        onView={(figure) => setParams({ figure })}
         selected={params.lasso}
         onSelected={(lasso) => setParams({ lasso })}
         onFilter={(among) => setParams({ among }, "push")}

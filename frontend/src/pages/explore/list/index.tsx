@@ -1,23 +1,241 @@
 /** A list of experts with order, notes and export. */
 
-import "@/pages/explore/lists/lists-page.css";
-
 import { useQuery } from "@tanstack/react-query";
-import { useParams } from "react-router";
+import { useState } from "react";
+import { useNavigate, useParams } from "react-router";
 
-import { listQuery, useReorderList } from "@/api/lists";
-import type { RunSummary } from "@/api/types";
+import { messageOf } from "@/api/http/errors";
+import {
+  listQuery,
+  useDeleteList,
+  useReorderList,
+  useRestoreEntry,
+  useSetMembership,
+  useUpdateList,
+} from "@/api/lists";
+import type { Column, ExpertList, ExpertRow, ListEntry, RunSummary } from "@/api/types";
+import { fileValue, isStatistic } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { toCsv } from "@/components/plots/figure/figure-data";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
+import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useColumns } from "@/hooks/use-columns";
+import { focusOnce } from "@/lib/browser/focus-once";
+import { saveFile } from "@/lib/browser/save-file";
+import { newEdit } from "@/lib/edits/edits";
 import { moveItem } from "@/lib/rows/move-item";
+import { formatCount } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
+import { TextEditor } from "@/pages/explore/expert/head/text-editor";
 import { EntryRow } from "@/pages/explore/lists/entry-row";
-import { ListHead } from "@/pages/explore/lists/list-head";
 
-import { RemovedEntry, useRemoval } from "./removed-entry";
+import "@/pages/explore/lists/lists-page.css";
+
+interface Removed {
+  readonly entry: ListEntry;
+  readonly index: number;
+}
+
+function useRemoval(run: string, list: number) {
+  const [last, setLast] = useState<Removed | null>(null);
+  const [restored, setRestored] = useState<number | null>(null);
+  const membership = useSetMembership(run);
+  const remove = (removed: Removed) =>
+    membership.mutate(
+      { list, experts: [removed.entry.row.expert], isMember: false },
+      { onSuccess: () => setLast(removed) },
+    );
+  const onRestored = (expert: number) => {
+    setLast(null);
+    setRestored(expert);
+  };
+  return { last, restored, remove, error: membership.error, onRestored };
+}
+
+interface RemovedEntryProps extends Removed {
+  readonly run: string;
+  readonly list: number;
+  /** The experts that are still in the list, in order. */
+  readonly experts: readonly number[];
+  readonly onRestored: (expert: number) => void;
+}
+
+/** The expert that was removed last from a list, and a button that adds it again. */
+function RemovedEntry({ run, list, entry, index, experts, onRestored }: RemovedEntryProps) {
+  const restoration = useRestoreEntry(run, list);
+  const { expert, label } = entry.row;
+  const order = experts.toSpliced(index, 0, expert);
+  return (
+    <p className="removed-entry" role="status">
+      Removed expert {expert}
+      {label !== null && ` (${label})`}.
+      <Button
+        size="small"
+        disabled={restoration.isPending}
+        onClick={() =>
+          restoration.mutate({ expert, note: entry.note ?? "", order }, { onSuccess: () => onRestored(expert) })
+        }
+      >
+        Undo
+      </Button>
+      {restoration.error !== null && <span className="bad">{messageOf(restoration.error)}</span>}
+    </p>
+  );
+}
+
+interface ListHeadProps {
+  readonly run: string;
+  readonly data: ExpertList;
+}
+
+type Editing = "name" | "note" | null;
+
+function listCsv({ entries }: ExpertList, columns: readonly Column[]): string {
+  const rows = entries.map(({ row, note }) => ({ ...expertCells(row, columns), note: note ?? "" }));
+  return toCsv({ columns: Object.keys(rows[0] ?? {}), rows: rows.map((row) => Object.values(row)) });
+}
+
+/** Only letters and digits, which every file system accepts. */
+const fileName = (run: string, name: string) => `${run}-${name.replace(/[^\p{L}\p{N}]+/gu, "-")}`;
+
+function NameAndNote({ run, data }: ListHeadProps) {
+  const [editing, setEditing] = useState<Editing>(null);
+  const update = useUpdateList(run, data.list.id);
+  const close = () => setEditing(null);
+  const editorProps = { isSaving: update.isPending, error: update.error, onCancel: close };
+  if (editing === "name") {
+    return (
+      <TextEditor
+        label="List name"
+        initial={data.list.name}
+        maxLength={120}
+        lines={1}
+        {...editorProps}
+        onSave={(text) => (text === null ? close() : update.mutate({ name: text }, { onSuccess: close }))}
+      />
+    );
+  }
+  return (
+    <>
+      <div className="label-line">
+        <h1>{data.list.name}</h1>
+        <Button size="small" variant="ghost" onClick={() => setEditing("name")}>
+          Rename
+        </Button>
+      </div>
+      {editing === "note" ? (
+        <TextEditor
+          label="List note"
+          initial={data.list.note ?? ""}
+          maxLength={10_000}
+          lines={3}
+          {...editorProps}
+          onSave={(text) => update.mutate({ note: text ?? "" }, { onSuccess: close })}
+        />
+      ) : (
+        <p className="list-note">
+          {data.list.note ?? <span className="dim">No description</span>}{" "}
+          <Button size="small" variant="ghost" icon="edit" onClick={() => setEditing("note")}>
+            {data.list.note === null ? "Add description" : "Edit"}
+          </Button>
+        </p>
+      )}
+    </>
+  );
+}
+
+function DeleteList({ run, data }: ListHeadProps) {
+  const [isConfirming, setConfirming] = useState(false);
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  const deletion = useDeleteList(run, data.list.id, () => void navigate(links.page("lists")));
+  if (!isConfirming) {
+    return (
+      <Button variant="ghost" onClick={() => setConfirming(true)}>
+        Delete
+      </Button>
+    );
+  }
+  return (
+    <span className="confirm" role="alert">
+      Delete this list permanently?
+      <Button size="small" disabled={deletion.isPending} onClick={() => deletion.mutate()}>
+        Delete
+      </Button>
+      <Button ref={focusOnce} size="small" variant="ghost" onClick={() => setConfirming(false)}>
+        Cancel
+      </Button>
+    </span>
+  );
+}
+
+/** Name, note and actions of a list. */
+function ListHead({ run, data }: ListHeadProps) {
+  const links = usePageLinks();
+  const columns = useColumns();
+  const tray = useTray();
+  const experts = data.entries.map((entry) => entry.row.expert);
+  const notInTray = experts.filter((expert) => !tray.has(expert));
+  const name = fileName(run, data.list.name);
+  const isEmpty = experts.length === 0;
+  return (
+    <header className="list-head">
+      <div className="list-title">
+        <NameAndNote run={run} data={data} />
+        <p className="dim">
+          {formatCount(data.list.experts)} {data.list.experts === 1 ? "expert" : "experts"} of {run}
+        </p>
+      </div>
+      <div className="list-acts">
+        <LinkButton icon="table" to={links.page("experts", { list: String(data.list.id) })}>
+          Show in table
+        </LinkButton>
+        <Button
+          icon="plus"
+          disabled={notInTray.length === 0}
+          onClick={() => tray.replaceAll([...tray.edits, ...notInTray.map((expert) => newEdit(expert))])}
+        >
+          Add all to tray
+        </Button>
+        <Button
+          icon="download"
+          disabled={isEmpty}
+          onClick={() => saveFile(`${name}.json`, JSON.stringify({ run, ...data }, null, 2), "application/json")}
+        >
+          JSON
+        </Button>
+        <Button
+          icon="download"
+          disabled={isEmpty}
+          onClick={() => saveFile(`${name}.csv`, listCsv(data, columns), "text/csv")}
+        >
+          CSV
+        </Button>
+        <DeleteList run={run} data={data} />
+      </div>
+    </header>
+  );
+}
+
+const inLists = (column: Column) =>
+  isStatistic(column) || ["expert", "label", "automatic", "tags", "top_tokens"].includes(column.key);
+
+/** Values by column. */
+function expertCells(row: ExpertRow, columns: readonly Column[]): Readonly<Record<string, string>> {
+  return Object.fromEntries(
+    columns
+      .filter(inLists)
+      .map((column) =>
+        column.kind === "label"
+          ? ["automatic_label", row.automatic?.label ?? ""]
+          : [column.key, String(fileValue(column, row))],
+      ),
+  );
+}
 
 const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
   ["", "c-plus"],

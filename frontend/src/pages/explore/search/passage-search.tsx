@@ -1,25 +1,194 @@
 /** Runs a passage through the language model and ranks the experts that fire on it or on one of its tokens. */
 
 import { useQuery } from "@tanstack/react-query";
+import { Link } from "react-router";
+
 import { passageQuery } from "@/api/queries";
-import type { PassageResult, RunSummary } from "@/api/types";
+import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { displayText } from "@/components/tokens/token-text";
+import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
 import { sentencePrompt } from "@/lib/text/prompts";
+import { whitespaceName } from "@/lib/text/token-text";
 
 import { passageCsv, passageJson } from "./passage-export";
-import { PassageHits } from "./passage-hits";
-import { PassageTokens } from "./passage-tokens";
 import { SEARCH_PARAMS, type SearchParams } from "./search-params";
+
+interface PassageTokensProps {
+  readonly tokens: readonly PassageToken[];
+  readonly position: number | null;
+  readonly onChoose: (position: number | null) => void;
+}
+
+/** Tokens of the passage as toggle buttons; pressing one restricts the search to it. */
+function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
+  return (
+    <p className="passage-tokens mono" role="group" aria-label="Tokens of the passage">
+      <span className="hint">Rank by</span>
+      <button type="button" aria-pressed={position === null} onClick={() => onChoose(null)}>
+        all tokens
+      </button>
+      <span className="hint">or one:</span>
+      {tokens.map((token, i) =>
+        token.start || token.text === "" ? null : (
+          <button
+            key={i}
+            type="button"
+            aria-pressed={i === position}
+            aria-label={whitespaceName(token.text) ?? undefined}
+            onClick={() => onChoose(i === position ? null : i)}
+          >
+            {displayText(token.text, "line", true)}
+          </button>
+        ),
+      )}
+    </p>
+  );
+}
+
+type Ranking = SearchParams["by"];
+
+interface Column {
+  readonly name: string;
+  readonly isNumber?: boolean;
+  readonly term?: TermId;
+  /** The ranking that sorts by this column. */
+  readonly by?: Ranking;
+}
+
+const COLUMNS: readonly Column[] = [
+  { name: "Id", isNumber: true },
+  { name: "Label" },
+  { name: "Lift, low", isNumber: true, term: "lift", by: "lift" },
+  { name: "Lift", isNumber: true },
+  { name: "Lift, high", isNumber: true },
+  { name: "Active on", isNumber: true },
+  { name: "Summed act.", isNumber: true, term: "summed_activation", by: "mass" },
+  { name: "Density, %", isNumber: true, term: "density" },
+  { name: "Peak token" },
+  { name: "Top tokens", term: "top_tokens" },
+];
+
+const liftText = (lift: number) => (lift >= 100 ? formatCount(lift) : formatFixed(lift, 1));
+
+function LiftCell({ value, isBound = false }: { readonly value: number | null; readonly isBound?: boolean }) {
+  return <td className={isBound ? "num dim" : "num"}>{value === null ? "–" : `× ${liftText(value)}`}</td>;
+}
+
+function Header({ column: { name, isNumber = false, term, by }, ranking }: HeaderProps) {
+  const isSorted = by === ranking;
+  return (
+    <th scope="col" className={isNumber ? "num" : ""} aria-sort={isSorted ? "descending" : "none"}>
+      {isSorted && <Icon name="arrowDown" />} {term === undefined ? name : <Term id={term}>{name}</Term>}
+    </th>
+  );
+}
+
+interface HeaderProps {
+  readonly column: Column;
+  readonly ranking: Ranking;
+}
+
+interface HitRowProps {
+  readonly hit: PassageHit;
+  /** Number of considered tokens. */
+  readonly tokens: number;
+  readonly strongest: string;
+  readonly largest: number;
+}
+
+function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
+  const links = usePageLinks();
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={hit.expert} />
+      </td>
+      <td className="num mono">{hit.expert}</td>
+      <td className="s-label">
+        <Link to={links.expert(hit.expert)}>
+          <ExpertLabel label={hit.label} automatic={hit.automatic} />
+          {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
+        </Link>
+      </td>
+      <LiftCell value={hit.lift_low} />
+      <LiftCell value={hit.lift} isBound />
+      <LiftCell value={hit.lift_high} isBound />
+      <td className="num">
+        {hit.active.length} <span className="unit">of {formatCount(tokens)}</span>
+      </td>
+      <td className="num">
+        <CoefficientCell value={hit.mass} largest={largest} />
+      </td>
+      <td className="num">{hit.density === null ? "–" : formatShare(hit.density)}</td>
+      <td>
+        <TokenChip text={strongest} />
+      </td>
+      <td className="s-tokens">
+        {hit.top_tokens.slice(0, 5).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+    </tr>
+  );
+}
+
+interface PassageHitsProps {
+  readonly result: PassageResult;
+  readonly by: Ranking;
+  /** The only considered token, if one is chosen. */
+  readonly position: number | null;
+}
+
+/** Table of the experts that fire on a passage. */
+function PassageHits({ result, by, position }: PassageHitsProps) {
+  const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
+  const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th className="c-plus" scope="col">
+              <span className="sr">Tray</span>
+            </th>
+            {COLUMNS.map((column) => (
+              <Header key={column.name} column={column} ranking={by} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {result.hits.map((hit) => (
+            <HitRow
+              key={hit.expert}
+              hit={hit}
+              tokens={considered}
+              strongest={result.tokens[hit.peak]?.text ?? ""}
+              largest={largest}
+            />
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
 
 const DEBOUNCE_MS = 600;
 /** Experts above this density are not specific to the passage. */

@@ -1,17 +1,23 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import "./circuits.css";
-
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { bodyOf, circuitCheckQuery, circuitFile, circuitQuery, type CircuitRequest } from "@/api/circuits";
+import {
+  bodyOf,
+  circuitCheckQuery,
+  circuitFile,
+  circuitQuery,
+  type CircuitRequest,
+  type CircuitTarget,
+} from "@/api/circuits";
 import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
@@ -19,7 +25,7 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount, formatPercent } from "@/lib/text/format";
+import { formatCount, formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { useOtherRuns } from "@/pages/prompt/layers";
 import { PromptBar } from "@/pages/prompt/prompt-bar";
@@ -28,8 +34,96 @@ import { Graph } from "./graph";
 import { NodePanel } from "./panel";
 import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
 import { EdgeTable, ExpertTable } from "./table";
-import { TargetBar } from "./target-bar";
 import { verdict } from "./verdict";
+
+import "./circuits.css";
+
+const SHOWN = 6;
+
+interface TargetBarProps {
+  readonly graph: CircuitGraph;
+  readonly onChange: (target: CircuitTarget) => void;
+}
+
+interface AgainstProps extends TargetBarProps {
+  readonly token: number;
+}
+
+/** The token whose logit is subtracted. */
+function Against({ graph, token, onChange }: AgainstProps) {
+  return (
+    <label>
+      minus{" "}
+      <select
+        value={graph.target.kind === "difference" ? graph.target.other : ""}
+        onChange={({ currentTarget: { value } }) =>
+          onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
+        }
+      >
+        <option value="">the mean of all tokens</option>
+        {graph.candidates
+          .filter(({ id }) => id !== token)
+          .map(({ id, text }) => (
+            <option key={id} value={id}>
+              {JSON.stringify(text)}
+            </option>
+          ))}
+      </select>
+    </label>
+  );
+}
+
+function Continuation({ graph, onChange }: TargetBarProps) {
+  const [text, setText] = useState(graph.target.kind === "continuation" ? graph.target.text : "");
+  return (
+    <form
+      onSubmit={(event) => {
+        event.preventDefault();
+        onChange(text === "" ? MOST_PROBABLE : { kind: "continuation", text });
+      }}
+    >
+      <input
+        className="field"
+        aria-label="Continuation to explain"
+        placeholder="or a continuation, with its leading space"
+        value={text}
+        onChange={({ currentTarget }) => setText(currentTarget.value)}
+      />
+    </form>
+  );
+}
+
+/** Choice of the target: a likely next token, its difference from another, or a continuation. */
+function TargetBar({ graph, onChange }: TargetBarProps) {
+  const { target, candidates } = graph;
+  const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
+  return (
+    <div className="target-bar" role="group" aria-label="Target">
+      <span className="dim">Explain</span>
+      {candidates.slice(0, SHOWN).map(({ id, text, probability }) => (
+        <Button
+          key={id}
+          size="small"
+          variant={id === token ? "chosen" : "plain"}
+          aria-pressed={id === token}
+          onClick={() => onChange({ kind: "token", token: id })}
+        >
+          <TokenChip text={text} /> <span className="num">{formatProbability(probability)} %</span>
+        </Button>
+      ))}
+      {token !== null && <Against graph={graph} token={token} onChange={onChange} />}
+      <Continuation graph={graph} onChange={onChange} />
+      {target.kind === "expert" && (
+        <>
+          <b>{graph.label}</b>
+          <Button size="small" icon="close" onClick={() => onChange(MOST_PROBABLE)}>
+            Back to the next token
+          </Button>
+        </>
+      )}
+    </div>
+  );
+}
 
 /** Offered while no prompt is typed. */
 const EXAMPLE = "The doctor told the old man that he would have to stay in the";

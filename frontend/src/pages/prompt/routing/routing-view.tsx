@@ -1,38 +1,213 @@
 /** The heat map of one routing with its controls, legend and token panel. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo, useState } from "react";
+import { type ReactNode, useCallback, useMemo, useState } from "react";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
-import type { RoutingResponse, RunSummary } from "@/api/types";
+import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
-import { effectiveK } from "@/components/runs/k-slider";
+import { toCsv } from "@/components/plots/figure/figure-data";
+import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
+import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import { HeatBar } from "./heat-map/heat-bar";
 import type { CellPosition } from "./heat-map/heat-events";
 import { HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
   type Column,
+  filterByDensity,
   heatColumns,
   type HeatRow,
   heatRows,
   type Predicted,
+  type Ranking,
   scaleEnd,
-  filterByDensity,
 } from "./heat-map/heat-rows";
 import { ReplacedKl } from "./replaced-kl";
-import { MORE_ROWS, type ROUTING_PARAMS } from "./routing-params";
-import { PlainTable } from "./table/plain-table";
+import { MORE_ROWS, type ROUTING_PARAMS, type RoutingLock } from "./routing-params";
+import { routingTable } from "./table/routing-export";
 import { DensityFilter, StartToken } from "./token-filters";
-import { TokenPanel } from "./token/token-panel";
+import { ExpertRow, ExpertsHead, TokenPanel } from "./token/token-panel";
+
+import "./token/path.css";
+
+/** Longer tables are slow to render. */
+const MAX_TOKENS = 20;
+
+interface PlainTableProps {
+  readonly response: RoutingResponse;
+  readonly columns: readonly Column[];
+  /** The experts to list. */
+  readonly rows: readonly HeatRow[];
+  readonly end: number;
+  readonly predicted: Predicted;
+  readonly lock: RoutingLock | null;
+  readonly onLock: (cell: CellPosition) => void;
+}
+
+interface TokenProps extends Pick<PlainTableProps, "end" | "predicted" | "lock" | "onLock"> {
+  readonly run: string;
+  readonly column: Column;
+  readonly infos: ReadonlyMap<number, HeatRow["info"]>;
+}
+
+function countShown(shown: number, { experts }: RoutedToken): string {
+  const all = `${experts.length} active ${experts.length === 1 ? "expert" : "experts"}`;
+  return shown < experts.length ? `${shown} of ${all}` : all;
+}
+
+function ExpertsOfToken({ run, column, infos, end, predicted, lock, onLock }: TokenProps) {
+  const { position, token } = column;
+  const kl = predicted?.[position]?.kl;
+  const shown = token.experts.flatMap((routed) => {
+    const info = infos.get(routed.expert);
+    return info === undefined ? [] : [{ routed, info }];
+  });
+  return (
+    <tbody>
+      <tr>
+        <th scope="rowgroup" colSpan={4} className="layer">
+          <button
+            type="button"
+            aria-pressed={position === lock?.position}
+            onClick={() => onLock({ position, expert: null })}
+          >
+            <TokenChip text={token.text} />
+          </button>{" "}
+          position {position}, {countShown(shown.length, token)}, <Term id="kl">KL</Term>{" "}
+          {kl === undefined ? "…" : formatFixed(kl, 3)} nats
+        </th>
+      </tr>
+      {shown.map(({ routed, info }) => (
+        <ExpertRow key={routed.expert} run={run} routed={routed} info={info} end={end} digits={1} />
+      ))}
+    </tbody>
+  );
+}
+
+/** The routing as a table: the active experts of each token, the strongest first. */
+function PlainTable({ response, columns, rows, ...shared }: PlainTableProps) {
+  const infos = new Map(rows.map(({ expert, info }) => [expert, info]));
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table heat-list" tabIndex={0} role="region" aria-label="Routing as table">
+      <table className="path">
+        <ExpertsHead>
+          <th>Expert</th>
+        </ExpertsHead>
+        {columns.slice(0, MAX_TOKENS).map((column) => (
+          <ExpertsOfToken key={column.position} run={response.run} column={column} infos={infos} {...shared} />
+        ))}
+      </table>
+      {columns.length > MAX_TOKENS && (
+        <p className="dim">
+          First {MAX_TOKENS} of {formatCount(columns.length)} tokens. The CSV file has all of them.
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface HeatBarProps {
+  readonly run: RunSummary;
+  readonly response: RoutingResponse;
+  readonly predicted: Predicted;
+  /** Numbers of experts: visible rows of the map, experts that pass the filters, and all active ones. */
+  readonly shown: number;
+  readonly total: number;
+  readonly all: number;
+  readonly params: Values<typeof ROUTING_PARAMS>;
+  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
+}
+
+const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
+  specific: (
+    <>
+      by score: <Term id="specificity">summed activation × log₂(1 / density)</Term>, so experts active on most texts
+      come last
+    </>
+  ),
+  summed: "by summed activation",
+  largest: "by max activation",
+  often: "by number of active tokens",
+  rarest: "by density, rarest first",
+};
+
+const FILES = { json: "Routing, JSON", csv: "All active experts, CSV" } as const;
+
+interface DownloadProps extends Pick<HeatBarProps, "response" | "predicted"> {
+  readonly withStart: boolean;
+}
+
+function Download({ response, predicted, withStart }: DownloadProps) {
+  const save = (key: keyof typeof FILES) => {
+    const tokens = response.tokens.map((token, position) => ({ ...token, ...predicted?.[position] }));
+    if (key === "json") saveFile("routing.json", JSON.stringify({ ...response, tokens }, null, 1), "application/json");
+    else saveFile("routing.csv", toCsv(routingTable(response, predicted, withStart)), "text/csv");
+  };
+  return <ActionMenu label="Download" actions={FILES} onAction={save} />;
+}
+
+/** Header of the heat map: controls, ranking, table view and download. */
+function HeatBar({ run, response, predicted, shown, total, all, params, setParams }: HeatBarProps) {
+  const asTable = params.view === "table";
+  return (
+    <>
+      <div className="pane-h">
+        <h2>Experts by token</h2>
+        <span className="grow" />
+        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+        {!asTable && (
+          <SegmentedControl
+            label="Rank experts by"
+            value={params.rank}
+            onChange={(rank) => setParams({ rank })}
+            segments={[
+              { value: "specific", label: "Specific" },
+              { value: "summed", label: "Sum" },
+              { value: "largest", label: "Max" },
+              { value: "often", label: "Frequency" },
+              { value: "rarest", label: "Rarity" },
+            ]}
+          />
+        )}
+        <span className="heat-tools">
+          <Button
+            size="small"
+            icon={asTable ? "chart" : "table"}
+            aria-label={asTable ? "Show as map" : "Show as table"}
+            onClick={() => setParams({ view: asTable ? "map" : "table" })}
+          />
+          <Download response={response} predicted={predicted} withStart={params.start} />
+        </span>
+      </div>
+      <p className="heat-order dim">
+        {asTable ? (
+          <>
+            Tokens in text order, and the active experts of each token by activation, largest first;{" "}
+            {total < all ? `${formatCount(total)} of ${formatCount(all)} experts pass the filters below` : "no filter"}
+          </>
+        ) : (
+          <>
+            {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+            {RANKINGS[params.rank]}
+          </>
+        )}
+      </p>
+    </>
+  );
+}
 
 interface RoutingViewProps {
   readonly run: RunSummary;

@@ -1,5 +1,36 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
+import { useQuery } from "@tanstack/react-query";
+import { useCallback, useEffect, useMemo, useRef } from "react";
+import { Navigate, useLocation } from "react-router";
+
+import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
+import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
+import { PageBar } from "@/components/layout/navigation/page-bar";
+import { useShare } from "@/components/layout/share";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
+import { useCurrentRun, WithRun } from "@/components/runs/current-run";
+import { effectiveK } from "@/components/runs/k-slider";
+import { useTray } from "@/components/tray/tray-context";
+import { EmptyState } from "@/components/ui/states";
+import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
+import { rememberPrompt } from "@/lib/browser/last-prompt";
+import { type Edit, formatEdits } from "@/lib/edits/edits";
+
+import { ChatInput, History, Strengths } from "./chat/chat";
+import { EditList } from "./edits/edit-list";
+import { FindPane } from "./find/find-pane";
+import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
+import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
+import { CodeExport } from "./sharing/code-export";
+import { Gallery, OpenedSession, SaveSession } from "./sharing/sessions";
+import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
+import { SweepPane } from "./sweep/sweep-pane";
+import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
+import { Streams } from "./texts/streams";
+import { type Generator, useGeneration } from "./texts/use-generation";
+
 import "@/components/prompt/prompt.css";
 import "./steering.css";
 import "./sweep/sweep.css";
@@ -8,37 +39,40 @@ import "./find/find.css";
 import "./inputs/settings.css";
 import "./texts/streams.css";
 
-import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef } from "react";
-import { Navigate, useLocation } from "react-router";
+interface SharedEdits {
+  readonly edits: readonly Edit[];
+  /** As one history entry, so that Back undoes it. */
+  readonly replaceAll: (edits: readonly Edit[]) => void;
+}
 
-import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
-import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
-import { PageBar } from "@/components/layout/navigation/page-bar";
-import { usePromptDraft } from "@/components/prompt/prompt-draft";
-import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
-import { useShare } from "@/components/layout/share";
-import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { effectiveK } from "@/components/runs/k-slider";
-import { useTray } from "@/components/tray/tray-context";
-import { EmptyState } from "@/components/ui/states";
-import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
-import { rememberPrompt } from "@/lib/browser/last-prompt";
-
-import { ChatInput, History, Strengths } from "./chat/chat";
-import { SweepPane } from "./sweep/sweep-pane";
-import { EditList } from "./edits/edit-list";
-import { useSharedEdits } from "./edits/use-shared-edits";
-import { FindPane } from "./find/find-pane";
-import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
-import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
-import { CodeExport } from "./sharing/code-export";
-import { Gallery } from "./sharing/gallery";
-import { OpenedSession, SaveSession } from "./sharing/sessions";
-import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
-import { Streams } from "./texts/streams";
-import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
-import { type Generator, useGeneration } from "./texts/use-generation";
+/** Keeps the tray's edits and those in the URL in sync, in both directions. */
+function useSharedEdits(): SharedEdits {
+  const tray = useTray();
+  const [{ edits: urlEdits }, setParams] = useUrlState(STEERING_PARAMS);
+  const urlText = formatEdits(urlEdits);
+  const trayText = formatEdits(tray.edits);
+  /** URL at the last render, and our own changes that it may not show yet. */
+  const history = useRef<{ urlText: string; ownChanges: Set<string> }>({ urlText: "", ownChanges: new Set() });
+  useEffect(() => {
+    const { urlText: before, ownChanges } = history.current;
+    history.current.urlText = urlText;
+    if (urlText === trayText) {
+      ownChanges.clear();
+    } else if (urlText !== before && !ownChanges.has(urlText)) {
+      ownChanges.add(trayText); // outdated until the next render, and not to be written to the URL
+      tray.replaceAll(urlEdits); // a link or the Back button changed the URL
+    } else if (!ownChanges.has(trayText)) {
+      ownChanges.add(trayText);
+      setParams({ edits: tray.edits });
+    }
+  }, [urlText, urlEdits, setParams, tray, trayText]);
+  const replaceAll = (edits: readonly Edit[]) => {
+    history.current.ownChanges.add(formatEdits(edits));
+    setParams({ edits }, "push");
+    tray.replaceAll(edits);
+  };
+  return { edits: tray.edits, replaceAll };
+}
 
 /** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
 const NO_SELECTION = { lock: null, at: [], session: "" };

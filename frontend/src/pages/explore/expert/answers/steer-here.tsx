@@ -20,8 +20,8 @@ import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 import { describeProgress, type Generation, isRunning, meanKl } from "@/pages/steer/steering/texts/generation";
-import { SCALE_LIMIT } from "@/pages/steer/steering/texts/stream-pane";
-import { StreamTip } from "@/pages/steer/steering/texts/stream-tip";
+import { SCALE_LIMIT } from "@/pages/steer/steering/texts/streams";
+import { StreamTip } from "@/components/tokens/alternatives-tip";
 import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
 /** Multiples of the expert's 99th percentile: weak, usual and strong. */

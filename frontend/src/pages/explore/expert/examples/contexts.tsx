@@ -1,25 +1,128 @@
 /** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
 
-import { useIsFetching, useQueryClient } from "@tanstack/react-query";
+import { keepPreviousData, useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
 import { memo, useCallback } from "react";
 
-import type { ExpertDetail, ActivationBin } from "@/api/types";
+import { randomExamplesQuery } from "@/api/queries";
+import type { ActivationBin, Context, ExpertDetail, RandomExamples } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import type { ContextToken } from "@/components/tokens/concordance";
+import {
+  Concordance,
+  type ConcordanceProps,
+  type ContextToken,
+  type PromptLinks,
+} from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
-import { formatFixed } from "@/lib/text/format";
+import { formatEdits, newEdit } from "@/lib/edits/edits";
+import { withEdit } from "@/lib/edits/tray";
+import { formatCount, formatFixed } from "@/lib/text/format";
 import { joinTokens } from "@/lib/text/kwic";
-import { RANDOM_GROUP, type EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
+import { type EXPERT_PARAMS, RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
 import { ContextGroup, useTopExamples } from "./context-group";
-import { usePromptLinks } from "./prompt-links";
-import { RandomGroup } from "./random-group";
+import { withoutShown } from "./deduplicate-contexts";
+import { GroupCount } from "./group-count";
+import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
 import { fetchedContexts } from "./shown-groups";
+
+/** Links that use an example as a prompt in Routing, or in Steering with the expert in the tray. */
+function usePromptLinks(expert: number): (context: Context) => PromptLinks {
+  const links = usePageLinks();
+  const tray = useTray();
+  // The tray's edits are kept, including the expert's own if there is one.
+  const edits = formatEdits(tray.has(expert) ? tray.edits : withEdit(tray.edits, newEdit(expert)));
+  return useCallback(
+    (context) => {
+      const prompt = joinTokens(context);
+      return { routing: links.page("routing", { prompt }), steering: links.page("steering", { prompt, edits }) };
+    },
+    [links, edits],
+  );
+}
+
+/** A smaller sample repeats the bins above and says nothing about all activations. */
+const MIN_SAMPLE = 5;
+
+interface RandomGroupProps extends Omit<ConcordanceProps, "contexts"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly seed: number;
+  readonly onResample: (seed: number) => void;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+/** Explains how the sample was drawn and why it may be short. */
+function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
+  const count = sample.examples.length;
+  if (count === sample.active_tokens) {
+    return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
+  }
+  return (
+    <p className="dim">
+      Seed {sample.seed}: a random sample weighted by bin, as if from all {formatCount(sample.active_tokens)}{" "}
+      activations. Each draw picks a bin by its share of the activations, then one of the examples stored for it.
+      {sample.exhausted_bin !== null && (
+        <>
+          {" "}
+          Sampling stopped because bin {sample.exhausted_bin} had no stored examples left. Index with a larger{" "}
+          <code>--examples-per-bin</code> to store more.
+        </>
+      )}
+    </p>
+  );
+}
+
+/** A random sample of the expert's activations, regardless of their bin. */
+function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
+  const { run, expert, ...concordance } = props;
+  const sampleQuery = randomExamplesQuery(run, expert, seed);
+  const { data, error, refetch } = useQuery({ ...sampleQuery, placeholderData: keepPreviousData });
+  const top = useTopExamples(run, expert);
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
+  if (data.examples.length === 0) return null;
+  const { locked = null } = concordance;
+  const unseen = withoutShown(asRandomGroup(data.examples), top);
+  const numInTop = data.examples.length - unseen.length;
+  const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
+  const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.active_tokens);
+  if (unseen.length === 0) return null;
+  if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
+  return (
+    <section className="group" aria-label="Random sample">
+      <header>
+        <h3>Random sample</h3>
+        <span className="dim extra">of all activations</span>
+        <span className="grow" />
+        <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
+          Resample
+        </Button>
+        <GroupCount
+          text={`${shown.length} of ${data.examples.length}`}
+          isAll={shown.length >= unseen.length}
+          isOpen={isOpen}
+          onOpen={onOpen}
+        />
+      </header>
+      <Concordance contexts={shown} {...concordance} />
+      {numInTop > 0 && (
+        <p className="dim">
+          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples
+          above.
+        </p>
+      )}
+      <SampleDescription sample={data} />
+    </section>
+  );
+}
 
 export interface ContextsProps {
   readonly run: string;

@@ -1,16 +1,17 @@
 /** The expert's label, tags and actions. */
 
-import { useQueryClient } from "@tanstack/react-query";
-import { Fragment, useEffect, useState } from "react";
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { Fragment, type SubmitEvent, useEffect, useId, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
-import { useSetLabel } from "@/api/mutations";
+import { messageOf } from "@/api/http/errors";
+import { listsQuery, useSetTag } from "@/api/lists";
+import { useSetLabel, useSetNote } from "@/api/mutations";
 import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
-import { ExpertTags } from "@/components/lists/expert-tags";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
@@ -22,8 +23,101 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 import { EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
-import { Notes } from "./notes";
 import { TextEditor } from "./text-editor";
+
+import "@/components/lists/lists.css";
+
+interface NotesProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly note: string | null;
+}
+
+/** The note on an expert, editable in place. */
+function Notes({ run, expert, note }: NotesProps) {
+  const [editing, setEditing] = useState(false);
+  const noteMutation = useSetNote(run, expert);
+  useShortcut("note", () => setEditing(true));
+  if (editing)
+    return (
+      <TextEditor
+        label="Note"
+        initial={note ?? ""}
+        isSaved={note !== null}
+        maxLength={10_000}
+        lines={3}
+        isSaving={noteMutation.isPending}
+        error={noteMutation.error}
+        onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
+  return (
+    <>
+      <Button size="small" variant="ghost" icon="note" shortcut="note" onClick={() => setEditing(true)}>
+        {note === null ? "Add note" : "Edit note"}
+      </Button>
+      {note !== null && <p className="note-text">{note}</p>}
+    </>
+  );
+}
+
+interface ExpertTagsProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly tags: readonly string[];
+}
+
+/** Tags of an expert. Each links to the experts with the same tag; tags can be removed and added. */
+function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
+  const [text, setText] = useState("");
+  const lists = useQuery(listsQuery(run));
+  const links = usePageLinks();
+  const tag = useSetTag(run, expert);
+  const datalistId = useId();
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (text.trim() !== "") tag.mutate({ tag: text.trim(), isTagged: true }, { onSuccess: () => setText("") });
+  };
+  return (
+    <form className="expert-tags" aria-label="Tags" onSubmit={submit}>
+      {tags.map((name) => (
+        <span key={name} className="chip">
+          <Link to={links.page("experts", { tag: name })}>{name}</Link>
+          <button
+            type="button"
+            className="x"
+            aria-label={`Remove tag ${name}`}
+            onClick={() => tag.mutate({ tag: name, isTagged: false })}
+          >
+            ×
+          </button>
+        </span>
+      ))}
+      <input
+        className="tag-input"
+        aria-label="Add tag"
+        placeholder="Add tag"
+        list={datalistId}
+        maxLength={60}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+      />
+      <datalist id={datalistId}>
+        {lists.data?.tags
+          .filter((candidate) => !tags.includes(candidate.tag))
+          .map((one) => (
+            <option key={one.tag} value={one.tag} />
+          ))}
+      </datalist>
+      {tag.error !== null && (
+        <span className="bad" role="alert">
+          {messageOf(tag.error)}
+        </span>
+      )}
+    </form>
+  );
+}
 
 interface ExpertHeadProps {
   readonly run: string;

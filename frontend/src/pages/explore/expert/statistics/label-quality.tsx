@@ -1,17 +1,89 @@
 /** How well the automatic label predicts where the expert fires, on held-out text. */
 
-import type { ReactNode } from "react";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { type ReactNode, useState } from "react";
 
-import type { AutomaticLabel, ExpertDetail } from "@/api/types";
-import { Term } from "@/components/terms/term";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import { examplesQuery, randomExamplesQuery } from "@/api/queries";
+import type { AutomaticLabel, Column, ExpertDetail, ExpertRow, RunSummary } from "@/api/types";
+import { formatValue } from "@/components/experts/columns";
+import { ColumnTerm, Term } from "@/components/terms/term";
+import type { ContextToken } from "@/components/tokens/concordance";
+import { useColumns } from "@/hooks/use-columns";
+import { shareAbove } from "@/lib/scales/histogram";
+import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import type { TermId } from "@/lib/text/glossary";
+import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
+import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
-interface MeasureProps {
+interface FactProps {
   readonly name: ReactNode;
+  readonly term?: TermId;
+  readonly unit?: string | null;
   readonly children: ReactNode;
 }
 
-function Measure({ name, children }: MeasureProps) {
+function Fact({ name, term, unit, children }: FactProps) {
+  return (
+    <>
+      <dt>{term === undefined ? name : <Term id={term}>{name}</Term>}</dt>
+      <dd>
+        {children} {unit && <span>{unit}</span>}
+      </dd>
+    </>
+  );
+}
+
+/** Statistics of an expert over the indexed text. */
+export function Facts({ run, row }: { readonly run: RunSummary; readonly row: ExpertRow }) {
+  const columns = useColumns().filter(({ shown }) => shown.includes("expert"));
+  const facts = (chosen: readonly Column[]) =>
+    chosen.map((column) => (
+      <Fact key={column.key} name={<ColumnTerm column={column}>{column.title}</ColumnTerm>} unit={column.unit}>
+        {formatValue(column, row)}
+      </Fact>
+    ));
+  return (
+    <section>
+      <div className="pane-h">
+        <h2>Statistics</h2>
+        <span className="note">over the indexed text</span>
+      </div>
+      <dl className="kv">
+        {facts(columns.filter(({ key }) => key === "density"))}
+        <Fact name="Active tokens" unit={`of ${formatCompact(run.indexed_tokens ?? 0)}`}>
+          {formatCount(row.active_tokens)}
+        </Fact>
+        {row.active_tokens > 0 && facts(columns.filter(({ key }) => key !== "density"))}
+        {row.active_tokens > 0 && (
+          <Fact name="Above half of max" term="above_half" unit="%">
+            {formatPercent(shareAbove({ counts: row.histogram, high: row.histogram_high }, row.max_activation / 2), 0)}
+          </Fact>
+        )}
+      </dl>
+    </section>
+  );
+}
+
+/** The example that contains the locked token; `seed` is the random sample's. */
+function useLockedContext(run: string, expert: number, lock: ContextToken | null, seed: number) {
+  const isInSample = lock?.bin === RANDOM_GROUP;
+  const options = examplesQuery(run, expert, isInSample ? 0 : (lock?.bin ?? 0), CONTEXTS_PER_PAGE);
+  const stored = useInfiniteQuery({ ...options, enabled: lock !== null && !isInSample });
+  const sample = useQuery({ ...randomExamplesQuery(run, expert, seed), enabled: isInSample });
+  if (lock === null) return undefined;
+  if (isInSample) return sample.data?.examples[lock.rank];
+  return stored.data?.pages.flatMap((page) => page.examples).find((candidate) => candidate.rank === lock.rank);
+}
+
+/** The activation marked in the histogram: the hovered token's, otherwise the locked one's. */
+export function useHistogramMarker(run: string, expert: number, lock: ContextToken | null, seed: number) {
+  const [hovered, setHovered] = useState<number | null>(null);
+  const context = useLockedContext(run, expert, lock, seed);
+  const locked = context?.active.find(([position]) => position === lock?.position)?.[1] ?? null;
+  return { marker: hovered ?? (lock === null ? null : locked), onHover: setHovered };
+}
+
+function Measure({ name, children }: { readonly name: ReactNode; readonly children: ReactNode }) {
   return (
     <>
       <dt>{name}</dt>

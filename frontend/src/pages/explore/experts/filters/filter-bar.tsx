@@ -1,25 +1,169 @@
 /** Search, filters as chips, and the number of matching experts. */
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
-import { useEffect, useRef, useState } from "react";
-import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+import { type SubmitEvent, useEffect, useRef, useState } from "react";
+import { Dialog, DialogTrigger, Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
+import { messageOf } from "@/api/http/errors";
 import { listsQuery } from "@/api/lists";
-import { expertsQuery } from "@/api/queries";
+import { expertsQuery, fetchAllExperts } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
+import { toCsv } from "@/components/plots/figure/figure-data";
 import { usePageLinks } from "@/components/runs/page-links";
+import { ActionMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { saveFile } from "@/lib/browser/save-file";
 import { keyCap } from "@/lib/browser/shortcuts";
 import { formatCount } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
-import { type Filter, formatBound } from "@/components/experts/columns";
 import { type ExpertsView, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
-import { ColumnsMenu } from "@/pages/explore/experts/table/columns-menu";
-import { ExportTable } from "@/pages/explore/experts/table/export-table";
+import { tableRow } from "@/pages/explore/experts/table/table-file";
+import { useAvailableColumns } from "@/pages/explore/experts/table/use-available-columns";
 
-import { FilterForm } from "./filter-form";
+interface FilterFormProps {
+  readonly view: ExpertsView;
+  /** Name of the filter. */
+  readonly first: string;
+  readonly onDone: () => void;
+}
+
+const TOKEN = "token";
+const TOKEN_TITLE = "Fires on token";
+
+/** The bound that was typed; null for an invalid number. */
+function parseBound({ scale }: Filter, text: string): number | null {
+  const value = Number(text.replace(",", "."));
+  return Number.isFinite(value) && value >= 0 ? value / scale : null;
+}
+
+/** Form of one filter: its kind and value. */
+function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, onDone }: FilterFormProps) {
+  const find = (name: string) => filters.find((filter) => filter.name === name);
+  const [kind, setKind] = useState(first);
+  const [text, setText] = useState(() => {
+    const [filter, value] = [find(first), bounds[first] ?? null];
+    return filter === undefined || value === null ? "" : formatBound(filter, value);
+  });
+  const filter = find(kind);
+  const typed = text.trim();
+  const bound = filter === undefined || typed === "" ? null : parseBound(filter, typed);
+  const isValid = typed !== "" && (filter === undefined || bound !== null);
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!isValid) return;
+    if (filter === undefined) setParams({ token: typed }, "push");
+    else setBounds({ [filter.name]: bound }, "push");
+    onDone();
+  };
+  return (
+    <form className="filter-form" onSubmit={submit}>
+      <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value)}>
+        {filters.map(({ name, title }) => (
+          <option key={name} value={name}>
+            {title}
+          </option>
+        ))}
+        <option value={TOKEN}>{TOKEN_TITLE}</option>
+      </select>
+      <span className="field number" data-invalid={(text !== "" && !isValid) || undefined}>
+        <input
+          inputMode={filter === undefined ? "text" : "decimal"}
+          aria-label={filter === undefined ? TOKEN_TITLE : `${filter.title}, ${filter.unit || "activation"}`}
+          aria-invalid={text !== "" && !isValid}
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
+          autoFocus
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+        />
+        <span className="dim">{filter?.unit}</span>
+      </span>
+      <Button type="submit" variant="primary" size="small" disabled={!isValid}>
+        Apply
+      </Button>
+    </form>
+  );
+}
+
+interface ColumnsMenuProps {
+  readonly run: string;
+  readonly view: ExpertsView;
+}
+
+/** Menu that shows and hides columns. */
+function ColumnsMenu({ run, view: { columns: all, params, setParams } }: ColumnsMenuProps) {
+  const columns = useAvailableColumns(run, all).filter(canBeHidden);
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn columns-button">Columns</TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          aria-label="Columns"
+          selectionMode="multiple"
+          selectedKeys={columns.map(({ key }) => key).filter((key) => !params.hide.includes(key))}
+          onSelectionChange={(keys) => {
+            const hide = columns.map(({ key }) => key).filter((key) => keys !== "all" && !keys.has(key));
+            setParams({ hide });
+          }}
+        >
+          {columns.map((column) => (
+            <MenuItem key={column.key} id={column.key}>
+              {column.header}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+const FORMATS = { csv: "CSV", json: "JSON" } as const;
+type Format = keyof typeof FORMATS;
+
+function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
+  const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
+  if (format === "csv") {
+    const [first = {}] = experts;
+    const table = { columns: Object.keys(first), rows: experts.map((row) => Object.values(row).map(String)) };
+    saveFile(`${run}-experts.csv`, toCsv(table), "text/csv");
+    return;
+  }
+  saveFile(
+    `${run}-experts.json`,
+    JSON.stringify({ run, asked: toFilters(view), experts }, null, 2),
+    "application/json",
+  );
+}
+
+/** Exports all experts that match the filters, with the order and columns on screen. */
+function ExportTable({ run, view }: { readonly run: string; readonly view: ExpertsView }) {
+  const [progress, setProgress] = useState("");
+  const start = async (format: Format) => {
+    setProgress("0");
+    try {
+      const rows = await fetchAllExperts(run, toFilters(view), (count) => setProgress(formatCount(count)));
+      save(run, view, rows, format);
+      setProgress("");
+    } catch (error) {
+      setProgress(messageOf(error));
+    }
+  };
+  return (
+    <>
+      {progress !== "" && (
+        <span className="dim" role="status">
+          {progress}
+        </span>
+      )}
+      <ActionMenu label="Export table" actions={FORMATS} onAction={(format) => void start(format)} className="btn">
+        <Icon name="download" /> Export
+      </ActionMenu>
+    </>
+  );
+}
 
 interface FilterBarProps {
   readonly run: string;

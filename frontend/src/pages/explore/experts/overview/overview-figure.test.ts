@@ -2,14 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { figureTable } from "@/components/plots/figure/figure-data";
 
-import {
-  densityRange,
-  namedPoints,
-  overviewFigure,
-  overviewPoints,
-  shortLabel,
-  withSelection,
-} from "./overview-figure";
+import { namedPoints, overviewFigure, overviewPoints, shortLabel, withSelection } from "./overview-figure";
 
 const FIGURE = {
   name: "density-activation",
@@ -77,15 +70,5 @@ describe("overview of experts", () => {
     expect(shortLabel("Fires in early life; promotes childhood", 28)).toBe("Fires in early life");
     expect(shortLabel("Fires on the before numbers and after", 28)).toBe("Fires on the before numbers…");
     expect(shortLabel("a".repeat(40), 28)).toBe("a".repeat(28) + "…");
-  });
-
-  it("spans the selection, rounded outwards", () => {
-    const points = overviewPoints(figure());
-    expect(densityRange(points)).toEqual({ min_density: 0.001, max_density: 0.5 });
-    expect(densityRange([{ expert: 1, label: null, density: 0.001234, mean: 1 }])).toEqual({
-      min_density: 0.0012,
-      max_density: 0.0013,
-    });
-    expect(densityRange([])).toBeNull();
   });
 });

@@ -19,9 +19,8 @@ export function overviewPoints(figure: Pick<FigureData, "data">): readonly Overv
       return {
         expert: Number(expert),
         label: typeof label === "string" ? label : null,
-        // In the similarity map x and y are something else, so its customdata also contains density and mean.
-        density: Number(Array.isArray(custom) ? (custom[2] ?? trace.x[i]) : trace.x[i]),
-        mean: Number(Array.isArray(custom) ? (custom[3] ?? trace.y[i]) : trace.y[i]),
+        density: Number(trace.x[i]),
+        mean: Number(trace.y[i]),
       };
     }),
   );
@@ -126,39 +125,6 @@ export function overviewFigure(figure: FigureData, names: Names): FigureData {
   };
 }
 
-const MAP_COLUMNS = {
-  series: "",
-  point: ["expert", "", "activation density, share of tokens", "mean activation when active"],
-  x: "first principal component",
-  y: "second principal component",
-} satisfies ColumnNames;
-
-/** The similarity map. Only distances are meaningful, so its axes have no numbers. */
-export function mapFigure(figure: FigureData): FigureData {
-  const meta = figure.data[0]?.meta as { readonly variance?: number } | undefined;
-  const hiddenAxis = { showticklabels: false, showgrid: false };
-  return {
-    ...figure,
-    data: figure.data.map((trace) => ({
-      ...trace,
-      marker: { size: 3.5 },
-      hovertemplate: "%{customdata[0]} %{text}<extra></extra>",
-    })),
-    layout: {
-      ...figure.layout,
-      meta: { columns: MAP_COLUMNS },
-      margin: { l: 14, r: 14, t: 8, b: 14 },
-      xaxis: hiddenAxis,
-      yaxis: hiddenAxis,
-      annotations: [
-        cornerTitle(
-          `Distance: output similarity; the two axes explain ${(100 * (meta?.variance ?? 0)).toFixed(0)} % of the variance`,
-        ),
-      ],
-    },
-  };
-}
-
 /** The figure with the points of `experts` selected, as the lasso does. */
 export function withSelection(figure: FigureData, experts: ReadonlySet<number>): FigureData {
   if (experts.size === 0) return figure;
@@ -169,23 +135,4 @@ export function withSelection(figure: FigureData, experts: ReadonlySet<number>):
     return role === "expert" ? { ...trace, selectedpoints } : trace;
   };
   return { ...figure, data: figure.data.map(select) };
-}
-
-export interface DensityRange {
-  readonly min_density: number;
-  readonly max_density: number;
-}
-
-/** Density range of a selection, rounded outwards to two digits so that it includes every selected expert. */
-export function densityRange(points: readonly OverviewPoint[]): DensityRange | null {
-  if (points.length === 0) return null;
-  const densities = points.map((point) => point.density);
-  const roundOutwards = (value: number, round: (scaled: number) => number) => {
-    const unit = 10 ** (Math.floor(Math.log10(value)) - 1);
-    return Math.min(1, Number((round(value / unit) * unit).toPrecision(2)));
-  };
-  return {
-    min_density: roundOutwards(Math.min(...densities), Math.floor),
-    max_density: roundOutwards(Math.max(...densities), Math.ceil),
-  };
 }

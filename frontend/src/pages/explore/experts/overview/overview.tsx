@@ -1,23 +1,145 @@
 /** Overview of all experts by density and activation. A lasso selection can be turned into a table filter. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { useNavigate } from "react-router";
 
-import { figureQuery } from "@/api/queries";
+import { expertsQuery, figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
+import { ExpertLink } from "@/components/experts/expert-link";
+import { AddToList } from "@/components/lists/add-to-list";
 import { FigureView } from "@/components/plots/figure/figure-view";
 import type { PlotPoint } from "@/components/plots/plot";
 import { usePageLinks } from "@/components/runs/page-links";
+import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useBestExperts } from "@/hooks/use-best-experts";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { formatCount } from "@/lib/text/format";
-import { MAX_IN_URL, type View } from "@/pages/explore/experts/experts-params";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { MAX_IN_URL } from "@/pages/explore/experts/experts-params";
 
-import { mapFigure, overviewFigure, type OverviewPoint, overviewPoints, withSelection } from "./overview-figure";
-import { SelectionPane } from "./selection-pane";
+import { overviewFigure, type OverviewPoint, overviewPoints, withSelection } from "./overview-figure";
+
+const MAX_LISTED = 5;
+
+interface SelectionPaneProps {
+  readonly run: RunSummary;
+  readonly chosen: readonly OverviewPoint[];
+  readonly onClear: () => void;
+  readonly onFilter: (experts: readonly number[]) => void;
+}
+
+/** The most interesting experts, for those who open the page for the first time. */
+function FirstExperts({ run }: { readonly run: string }) {
+  const { experts } = useBestExperts(run);
+  return (
+    <div className="pane selection">
+      <div className="pane-h">
+        <h2>Start with one of these, or lasso experts</h2>
+      </div>
+      <ul className="selected">
+        {experts.slice(0, MAX_LISTED).map(({ expert, label, automatic }) => (
+          <li key={expert}>
+            <ExpertLink expert={expert} label={label} automatic={automatic} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function span(values: readonly number[], format: (value: number) => string): string {
+  return `${format(Math.min(...values))} to ${format(Math.max(...values))}`;
+}
+
+/** Automatic labels of the listed experts. */
+function useAutomaticLabels(run: string, experts: readonly number[]) {
+  const filters = { sort: "expert", order: "asc", among: experts.join(",") } as const;
+  const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, MAX_LISTED), enabled: experts.length > 0 });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
+}
+
+const fitsLink = (chosen: readonly OverviewPoint[]) => chosen.length <= MAX_IN_URL;
+
+/** A selection that the URL does not hold. */
+function NotInLink({ run, chosen }: Pick<SelectionPaneProps, "run" | "chosen">) {
+  return (
+    <p className="not-in-link" role="status">
+      Too many for the link (at most {MAX_IN_URL}):{" "}
+      <AddToList run={run.name} experts={chosen.map((point) => point.expert)} className="btn sm" label="Save as list" />
+    </p>
+  );
+}
+
+function SelectionHead({ run, chosen, onClear, onFilter }: SelectionPaneProps) {
+  const experts = chosen.map((point) => point.expert);
+  return (
+    <div className="pane-h wrap">
+      <h2>Selection</h2>
+      <span className="chip sel">
+        {formatCount(chosen.length)} experts
+        <button type="button" className="x" aria-label="Clear selection" onClick={onClear}>
+          ×
+        </button>
+      </span>
+      <span className="grow" />
+      <span className="selection-acts">
+        {fitsLink(chosen) && <AddToList run={run.name} experts={experts} className="btn sm" />}
+        <Button size="small" onClick={() => onFilter(experts)}>
+          Show in table
+        </Button>
+      </span>
+    </div>
+  );
+}
+
+/** Next to the overview: the lasso selection; if nothing is selected, experts to begin with. */
+function SelectionPane(props: SelectionPaneProps) {
+  const { run, chosen } = props;
+  const labelled = chosen.filter((point) => point.label !== null);
+  const listed = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, MAX_LISTED);
+  const automatic = useAutomaticLabels(
+    run.name,
+    listed.map((point) => point.expert),
+  );
+  if (chosen.length === 0) return <FirstExperts run={run.name} />;
+  return (
+    <div className="pane selection">
+      <SelectionHead {...props} />
+      {!fitsLink(chosen) && <NotInLink run={run} chosen={chosen} />}
+      <dl className="kv">
+        <dt>Density</dt>
+        <dd>
+          {span(
+            chosen.map((point) => point.density),
+            formatPercent,
+          )}{" "}
+          <span>%</span>
+        </dd>
+        <dt>Mean activation</dt>
+        <dd>
+          {span(
+            chosen.map((point) => point.mean),
+            formatFixed,
+          )}
+        </dd>
+        <dt>User-labelled</dt>
+        <dd>
+          {formatCount(labelled.length)} <span>of {formatCount(chosen.length)}</span>
+        </dd>
+      </dl>
+      <ul className="selected">
+        {listed.map((point) => (
+          <li key={point.expert}>
+            <ExpertLink expert={point.expert} label={point.label} automatic={automatic.get(point.expert)} />
+          </li>
+        ))}
+      </ul>
+    </div>
+  );
+}
 
 const HEIGHT = 232;
 const NAMES = { count: 5, characters: 28 };
@@ -25,8 +147,6 @@ const NARROW_NAMES = { count: 2, characters: 18 };
 
 interface OverviewProps {
   readonly run: RunSummary;
-  readonly view: View;
-  readonly onView: (view: View) => void;
   /** Experts selected in the figure, unless they are too many for the URL. */
   readonly selected: readonly number[];
   readonly onSelected: (experts: readonly number[]) => void;
@@ -66,57 +186,39 @@ function useSelection(
 type Drag = "pan" | "lasso";
 
 interface ControlsProps {
-  readonly view: View;
-  readonly onView: (view: View) => void;
   readonly drag: Drag;
   readonly onDrag: (drag: Drag) => void;
 }
 
-function Controls({ view, onView, drag, onDrag }: ControlsProps) {
+function Controls({ drag, onDrag }: ControlsProps) {
   return (
-    <>
-      <SegmentedControl
-        label="Figure"
-        value={view}
-        onChange={onView}
-        segments={[
-          { value: "density-activation", label: "Density" },
-          { value: "similarity-map", label: "Map" },
-        ]}
-      />
-      <SegmentedControl
-        label="Drag mode"
-        value={drag}
-        onChange={onDrag}
-        segments={[
-          { value: "pan", label: "Pan" },
-          {
-            value: "lasso",
-            label: (
-              <>
-                <Icon name="lasso" /> Lasso
-              </>
-            ),
-          },
-        ]}
-      />
-    </>
+    <SegmentedControl
+      label="Drag mode"
+      value={drag}
+      onChange={onDrag}
+      segments={[
+        { value: "pan", label: "Pan" },
+        {
+          value: "lasso",
+          label: (
+            <>
+              <Icon name="lasso" /> Lasso
+            </>
+          ),
+        },
+      ]}
+    />
   );
 }
 
-export function Overview({ run, view, onView, onFilter, ...selecting }: OverviewProps) {
-  const { data, error, refetch } = useQuery(figureQuery(view, { run: run.name }));
+export function Overview({ run, onFilter, ...selecting }: OverviewProps) {
+  const { data, error, refetch } = useQuery(figureQuery("density-activation", { run: run.name }));
   const [drag, setDrag] = useState<Drag>("lasso");
   const isNarrow = useIsNarrow();
   const navigate = useNavigate();
   const links = usePageLinks();
   const points = useMemo(() => (data === undefined ? [] : overviewPoints(data)), [data]);
-  const figure = useMemo(
-    () =>
-      data &&
-      (data.name === "similarity-map" ? mapFigure(data) : overviewFigure(data, isNarrow ? NARROW_NAMES : NAMES)),
-    [data, isNarrow],
-  );
+  const figure = useMemo(() => data && overviewFigure(data, isNarrow ? NARROW_NAMES : NAMES), [data, isNarrow]);
   const { chosen, onSelect, clear, version } = useSelection(points, selecting);
   const shownFigure = useMemo(
     () => figure && withSelection(figure, new Set(chosen.map((point) => point.expert))),
@@ -129,7 +231,7 @@ export function Overview({ run, view, onView, onFilter, ...selecting }: Overview
     <section className="overview">
       <div className="pane">
         <FigureView
-          key={`${view} ${version}`}
+          key={version}
           figure={shownFigure}
           title="All experts"
           note={
@@ -144,7 +246,7 @@ export function Overview({ run, view, onView, onFilter, ...selecting }: Overview
           dragMode={drag}
           onSelect={onSelect}
           onClick={(point) => void navigate(links.expert(expertOf(point)))}
-          controls={<Controls view={view} onView={onView} drag={drag} onDrag={setDrag} />}
+          controls={<Controls drag={drag} onDrag={setDrag} />}
         />
       </div>
       <SelectionPane run={run} chosen={chosen} onClear={clear} onFilter={onFilter} />

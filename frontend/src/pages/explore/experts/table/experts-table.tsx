@@ -1,25 +1,159 @@
 /** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import { lazy, memo, Suspense, useCallback, useMemo, useState } from "react";
+import {
+  lazy,
+  memo,
+  type ReactNode,
+  Suspense,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
+import { Link, NavigationType, useLocation, useNavigationType } from "react-router";
 
 import { expertsQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
+import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { formatBound, formatValue, isNumeric } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
+import { SparkHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
 import { ColumnTerm } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
+import { readTablePosition, restoresPosition, saveTablePosition } from "@/lib/browser/table-position";
+import { formatFixed, formatShare } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
-import { formatBound } from "@/components/experts/columns";
 import { type ExpertsView, orderOf, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
 
-import { cellClass, cellOf } from "./columns";
 import { useAvailableColumns, useStrongest } from "./use-available-columns";
-import { useScrollRestoration } from "./use-scroll-restoration";
+
+const cellClass = (column: Column) =>
+  `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;
+
+const MAX_BAR_WIDTH = 33;
+const DECADES = 6;
+
+/** Width of the bar of a density, on a log scale from one in a million to 1. */
+function densityBarWidth(density: number): number {
+  if (!(density > 0)) return 0;
+  return Math.max(1, Math.round(MAX_BAR_WIDTH * (1 + Math.log10(density) / DECADES)));
+}
+
+function LabelCell({ row }: { readonly row: ExpertRow }) {
+  const links = usePageLinks();
+  return (
+    <Link to={links.expert(row.expert)}>
+      {row.active_tokens === 0 && row.label === null ? (
+        <span className="dim">dead</span>
+      ) : (
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+      )}
+      {row.label === null && <span className="sr">Expert {row.expert}</span>}
+    </Link>
+  );
+}
+
+function TopTokens({ row }: { readonly row: ExpertRow }) {
+  return (
+    <div className="whole-chips">
+      {row.top_tokens.slice(0, 5).map((token) => (
+        <TokenChip key={token.id} text={token.text} />
+      ))}
+    </div>
+  );
+}
+
+/** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
+const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
+  label: (row) => <LabelCell row={row} />,
+  density: ({ density }) => (
+    <>
+      <i style={{ width: densityBarWidth(density) }} />
+      {formatShare(density)}
+    </>
+  ),
+  max_activation: (row, largest) =>
+    row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
+  top_tokens: (row) => <TopTokens row={row} />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
+};
+
+/** The table's columns: those that the server shows in it, and the tray. */
+function cellOf(column: Column, row: ExpertRow, largest: number): ReactNode {
+  return CELLS[column.key]?.(row, largest) ?? formatValue(column, row);
+}
+
+interface LoadedRows {
+  /** Number of rows loaded. */
+  readonly count: number;
+  readonly hasMore: boolean;
+  readonly fetchMore: () => void;
+}
+
+/** Position to restore; 0 for a newly opened table. */
+function useSavedPosition(run: string) {
+  const location = useLocation();
+  const state: unknown = location.state;
+  const { search } = location;
+  const kind = useNavigationType();
+  const targetRef = useRef<number | null>(null);
+  const isRead = useRef(false);
+  useLayoutEffect(() => {
+    if (isRead.current) return;
+    isRead.current = true;
+    const saved = kind === NavigationType.Pop || restoresPosition(state) ? readTablePosition(run) : null;
+    targetRef.current = saved?.search === search ? saved.scroll : 0;
+  }, [kind, run, search, state]);
+  return targetRef;
+}
+
+/**
+ * Saves the scroll position of the experts table and restores it after Back, a reload, or the link back from an
+ * expert. Fetches pages until the saved position is reached.
+ */
+function useScrollRestoration(run: string, { count, hasMore, fetchMore }: LoadedRows): void {
+  const { search } = useLocation();
+  const wantedRef = useSavedPosition(run);
+  useEffect(() => {
+    if (wantedRef.current === null || count === 0) return;
+    const maxScroll = document.documentElement.scrollHeight - window.innerHeight;
+    if (wantedRef.current > maxScroll && hasMore) {
+      fetchMore();
+      return;
+    }
+    window.scrollTo({ top: wantedRef.current, behavior: "instant" });
+    wantedRef.current = null;
+  }, [count, fetchMore, hasMore, wantedRef]);
+  // A layout effect, because its cleanup must run before the next page scrolls.
+  useLayoutEffect(() => {
+    const savePosition = () => {
+      if (wantedRef.current === null) saveTablePosition(run, { search, scroll: windowPosition().top });
+    };
+    const cancelRestoration = () => {
+      wantedRef.current = null;
+    };
+    const unsubscribe = subscribeWindowPosition(savePosition);
+    savePosition();
+    window.addEventListener("wheel", cancelRestoration, { passive: true });
+    window.addEventListener("touchmove", cancelRestoration, { passive: true });
+    return () => {
+      unsubscribe();
+      window.removeEventListener("wheel", cancelRestoration);
+      window.removeEventListener("touchmove", cancelRestoration);
+    };
+  }, [run, search, wantedRef]);
+}
 
 /** Lazy, because only narrow screens need it. */
 const RowSheet = lazy(() => import("./row-sheet"));

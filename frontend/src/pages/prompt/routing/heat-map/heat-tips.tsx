@@ -8,12 +8,7 @@ import { formatCount, formatFixed } from "@/lib/text/format";
 
 import type { Column, HeatRow, Predicted } from "./heat-rows";
 
-interface CellTipProps {
-  readonly row: HeatRow;
-  readonly column: Column;
-}
-
-export function CellTip({ row, column }: CellTipProps) {
+export function CellTip({ row, column }: { readonly row: HeatRow; readonly column: Column }) {
   const cell = row.cells.get(column.position);
   return (
     <>

@@ -1,24 +1,142 @@
 /** Details of one token: its active experts and the next-token probabilities. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Link } from "react-router";
 
 import { directEffectsQuery, type Prompt } from "@/api/queries";
-import type { ExpertEffect, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
+import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { CoefficientCell } from "@/components/experts/coefficient-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
-import { formatPercent, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { ExpertsHead } from "./experts-head";
-import { NextToken } from "./next-token";
+interface ExpertRowProps {
+  readonly run: string;
+  readonly routed: RoutedExpert;
+  readonly info: RoutedExpertInfo;
+  /** End of the colour scale. */
+  readonly end: number;
+  /** Decimals of the share. */
+  readonly digits?: number;
+}
+
+/** One active expert of a token: id and label, activation, share and tray. */
+export function ExpertRow({ run, routed, info, end, digits = 0 }: ExpertRowProps) {
+  return (
+    <tr>
+      <td className="a">
+        <Link to={pageLinks(run).expert(routed.expert)}>
+          <span className="mono id">{routed.expert}</span>{" "}
+          <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
+        </Link>
+      </td>
+      <td className="num">
+        <CoefficientCell value={routed.coefficient} largest={end} />
+      </td>
+      <td className="num">{formatPercent(routed.share, digits)}</td>
+      <td>
+        <PlusButton expert={routed.expert} run={run} />
+      </td>
+    </tr>
+  );
+}
+
+/** Head of a table of active experts: columns of the caller, then activation, share and tray. */
+export function ExpertsHead({ children }: { readonly children: ReactNode }) {
+  return (
+    <thead>
+      <tr>
+        {children}
+        <th className="num">
+          <Term id="activation">Activation</Term>
+        </th>
+        <th className="num">
+          <Term id="output_norm">Share</Term> <span className="unit">%</span>
+        </th>
+        <th>
+          <span className="sr">Tray</span>
+        </th>
+      </tr>
+    </thead>
+  );
+}
+
+const MAX_TOKENS = 8;
+
+interface NextTokenProps {
+  /** undefined while loading. */
+  readonly token: PredictedToken | undefined;
+  readonly method: string;
+}
+
+const roundedPercent = (probability: number) => Number((100 * probability).toFixed(1));
+
+/** The difference between the two numbers as shown. */
+function Change({ original, replaced }: { readonly original: number; readonly replaced: number }) {
+  const text = formatSigned(roundedPercent(replaced) - roundedPercent(original), 1);
+  const side = text.startsWith("+") ? "up" : text.startsWith("−") ? "down" : "";
+  return <td className={`num change ${side}`}>{text}</td>;
+}
+
+/** Next-token probabilities after a token, with the original MLP and with the layer. */
+export function NextToken({ token, method }: NextTokenProps) {
+  const shown = token?.predictions.slice(0, MAX_TOKENS) ?? [];
+  const largestProbability = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
+  const bar = (probability: number) => ({ width: `${(100 * probability) / largestProbability}%` });
+  return (
+    <section className="next-token" aria-busy={token === undefined}>
+      <div className="pane-h">
+        <h2>Next token</h2>
+        <span className="grow" />
+        <span className="note">
+          <Term id="kl">KL</Term> {token === undefined ? "…" : formatFixed(token.kl, 3)} nats, MLP removed{" "}
+          {token === undefined ? "…" : formatFixed(token.zeroed_kl, 3)}
+        </span>
+      </div>
+      <table>
+        <thead>
+          <tr>
+            <th>
+              <span className="sr">Token</span>
+            </th>
+            <th colSpan={2} className="num">
+              Original <span className="unit">%</span>
+            </th>
+            <th colSpan={2} className="num">
+              {method} <span className="unit">%</span>
+            </th>
+            <th className="num">Change</th>
+          </tr>
+        </thead>
+        <tbody>
+          {shown.map((next) => (
+            <tr key={next.id}>
+              <td className="what">
+                <TokenChip text={next.text} />
+              </td>
+              <td className="b">
+                <i style={bar(next.original)} />
+              </td>
+              <td className="num">{formatProbability(next.original)}</td>
+              <td className="b x">
+                <i style={bar(next.replaced)} />
+              </td>
+              <td className="num">{formatProbability(next.replaced)}</td>
+              <Change {...next} />
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </section>
+  );
+}
 
 const MAX_EXPERTS = 7;
 const MAX_PROMOTED = 2;

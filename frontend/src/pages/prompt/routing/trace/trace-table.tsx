@@ -1,7 +1,9 @@
 /** Layers as rows, the last one on top, and tokens as columns; lines from a chosen cell to the cells that it feeds. */
 
-import { type CSSProperties, useLayoutEffect, useMemo, useRef, useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { type CSSProperties, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
 
+import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
@@ -11,11 +13,46 @@ import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
-import { type Column, formatKl, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
+import { type Column, formatKl, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
-import { TracedTip } from "./traced-tip";
-import { type Fed, type TracedCell, type TraceLayer, tracedName } from "./trace-rows";
+import { type Fed, type TracedCell, tracedName, type TraceLayer } from "./trace-rows";
+
+/** Milliseconds on the cell before the effects are requested, so that a passing pointer requests nothing. */
+const REST_MS = 250;
+const MAX_WRITTEN = 3;
+
+interface TracedTipProps {
+  readonly run: string;
+  readonly prompt: string;
+  readonly column: Column;
+  readonly row: HeatRow;
+}
+
+/** Tooltip of a cell: the expert, its activation, and what it writes on this token. */
+function TracedTip({ run, prompt, column, row }: TracedTipProps) {
+  const [isAtRest, setAtRest] = useState(false);
+  useEffect(() => {
+    const timer = window.setTimeout(() => setAtRest(true), REST_MS);
+    return () => window.clearTimeout(timer);
+  }, []);
+  const { data } = useQuery(directEffectsQuery(run, prompt, isAtRest ? column.position : null));
+  const effect = data?.experts.find(({ expert }) => expert === row.expert);
+  return (
+    <>
+      <CellTip row={row} column={column} />
+      <div className="traced-writes">
+        <span className="dim">Writes</span>
+        {effect === undefined && <span className="dim">…</span>}
+        {effect?.promoted.slice(0, MAX_WRITTEN).map(({ id, text, change }) => (
+          <span key={id}>
+            <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
+          </span>
+        ))}
+      </div>
+    </>
+  );
+}
 
 interface TraceTableProps {
   readonly prompt: string;

@@ -1,10 +1,9 @@
 /** A text through several layers at once: all tokens in a table, and the path of one token below it. */
 
-import "./trace.css";
-
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
 
+import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
@@ -13,19 +12,117 @@ import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
 import type { SetParams, Values } from "@/hooks/use-url-state";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
+import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
+import { ExpertRow, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
-import { useFeeds } from "./feeds";
-import { PathPanel } from "./path-panel";
-import { type Fed, type TracedCell, traceLayers } from "./trace-rows";
+import {
+  type Fed,
+  laterCells,
+  strongestFed,
+  TRACED_EXPERTS,
+  type TracedCell,
+  type TraceLayer,
+  traceLayers,
+} from "./trace-rows";
 import { TraceTable } from "./trace-table";
 
+import "@/pages/prompt/routing/token/path.css";
+import "./trace.css";
+
 const NONE: readonly Fed[] = [];
+
+/** `fed` is undefined while it is measured, and empty without a chosen cell. */
+function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null) {
+  const later = useMemo(() => (chosen === null ? [] : laterCells(layers, chosen)), [layers, chosen]);
+  const { data, error } = useQuery(
+    circuitEffectsQuery(
+      chosen === null || later.length === 0
+        ? null
+        : {
+            runs: layers.map(({ run }) => run),
+            text,
+            groups: [[chosen]],
+            read: later.map(({ run, position, expert }) => ({ run, position, expert })),
+          },
+    ),
+  );
+  const fed = useMemo(() => {
+    if (later.length === 0) return NONE;
+    return data?.activations[0] === undefined ? undefined : strongestFed(later, data.activations[0]);
+  }, [later, data]);
+  return { fed, error };
+}
+
+interface PathPanelProps {
+  readonly column: Column;
+  readonly layers: readonly TraceLayer[];
+  readonly predicted: Predicted;
+  /** What replaces the MLPs. */
+  readonly method: string;
+}
+
+function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly position: number }) {
+  const experts = layer.tokens.get(position) ?? [];
+  return (
+    <tbody aria-label={`Layer ${layer.layer}`}>
+      <tr>
+        <th scope="rowgroup" colSpan={4} className="layer">
+          Layer {layer.layer}
+        </th>
+      </tr>
+      {experts.map(({ row, cell }) => (
+        <ExpertRow
+          key={row.expert}
+          run={layer.run}
+          routed={{ expert: row.expert, ...cell }}
+          info={row.info}
+          end={layer.end}
+        />
+      ))}
+      {experts.length === 0 && (
+        <tr>
+          <td colSpan={4} className="dim">
+            No expert below this density
+          </td>
+        </tr>
+      )}
+    </tbody>
+  );
+}
+
+/** The path of one token: its strongest experts in each layer, in order, and the next token. */
+function PathPanel({ column, layers, predicted, method }: PathPanelProps) {
+  return (
+    <aside className="token-panel trace-path" aria-label="Path of the token">
+      <section>
+        <div className="pane-h">
+          <h2>
+            Path of <TokenChip text={column.token.text} />
+          </h2>
+          <span className="note">position {column.position}</span>
+        </div>
+        <p className="dim">
+          The {TRACED_EXPERTS} experts of each layer with the largest share × rarity. Activation colours are per layer.
+        </p>
+        <table className="path">
+          <ExpertsHead>
+            <th>Expert</th>
+          </ExpertsHead>
+          {layers.map((layer) => (
+            <LayerOfPath key={layer.run} layer={layer} position={column.position} />
+          ))}
+        </table>
+      </section>
+      <NextToken token={predicted?.[column.position]} method={method} />
+    </aside>
+  );
+}
 
 interface TraceViewProps {
   readonly run: RunSummary;

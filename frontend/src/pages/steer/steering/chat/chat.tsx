@@ -60,13 +60,8 @@ export function Strengths({ run, edits, onChange }: StrengthsProps) {
   );
 }
 
-interface HistoryProps {
-  readonly turns: readonly ChatTurn[];
-  readonly variant: Variant;
-}
-
 /** The turns of one column before the reply that is generated. */
-export function History({ turns, variant }: HistoryProps) {
+export function History({ turns, variant }: { readonly turns: readonly ChatTurn[]; readonly variant: Variant }) {
   const own = variant === "baseline" ? originalTurns(turns) : steeredTurns(turns);
   return (
     <ol className="chat-history">

@@ -1,22 +1,273 @@
 /** The tray on the Steering page: one card per edit, and ways to add experts. */
 
-import { useState } from "react";
+import { useQuery } from "@tanstack/react-query";
+import { type KeyboardEvent, useState } from "react";
+import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
-import type { RoutingResponse, RunSummary } from "@/api/types";
-import { ExpertLink } from "@/components/experts/expert-link";
+import { messageOf } from "@/api/http/errors";
+import { streamPrice } from "@/api/http/stream";
+import { routingOptionsQuery } from "@/api/queries";
+import type {
+  EditPrice,
+  LayerRun,
+  PriceDoneEvent,
+  PriceProgressEvent,
+  PriceRequest,
+  RoutingResponse,
+  RunSummary,
+  SearchHit,
+} from "@/api/types";
+import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
+import { useSearchHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
+import { methodName } from "@/components/runs/run-labels";
+import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-best-experts";
-import { type Edit, editKey, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
+import { useStreamedWork } from "@/hooks/use-streamed-work";
+import { type Edit, editKey, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
+import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "@/pages/steer/steering/steering-params";
 import type { VariantText } from "@/pages/steer/steering/texts/generation";
 
 import { measureActivity } from "./activity";
-import { AddExpert } from "./add-expert";
 import { EditCard } from "./edit-card";
-import { EditPriceLine } from "./edit-price";
+
+import "./edit-price.css";
+
+interface Choice {
+  readonly id: string;
+  readonly expert: number;
+  readonly hit: SearchHit | null;
+}
+
+/** The typed id first, then the search hits. */
+function choices(text: string, hits: readonly SearchHit[], numExperts: number): readonly Choice[] {
+  const searchChoices = hits.map((hit): Choice => ({ id: String(hit.expert), expert: hit.expert, hit }));
+  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !searchChoices.some((choice) => choice.id === text);
+  return isId ? [{ id: text, expert: Number(text), hit: null }, ...searchChoices] : searchChoices;
+}
+
+const MATCH_LABELS = {
+  id: "number",
+  label: "label",
+  token: "top token",
+  example: "example",
+  related: "related word",
+} as const;
+
+function ChoiceRow({ choice }: { readonly choice: Choice }) {
+  const { expert, hit } = choice;
+  return (
+    <ListBoxItem id={choice.id} textValue={hit?.label ?? `Expert ${expert}`} className="hit">
+      <span className="mono id">{expert}</span>
+      <span className="lab">
+        {hit === null ? (
+          <span className="dim">this id</span>
+        ) : (
+          <ExpertLabel label={hit.label} automatic={hit.automatic} />
+        )}
+      </span>
+      <span className="dim">{hit === null ? "" : MATCH_LABELS[hit.matched]}</span>
+      {hit?.example != null && (
+        <span className="hit-context mono">
+          <ShadedText context={hit.example} before={6} after={8} />
+        </span>
+      )}
+    </ListBoxItem>
+  );
+}
+
+interface AddExpertProps {
+  readonly run: RunSummary;
+  /** Whether the input takes the focus on opening. */
+  readonly focusOnOpen: boolean;
+  readonly onAdded: () => void;
+}
+
+interface LayerChoiceProps {
+  readonly run: RunSummary;
+  readonly layers: readonly LayerRun[];
+  readonly chosen: string;
+  readonly onChoose: (run: string) => void;
+}
+
+/** Choice of the layer whose experts are searched. */
+function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
+  const all = [run, ...layers].toSorted((a, b) => a.layer - b.layer);
+  return (
+    <label className="layer-choice dim">
+      Experts of
+      <select value={chosen} onChange={(event) => onChoose(event.target.value)}>
+        {all.map((one) => (
+          <option key={one.name} value={one.name}>
+            Layer {one.layer}, {methodName(one.method)}, {one.name}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** Adds an expert to the tray, found by id, label, token or words in its examples. */
+function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
+  const { data } = useQuery(routingOptionsQuery(run.name));
+  const { runs } = useCurrentRun();
+  const [chosen, setChosen] = useState(run.name);
+  const other = runs.find((one) => one.name === chosen) ?? run;
+  return (
+    <>
+      {data !== undefined && data.layers.length > 0 && (
+        <LayerChoice run={run} layers={data.layers} chosen={chosen} onChoose={setChosen} />
+      )}
+      <ExpertSearch
+        key={other.name}
+        run={other}
+        {...(other.name !== run.name && { editRun: other.name })}
+        focusOnOpen={focusOnOpen}
+        onAdded={onAdded}
+      />
+    </>
+  );
+}
+
+interface ExpertSearchProps extends AddExpertProps {
+  /** The run to record in the edit, if it is not the steered run. */
+  readonly editRun?: string;
+}
+
+function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps) {
+  const tray = useTray();
+  const [text, setText] = useState("");
+  const { hits, debounced, query } = useSearchHits(run.indexed_tokens === null ? "" : text, run.name);
+  const items = choices(text.trim(), hits, run.num_experts);
+  const add = (key: string | number | null) => {
+    if (key === null) return;
+    const expert = Number(key);
+    if (!tray.has(expert, editRun)) tray.put(newEdit(expert, editRun));
+    setText("");
+    onAdded();
+  };
+  const isWaiting = debounced !== text.trim() || query.isFetching;
+  /** Enter takes the typed id, else the first match, unless the arrow keys chose another. */
+  const addFirst = (event: KeyboardEvent<HTMLInputElement>) => {
+    if (event.key !== "Enter" || event.currentTarget.hasAttribute("aria-activedescendant")) return;
+    const first = items.find(({ id }) => id === text.trim()) ?? (isWaiting ? undefined : items[0]);
+    add(first?.id ?? null);
+  };
+  const emptyMessage = query.error === null ? (isWaiting ? "Searching" : "No matches") : messageOf(query.error);
+  return (
+    <ComboBox
+      className="add-expert"
+      aria-label="Add an expert"
+      inputValue={text}
+      onInputChange={setText}
+      items={items}
+      value={null}
+      onChange={add}
+      allowsEmptyCollection
+      menuTrigger="input"
+    >
+      <div className="search">
+        <Icon name="search" />
+        {/* eslint-disable-next-line jsx-a11y/no-autofocus -- only if it was opened in order to type */}
+        <Input placeholder="Label, token, words or id" autoFocus={focusOnOpen} onKeyDown={addFirst} />
+      </div>
+      <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
+        <ListBox renderEmptyState={() => <p className="dim">{emptyMessage}</p>}>
+          {(choice: Choice) => <ChoiceRow choice={choice} />}
+        </ListBox>
+      </Popover>
+    </ComboBox>
+  );
+}
+
+const ITEMS_PER_STEP = 4;
+const KINDS = ["facts", "arithmetic", "grammar"] as const;
+const percent = (share: number) => `${formatPercent(share, 1)} %`;
+
+function Price({ price }: { readonly price: EditPrice }) {
+  const { edits, random, original_ability: original, ability, random_ability: randomAbility, items } = price;
+  const kinds = KINDS.map((kind) => `${kind} ${percent(original[kind])} → ${percent(ability[kind])}`).join(", ");
+  return (
+    <dl>
+      <dt>KL divergence</dt>
+      <dd>
+        {formatFixed(edits.kl)} <small>random {formatFixed(random.kl)}</small>
+      </dd>
+      <dt>Loss</dt>
+      <dd>
+        {formatSigned(edits.loss_increase)} <small>random {formatSigned(random.loss_increase)}</small>
+      </dd>
+      <dt>Ability</dt>
+      <dd title={`Share of ${items} items: ${kinds}`}>
+        {percent(original.all)} → {percent(ability.all)} <small>random {percent(randomAbility.all)}</small>
+      </dd>
+    </dl>
+  );
+}
+
+interface EditPriceProps {
+  /** The steered run. */
+  readonly run: string;
+  readonly edits: readonly Edit[];
+}
+
+/** What the tray costs where nothing should change: on unrelated text and in an ability test, beside random experts. */
+function EditPriceLine({ run, edits }: EditPriceProps) {
+  const [measured, setMeasured] = useState<{ readonly key: string; readonly price: EditPrice } | null>(null);
+  const work = useStreamedWork<PriceRequest, PriceProgressEvent, PriceDoneEvent>(
+    (request, signal) => streamPrice(run, request, signal),
+    ({ price }, request) => setMeasured({ key: JSON.stringify(request.edits), price }),
+  );
+  const request = { edits: edits.map(toHttpEdit) };
+  const price = measured?.key === JSON.stringify(request.edits) ? measured.price : null;
+  const { done = 0, total = 0 } = work.progress ?? {};
+  const hasCondition = edits.some((edit) => edit.when !== undefined);
+  const isWorking = work.status === "working";
+  return (
+    <section className="edit-price" aria-label="Price of the edits">
+      <header>
+        <h3>Price on unrelated text</h3>
+        {isWorking ? (
+          <Button size="small" icon="stop" onClick={work.stop}>
+            Stop
+          </Button>
+        ) : (
+          price === null && (
+            <Button size="small" icon="chart" disabled={hasCondition} onClick={() => work.start(request)}>
+              Measure
+            </Button>
+          )
+        )}
+      </header>
+      {isWorking && (
+        <label className="dim">
+          <progress {...(done > 0 && { value: done / total })} /> {done} of {total || "…"} texts
+          <Remaining done={done} total={total} every={ITEMS_PER_STEP} />
+        </label>
+      )}
+      {work.failure !== null && <p className="bad">{work.failure}</p>}
+      {price !== null ? (
+        <div role="status">
+          <Price price={price} />
+          <p>KL divergence and loss in nats per token. Random: the same edits of random experts.</p>
+        </div>
+      ) : (
+        !isWorking && (
+          <p>
+            {hasCondition
+              ? "Edits with conditions have no price, because they may not apply to other text."
+              : "KL divergence, loss and a 200-item ability test, beside random experts. Takes about half a minute."}
+          </p>
+        )
+      )}
+    </section>
+  );
+}
 
 const MAX_SUGGESTIONS = 8;
 

@@ -12,7 +12,7 @@ import { Button } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { Gallery } from "@/pages/steer/steering/sharing/gallery";
+import { Gallery } from "@/pages/steer/steering/sharing/sessions";
 import { isRunning } from "@/pages/steer/steering/texts/generation";
 import type { Generator } from "@/pages/steer/steering/texts/use-generation";
 

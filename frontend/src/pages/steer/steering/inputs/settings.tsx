@@ -3,22 +3,63 @@
 import { type ReactNode, useState } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { effectiveK, describeTrainedK, KSlider } from "@/components/runs/k-slider";
+import { describeTrainedK, effectiveK, KSlider } from "@/components/runs/k-slider";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import type { SetParams } from "@/hooks/use-url-state";
+import { visibleText } from "@/lib/text/token-text";
 import {
-  LIMITS,
-  MAX_STOP_TEXTS,
   describeSampling,
   describeScope,
+  LIMITS,
+  MAX_STOP_TEXTS,
   STEERING_PARAMS,
   type SteeringParams,
 } from "@/pages/steer/steering/steering-params";
 
-import { PromptTokens } from "./prompt-tokens";
+interface PromptTokensProps {
+  readonly tokens: RoutingResponse["tokens"] | undefined;
+  /** Token indices; 0 is the start token. */
+  readonly chosen: readonly number[];
+  readonly onChoose: (positions: readonly number[]) => void;
+}
+
+/** The prompt's tokens as toggle buttons, to select those to edit. */
+function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
+  if (tokens === undefined) return <p className="card-note">Loading tokens…</p>;
+  const toggle = (position: number) => {
+    const without = chosen.filter((other) => other !== position);
+    onChoose(without.length < chosen.length ? without : [...chosen, position].sort((a, b) => a - b));
+  };
+  const all = tokens.flatMap((token, position) => (token.start ? [] : [position]));
+  return (
+    <div className="prompt-tokens">
+      <div role="group" aria-label="Prompt tokens to edit">
+        {tokens.map((token, position) => (
+          <button
+            key={position}
+            type="button"
+            className="tk"
+            aria-pressed={chosen.includes(position)}
+            onClick={() => toggle(position)}
+          >
+            {token.start ? "start" : visibleText(token.text)}
+          </button>
+        ))}
+      </div>
+      <p className="card-note">
+        {chosen.length === 0
+          ? "Click the tokens to edit. None is selected, so the edits have no effect."
+          : `${chosen.length} of ${tokens.length} tokens; generated tokens are not edited.`}
+        <Button size="small" variant="ghost" onClick={() => onChoose(chosen.length === all.length ? [] : all)}>
+          {chosen.length === all.length ? "None" : "All"}
+        </Button>
+      </p>
+    </div>
+  );
+}
 
 interface SettingsProps {
   readonly params: SteeringParams;

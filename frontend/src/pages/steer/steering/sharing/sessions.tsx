@@ -1,20 +1,137 @@
 /** Save a session under a name and short URL; the one that is open. */
 
-import "./sessions.css";
-
-import { useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
+import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
-import { useSaveSession } from "@/api/mutations";
-import { sessionQuery } from "@/api/queries";
-import type { SteeringRequest } from "@/api/types";
-import { sessionUrl } from "@/components/runs/page-links";
-import { Button } from "@/components/ui/button";
-import { TriggerButton } from "@/components/ui/button";
+import { useDeleteSession, useSaveSession } from "@/api/mutations";
+import { expertsQuery, sessionQuery, sessionsQuery } from "@/api/queries";
+import type { RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
+import { layerLabel } from "@/components/runs/run-labels";
+import { Button, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
+import { describeEdit } from "@/lib/edits/edits";
+import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
+
+import "./sessions.css";
+
+const MAX_RUNS = 8;
+const MAX_EXPERTS = 100;
+
+interface RunSessions {
+  readonly run: RunSummary;
+  readonly sessions: readonly SessionSummary[];
+}
+
+/** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
+function useSavedSessions(run: RunSummary, most: number): readonly RunSessions[] | undefined {
+  const { runs } = useCurrentRun();
+  const others = runs
+    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
+    .toSorted((a, b) => a.layer - b.layer);
+  const listed = [run, ...others].slice(0, MAX_RUNS);
+  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
+  if (results.some(({ isPending }) => isPending)) return undefined;
+  return listed.flatMap((each, i) => {
+    const sessions = (results[i]?.data?.sessions ?? []).slice(0, most);
+    return sessions.length === 0 ? [] : [{ run: each, sessions }];
+  });
+}
+
+/** The experts that sessions amplify, by number. */
+function useExperts({ run, sessions }: RunSessions) {
+  const among = sessions.flatMap(({ expert }) => expert ?? []).join(",");
+  const { data } = useInfiniteQuery({
+    ...expertsQuery(run.name, { sort: "expert", order: "asc", among }, MAX_EXPERTS),
+    enabled: among !== "" && run.indexed_tokens !== null,
+  });
+  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+}
+
+function RunGroup(props: RunSessions) {
+  const { runs } = useCurrentRun();
+  const experts = useExperts(props);
+  const { run, sessions } = props;
+  const remove = useDeleteSession(run.name);
+  return (
+    <>
+      <h3>
+        Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
+      </h3>
+      <ul>
+        {sessions.map(({ id, name, expert, strength, edits, prompt }) => {
+          const row = experts.get(expert ?? -1);
+          return (
+            <li key={id}>
+              <Link to={sessionUrl(id)} title={`Prompt: ${toOneLine(prompt, true)}`}>
+                <b>{name}</b>
+                <span>
+                  {expert === null || strength === null
+                    ? formatPlural(edits, "edit")
+                    : `Expert ${expert}, ${describeEdit({ mode: "add", strength })}. `}
+                  {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+                </span>
+                <span className="dim">{toOneLine(prompt, true)}</span>
+              </Link>
+              <CopyButton
+                size="small"
+                variant="ghost"
+                aria-label={`Copy link to ${name}`}
+                icon="link"
+                text={() => window.location.origin + sessionUrl(id)}
+              />
+              <Button
+                size="small"
+                variant="ghost"
+                icon="close"
+                aria-label={`Delete ${name}`}
+                disabled={remove.isPending}
+                onClick={() => remove.mutate(id)}
+              />
+            </li>
+          );
+        })}
+      </ul>
+    </>
+  );
+}
+
+interface GalleryProps {
+  readonly run: RunSummary;
+  /** Most sessions per run. */
+  readonly most?: number;
+}
+
+/** Saved sessions as a gallery: what each of them edits, those of the run first. */
+export function Gallery({ run, most = Infinity }: GalleryProps) {
+  const links = usePageLinks();
+  const groups = useSavedSessions(run, most);
+  if (groups === undefined) return null;
+  return (
+    <section className="saved-prompts" aria-labelledby="saved-sessions">
+      <h2 id="saved-sessions">Saved sessions</h2>
+      {groups.length === 0 && (
+        <p className="dim">
+          None yet. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same texts.
+        </p>
+      )}
+      {groups.map((group) => (
+        <RunGroup key={group.run.name} {...group} />
+      ))}
+      {most < Infinity && groups.length > 0 && (
+        <Link className="link" to={links.page("sessions")}>
+          All sessions
+        </Link>
+      )}
+    </section>
+  );
+}
 
 const NAME_LENGTH = 60;
 

@@ -4,19 +4,184 @@ import { useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 import { Link } from "react-router";
 
-import type { StrengthSweepDoneEvent, SteeringRequest } from "@/api/types";
+import { streamStrengthSweep } from "@/api/http/stream";
+import type {
+  ConceptScore,
+  SteeringRequest,
+  StrengthSweepDoneEvent,
+  StrengthSweepProgressEvent,
+  StrengthSweepRequest,
+} from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Button } from "@/components/ui/button";
-import { TriggerButton } from "@/components/ui/button";
+import { Button, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
+import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
 import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
+import { formatFixed } from "@/lib/text/format";
+import { toOneLine } from "@/lib/text/token-text";
 
-import { describeSample, sweepKey, rowsSoFar, SWEEP_STRENGTHS, type SweepMode } from "./sweep";
-import { SweepTable } from "./sweep-table";
-import { type Sweep, useSweep } from "./use-sweep";
+import {
+  describeSample,
+  describeScore,
+  formatShare,
+  rowsSoFar,
+  SWEEP_STRENGTHS,
+  sweepKey,
+  type SweepMode,
+  sweepRequest,
+  type SweepRowData,
+} from "./sweep";
+
+interface SweepTableProps {
+  readonly rows: readonly SweepRowData[];
+  readonly suggested: number | null;
+  readonly current: number;
+  readonly shown: "steered" | "control";
+  readonly describe: (strength: number) => string;
+  readonly onChoose: (strength: number) => void;
+}
+
+interface ScoreBarProps extends Pick<SweepTableProps, "shown"> {
+  readonly score: ConceptScore | undefined;
+  readonly largest: number;
+}
+
+/** Bar of the shown texts, with a mark at the score of the others. */
+function ScoreBar({ score, largest, shown }: ScoreBarProps) {
+  if (score === undefined) return <span className="dim">–</span>;
+  const other = shown === "steered" ? "control" : "steered";
+  const width = (value: number) => `${(100 * value) / largest}%`;
+  return (
+    <span className="sweep-score" title={describeScore(score)}>
+      <span className="num">{formatShare(score[shown])}</span>
+      <span className="sweep-bar" aria-hidden="true">
+        <i style={{ width: width(score[shown]) }} />
+        <b style={{ left: width(score[other]) }} />
+      </span>
+      <span className="sr">
+        % ({other} {formatShare(score[other])} %)
+      </span>
+    </span>
+  );
+}
+
+interface RowProps extends Omit<SweepTableProps, "rows" | "suggested" | "current"> {
+  readonly row: SweepRowData;
+  readonly isCurrent: boolean;
+  readonly isSuggested: boolean;
+  /** Largest score of each measure, for the bars. */
+  readonly largest: { readonly activation: number; readonly promoted: number };
+}
+
+function SweepRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
+  const { perplexity_ratio: ratio } = row;
+  const isBroken = shown === "steered" && row.is_fluent === false;
+  const text = shown === "steered" ? row.text : row.control_text;
+  const ofSteered = shown === "steered" ? "" : " (steered)";
+  return (
+    <tr data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
+      <th scope="row">
+        <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(row.strength)}>
+          {describe(row.strength)}
+        </button>
+        {isSuggested && <span className="chip">suggested</span>}
+      </th>
+      <td className="sweep-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
+      <td data-name="mean activation, % of p99">
+        <ScoreBar score={row.activation} largest={largest.activation} shown={shown} />
+      </td>
+      <td data-name="promoted, %">
+        <ScoreBar score={row.promoted} largest={largest.promoted} shown={shown} />
+      </td>
+      <td className="num" data-name={`KL, nats${ofSteered}`}>
+        {row.kl === undefined ? "–" : formatFixed(row.kl)}
+      </td>
+      <td className="num" data-name={`perplexity${ofSteered}`}>
+        {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
+      </td>
+    </tr>
+  );
+}
+
+/** A tiny score never fills a bar. */
+const SMALLEST_FULL_BAR = 0.05;
+
+/** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
+function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
+  const largestOf = (measure: "activation" | "promoted") =>
+    Math.max(
+      SMALLEST_FULL_BAR,
+      ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])),
+    );
+  const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
+  const ofSteered = props.shown === "control" && <small className="unit">of steered texts</small>;
+  const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
+  return (
+    <table className="sweep-table">
+      <thead>
+        <tr>
+          <th scope="col">Strength</th>
+          <th scope="col">{props.shown === "steered" ? "Steered text" : "Control text"}</th>
+          <th scope="col">
+            <Term id="concept_activation">Mean activation</Term> <span className="unit">% of p99</span>
+          </th>
+          <th scope="col">
+            <Term id="promoted_share">Promoted</Term> <span className="unit">% of tokens</span>
+          </th>
+          <th scope="col" className="num">
+            <Term id="kl">KL</Term> <span className="unit">nats</span>
+            {ofSteered}
+          </th>
+          <th scope="col" className="num">
+            <Term id="perplexity_ratio">Perplexity</Term>
+            {ofSteered}
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <SweepRow
+            key={row.strength}
+            row={row}
+            largest={largest}
+            isCurrent={row === nearest}
+            isSuggested={row.strength === suggested}
+            {...props}
+          />
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+interface Sweep extends Pick<
+  StreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent>,
+  "status" | "progress" | "failure" | "stop"
+> {
+  /** Cache key of the measured request. */
+  readonly key: string;
+  readonly result: StrengthSweepDoneEvent | null;
+}
+
+/** Measures an edit at several strengths in one request. */
+function useSweep(run: string) {
+  const [key, setKey] = useState("");
+  const [result, setResult] = useState<StrengthSweepDoneEvent | null>(null);
+  const work = useStreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent, StrengthSweepDoneEvent>(
+    (request, signal) => streamStrengthSweep(run, request, signal),
+    setResult,
+  );
+  const measure = (request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }) => {
+    setKey(sweepKey(request, edit));
+    setResult(null);
+    work.start(sweepRequest(request, edit));
+  };
+  const sweep: Sweep = { ...work, key, result };
+  return { sweep, measure };
+}
 
 type Shown = "steered" | "control";
 type SweepEdit = Edit & { readonly mode: SweepMode };
