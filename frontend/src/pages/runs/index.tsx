@@ -106,24 +106,12 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
   const withModel = otherModels.length > 0;
   return (
     <>
-      <p className="runs-note ink2">
-        {!withModel && (
-          <>
-            {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
-            <span className="mono">{model}</span>.{" "}
-          </>
-        )}
-        {sample !== "" && (
-          <>
-            {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen
-            routing divided by that without the MLP, and strict unless marked otherwise. Above 100 %, the frozen layer
-            predicts worse than the MLP’s mean output.{" "}
-            <span className="r-dead-note">
-              Dead experts are active on no token of the run’s index; the number of its tokens is beside the share.
-            </span>
-          </>
-        )}
-      </p>
+      {!withModel && (
+        <p className="runs-note ink2">
+          {runs.length === 1 ? "The run replaces an MLP" : `The ${runs.length} runs replace MLPs`} of{" "}
+          <span className="mono">{model}</span>.
+        </p>
+      )}
       {sort !== "layer" && (
         <p className="runs-note">
           <Button size="small" onClick={() => setParams({ sort: "layer", order: "asc" })}>
@@ -142,6 +130,16 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
           })
         }
       />
+      {sample !== "" && (
+        <p className="runs-note ink2">
+          {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen
+          routing divided by that without the MLP, and strict unless marked otherwise. Above 100 %, the frozen layer
+          predicts worse than the MLP’s mean output.{" "}
+          <span className="r-dead-note">
+            Dead experts are active on no token of the run’s index; the number of its tokens is beside the share.
+          </span>
+        </p>
+      )}
       <NextSteps runs={runs} />
     </>
   );

@@ -24,8 +24,8 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { formatCount, formatFoundAgain, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
-/** What somebody may look for in any language model: a meaning, a topic, a place, a kind of text. */
-const EXAMPLES = ["days of the week", "family members", "London", "source code", "poetry", "money"];
+/** What somebody may look for in any language model: meanings, a place, a programming language. */
+const EXAMPLES = ["days of the week", "family members", "China", "Python", "money", "numbers"];
 
 interface ReasonProps {
   readonly hit: SearchHit;
