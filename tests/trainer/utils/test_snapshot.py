@@ -10,7 +10,6 @@ import pytest
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.snapshot import (
-    CSS,
     Block,
     Grid,
     Histogram,
@@ -94,14 +93,6 @@ def test_a_page_loads_nothing_and_has_the_command_and_the_weights() -> None:
         ' <span class="t u2" tabindex="0" data-tip="tip">a',
     ):
         assert text in page
-
-
-def test_colours_are_those_of_the_dashboard() -> None:
-    tokens = (ROOT / "frontend" / "src" / "styles" / "foundation" / "tokens.css").read_text("utf-8")
-    declared = dict(re.findall(r"(--[\w-]+): (light-dark\([^)]*\)|#\w+);", tokens))
-    own = dict(re.findall(r"(--[\w-]+): (light-dark\([^)]*\)|#\w+);", CSS))
-    assert len(own) > 25
-    assert own.items() <= declared.items()
 
 
 def test_shades_have_the_steps_of_the_scales() -> None:

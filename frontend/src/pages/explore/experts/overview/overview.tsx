@@ -37,7 +37,7 @@ function FirstExperts({ run }: { readonly run: string }) {
   return (
     <div className="pane selection">
       <div className="pane-h">
-        <h2>Start with one of these, or lasso experts</h2>
+        <h2>Experts to start with</h2>
       </div>
       <ul className="selected">
         {experts.slice(0, MAX_LISTED).map(({ expert, label, automatic }) => (
