@@ -21,8 +21,8 @@ from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.captured_step import WARM_UP_STEPS, Launch
 from mxd.trainer.training.layer_trainer import LayerTrainer
-from mxd.trainer.training.plan import LayerSizes
 from mxd.trainer.training.precision import matmul_precision
+from mxd.trainer.training.sizes import LayerSizes
 
 PRECISIONS: tuple[MatmulPrecision, ...] = ("medium", "high", "highest")
 STEPS = 100_000

@@ -44,7 +44,7 @@ def test_flags_become_keywords(flags: str, keywords: str) -> None:
 
 NOT_IN_PYTHON = {"experimental", "activation_cache.py", "benchmark.py", "distributed.py"}
 """Folders and files whose errors only commands without a function raise."""
-FLAGS_ONLY = {"launch", "expert_parallel", "log", "processes", "shard_model"}
+FLAGS_ONLY = {"launch", "parallel", "log", "processes", "shard_model"}
 """Settings that only ``mxd train`` has."""
 
 

@@ -149,7 +149,7 @@ class SparseLayer(nn.Module, ABC):
             UserError: the method cannot be sharded, or there are fewer experts than processes.
         """
         if not self.expert_tables:
-            raise UserError(f"The experts of a {self.method} cannot be sharded. Omit --expert-parallel.")
+            raise UserError(f"The experts of a {self.method} cannot be sharded. Omit --parallel=experts.")
         if shards.world_size > self.config.num_experts:
             raise UserError(f"{self.config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
         for name in self.expert_tables:

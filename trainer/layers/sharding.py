@@ -15,7 +15,6 @@ K active experts.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +22,7 @@ from torch import distributed as dist
 from torch.nn import functional as F
 
 from mxd.trainer.layers.ops import gate, mix
+from mxd.trainer.utils.distributed import with_gradient
 
 
 @dataclass(frozen=True)
@@ -68,48 +68,15 @@ class Shards:
         return is_local, torch.where(is_local, indices - own.start, 0)
 
 
-class _AllGather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
-        ctx.shards = shards
-        return shards.all_gather(rows)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.shards.reduce_scatter(gradient), None
-
-
-class _ReduceScatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
-        ctx.shards = shards
-        return shards.reduce_scatter(rows)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.shards.all_gather(gradient), None
-
-
-class _AllToAll(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: Tensor, shards: Shards) -> Tensor:
-        ctx.shards = shards
-        return shards.all_to_all(rows)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return ctx.shards.all_to_all(gradient), None
-
-
 def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards: Shards) -> tuple[Tensor, Tensor]:
     """``ops.gate`` of the whole layer for this process's tokens; expert ids are global."""
-    x_TI: Tensor = _AllGather.apply(x_tI, shards)  # type: ignore[no-untyped-call]
+    x_TI = with_gradient(x_tI, shards.all_gather, shards.reduce_scatter)
     offered = min(k, len(weight_nI))
     values_TC, local_TC = gate(x_TI, weight_nI, bias_n, offered)
     # A slice with fewer than K experts pads with candidates that are never selected.
     values_TK = F.pad(values_TC, (0, k - offered), value=-1.0)
     indices_TK = F.pad(local_TC + shards.rows(shards.rank).start, (0, k - offered))
-    exchanged: Tensor = _AllToAll.apply(values_TK, shards)  # type: ignore[no-untyped-call]
+    exchanged = with_gradient(values_TK, shards.all_to_all, shards.all_to_all)
     values_tWK = exchanged.unflatten(0, (shards.world_size, -1)).transpose(0, 1)
     indices_tWK = shards.all_to_all(indices_TK).unflatten(0, (shards.world_size, -1)).transpose(0, 1)
     activations_tK, positions_tK = values_tWK.flatten(1).topk(k, dim=1)
@@ -118,8 +85,7 @@ def sharded_gate(x_tI: Tensor, weight_nI: Tensor, bias_n: Tensor, k: int, shards
 
 def sharded_mix(activations_tK: Tensor, indices_tK: Tensor, table_nO: Tensor, shards: Shards) -> Tensor:
     """``ops.mix`` of the whole layer for this process's tokens; expert ids are global."""
-    activations_TK: Tensor = _AllGather.apply(activations_tK, shards)  # type: ignore[no-untyped-call]
+    activations_TK = with_gradient(activations_tK, shards.all_gather, shards.reduce_scatter)
     is_local_TK, local_TK = shards.local_ids(shards.all_gather(indices_tK))
     partial_TO = mix(torch.where(is_local_TK, activations_TK, 0.0), local_TK, table_nO)
-    mixed_tO: Tensor = _ReduceScatter.apply(partial_TO, shards)  # type: ignore[no-untyped-call]
-    return mixed_tO
+    return with_gradient(partial_TO, shards.reduce_scatter, shards.all_gather)

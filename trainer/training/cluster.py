@@ -6,7 +6,7 @@ Rates are vendors' peak figures for dense products, of which ``PEAK_SHARE`` is a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,6 +54,14 @@ DATASHEETS = {
 """Devices that ``--plan`` can plan for on any machine."""
 
 
+def spread(work: Sequence[float], processes: int) -> list[list[int]]:
+    """Indices of each process's tasks, of about equally much work: the largest first, to the least busy process."""
+    shares: list[list[int]] = [[] for _ in range(processes)]
+    for index in sorted(range(len(work)), key=work.__getitem__, reverse=True):
+        min(shares, key=lambda share: sum(work[each] for each in share)).append(index)
+    return shares
+
+
 class Links(NamedTuple):
     """Bytes per second of one process, in each direction."""
 
@@ -90,6 +98,10 @@ class Grid(NamedTuple):
         """Seconds to sum ``size`` bytes over all processes: reduced within a machine, then each part between them."""
         inside = 2 * (self.inside - 1) / self.inside * size / links.inside
         return inside + 2 * (self.nodes - 1) / self.nodes * size / self.inside / links.between
+
+    def gather(self, size: float, links: Links) -> float:
+        """Seconds to get an equal part of ``size`` bytes from each other process: half of an all-reduce."""
+        return self.all_reduce(size, links) / 2
 
     def all_to_all(self, size: float, links: Links) -> float:
         """Seconds to get ``size`` bytes from each other process."""

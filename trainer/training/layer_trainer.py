@@ -33,8 +33,9 @@ from mxd.trainer.training.initialization import initialize, resolve_init
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
-Experts = Literal["replicated", "sharded"]
-"""Placement of the experts: all on each process, or sharded over the processes."""
+Parallel = Literal["tokens", "experts", "runs"]
+"""What is divided over the processes: the tokens of every step, which all of them average their gradients over; also
+the experts of every layer; or the runs, each of which one process trains on whole steps."""
 
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""
@@ -76,7 +77,7 @@ class Placement(NamedTuple):
     """Processes that train a layer, and how they share and launch its work."""
 
     group: ProcessGroup = SINGLE_PROCESS
-    experts: Experts = "replicated"
+    parallel: Parallel = "tokens"
     launch: Launch = "eager"
 
 
@@ -139,14 +140,14 @@ class LayerTrainer:
         Raises:
             UserError: the settings need a single process, or the method has no such initialisation.
         """
-        group, experts, launch = placement
+        group, parallel, launch = placement
         check_processes(config, group.world_size)
         layer_config = build_layer_config(config, language_model.architecture)
         with torch.random.fork_rng(devices=[]):  # by default it creates a context on every GPU of the machine
             torch.default_generator.manual_seed(config.seed)  # weights are sampled on the CPU for every device
             layer = build_layer(layer_config)
         device = language_model.device_of(config.layer)
-        if experts == "sharded" and not group.is_single:  # all experts together may not fit on the device
+        if parallel == "experts" and not group.is_single:  # all experts together may not fit on the device
             initialize(layer, config, language_model, sample)
             layer.shard(Shards(group.rank, group.world_size, layer.config.num_experts))
             layer = layer.to(device)

@@ -1,9 +1,7 @@
 """Plans of training (``mxd train --plan``): memory, disk, FLOPs and time before anything is trained.
 
-Parameters, memory, FLOPs and traffic follow from widths alone. A multiply-add counts as two FLOPs. A benchmark of about
-a second measures the rate of a few representative matrix products and the memory bandwidth of the device.
-
-Shapes: I input width, H hidden width, O output width, N experts, K active, R rank or rows, C columns.
+Parameters, memory, FLOPs and traffic follow from widths alone (``sizes``). A benchmark of about a second measures the
+rate of a few representative matrix products and the memory bandwidth of the device.
 """
 
 from __future__ import annotations
@@ -13,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import nn
 
-from mxd.trainer.config import LayerConfig, Method, TrainConfig
-from mxd.trainer.config.layer import max_active, method_traits
+from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.layer import max_active
 from mxd.trainer.config.presets import known_shape
 from mxd.trainer.config.training import GPU_SCORES
 from mxd.trainer.data.activations import PREFETCHED_BUFFERS, SEQUENCES_PER_FORWARD, StreamSpec, prefetches
@@ -27,10 +25,11 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline, outline_of
 from mxd.trainer.layers.ops import ops_on
-from mxd.trainer.training.cluster import DATASHEETS, Datasheet, Grid, Links, links_of
-from mxd.trainer.training.layer_trainer import Experts, build_layer_config, check_processes
+from mxd.trainer.training.cluster import DATASHEETS, Datasheet, Grid, Links, links_of, spread
+from mxd.trainer.training.layer_trainer import Parallel, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
 from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
+from mxd.trainer.training.sizes import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
 
@@ -85,135 +84,6 @@ class TrainPlan:
 
 
 GATHERED = "gathering the model"
-FLOAT32, BFLOAT16 = 4, 2
-"""Bytes per number."""
-ADAMW_BYTES = 16
-"""Bytes per trained parameter: float32 weight, gradient and two moments."""
-
-BLOCK_PASSES, ACTIVATION_PASSES = 24, 6
-"""Vectors of hidden width, and of MLP width, that a block reads or writes per token outside matrix products: norms,
-residuals, rotary embeddings, activation functions. Counted in Llama's and GPT-2's code."""
-SCORE_BYTES = 16
-"""Memory traffic per gate score: write, add the bias, read for top-k."""
-OPTIMIZER_BYTES = 36
-"""Memory traffic per parameter and step: write and read the gradient, read and write the weight and two moments."""
-
-
-@dataclass(frozen=True)
-class Forward:
-    """Forward pass through the model's blocks, up to the last trained layer."""
-
-    blocks: int
-    matrix_parameters: int
-    """Parameters of all these blocks, without norms and biases."""
-    width: int
-    hidden_width: int
-    context: int
-
-    @property
-    def flops(self) -> int:
-        """FLOPs per token. Attention reads half of the context on average."""
-        return 2 * self.matrix_parameters + self.blocks * 4 * self.width * self.context // 2
-
-    def elementwise_bytes(self, itemsize: int) -> int:
-        """Memory traffic per token of element-wise operations, which outweighs that of matrix products."""
-        return self.blocks * itemsize * (BLOCK_PASSES * self.width + ACTIVATION_PASSES * self.hidden_width)
-
-
-@dataclass(frozen=True)
-class LayerSizes:
-    """Sizes of a layer that replaces a gated MLP (``readers`` 2) or a plain one (1)."""
-
-    input_width: int
-    hidden_width: int
-    output_width: int
-    num_experts: int
-    k: int
-    readers: Literal[1, 2]
-    method: Method = "mxd"
-    rank: int | None = None
-    """Bottleneck width R of the experts; for a MOLT, the sum over its transforms. None without a bottleneck."""
-
-    @classmethod
-    def from_config(cls, config: LayerConfig) -> LayerSizes:
-        """Sizes of a layer."""
-        readers: Literal[1, 2] = 2 if config.encoder == "glu" and not method_traits(config.method).mixes_hidden else 1
-        widths = config.input_width, config.hidden_width, config.output_width
-        traits = method_traits(config.method).rank
-        inner = None if traits is None or config.rank is None else traits.bottleneck(config.num_experts, config.rank)
-        return cls(*widths, config.num_experts, config.k, readers, config.method, inner)
-
-    @property
-    def encodes(self) -> bool:
-        """True if the layer has an encoder, as every kind of MxD."""
-        return self.method.endswith("mxd")
-
-    @property
-    def table_width(self) -> int:
-        """Width of an expert's row in the table: O, R with a bottleneck, H if hidden units are mixed, 0 for a MOLT."""
-        if self.method == "molt":
-            return 0
-        return self.hidden_width if self._mixes_hidden else self.rank or self.output_width
-
-    @property
-    def _mixes_hidden(self) -> bool:
-        return method_traits(self.method).mixes_hidden
-
-    @property
-    def _input_weights(self) -> int:
-        """Weights that multiply the layer's input, whose gradient is not needed."""
-        if self.encodes:
-            return self.readers * self.input_width * self.hidden_width
-        columns = {"skip-transcoder": self.output_width, "molt": self.rank or 0}
-        return self.input_width * columns.get(self.method, 0)
-
-    @property
-    def _later_weights(self) -> int:
-        """Dense weights that multiply hidden vectors."""
-        if self._mixes_hidden:
-            return self.hidden_width * self.output_width
-        up = self.rank * self.output_width if self.rank else 0
-        return up + (self.hidden_width * self.table_width if self.encodes else 0)
-
-    @property
-    def dense_parameters(self) -> int:
-        """Parameters of encoder, decoder and output bias, which every process holds."""
-        biases = self.readers * self.hidden_width if self.encodes else 0
-        return self._input_weights + self._later_weights + biases + self.output_width
-
-    @property
-    def table_parameters(self) -> int:
-        """Parameters of gate and expert table, which have one row per expert and can be sharded."""
-        return self.num_experts * (self.input_width + 1 + self.table_width)
-
-    @property
-    def parameters(self) -> int:
-        """Number of parameters."""
-        return self.dense_parameters + self.table_parameters
-
-    @property
-    def dense_flops(self) -> int:
-        """FLOPs per token, forward and backward, of all products except the gate's."""
-        return 2 * (2 * self._input_weights + 3 * self._later_weights)
-
-    @property
-    def gate_flops(self) -> int:
-        """FLOPs per token of the gate's scores."""
-        return 2 * self.input_width * self.num_experts
-
-    @property
-    def step_flops_per_token(self) -> int:
-        """FLOPs per token, forward and backward: gate scores, dense products and K rows of each table."""
-        row_flops = 2 * max_active(self.method, self.k) * (self.input_width + 3 * self.table_width)
-        return self.dense_flops + self.gate_flops + row_flops
-
-    def step_bytes_per_token(self, batch: int) -> int:
-        """Memory traffic per token outside the products: rows, scores, hidden vectors and optimizer."""
-        rows = FLOAT32 * max_active(self.method, self.k) * (self.input_width + 5 * self.table_width)
-        hidden = FLOAT32 * 6 * self.readers * self.hidden_width if self.encodes else 0
-        return rows + hidden + SCORE_BYTES * self.num_experts + OPTIMIZER_BYTES * self.parameters // batch
-
-
 UTILIZATION = 0.85
 """Share of the measured rates that forward passes and steps reach. Calibrated on CPUs, not on GPUs."""
 BUSY_SHARE = 0.95
@@ -229,7 +99,7 @@ class TrainSetup(NamedTuple):
     auto_map: bool = False
     """True if the model is spread over several devices."""
     processes: int = 1
-    experts: Experts = "replicated"
+    parallel: Parallel = "tokens"
     sharding: Sharding | None = None
     """How processes share the weights of the model; None if each holds all that it uses."""
     nodes: int = 1
@@ -238,9 +108,7 @@ class TrainSetup(NamedTuple):
     """Rates and memory of a device that this machine lacks; None to measure the local one."""
 
     @classmethod
-    def from_device_name(
-        cls, device: str, processes: int = 1, experts: Experts = "replicated", nodes: int = 1
-    ) -> TrainSetup:
+    def from_device_name(cls, device: str, processes: int = 1, nodes: int = 1) -> TrainSetup:
         """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for.
 
         Raises:
@@ -252,7 +120,7 @@ class TrainSetup(NamedTuple):
             )
         datasheet = DATASHEETS.get(device)
         chosen = choose_device(device) if datasheet is None else torch.device("cuda")
-        return cls(chosen, device == AUTO_MAP, processes, experts, None, nodes, datasheet)
+        return cls(chosen, device == AUTO_MAP, processes, "tokens", None, nodes, datasheet)
 
     @property
     def grid(self) -> Grid:
@@ -310,13 +178,35 @@ class PlannedTraining:
 
     def _check_processes(self) -> None:
         self.stream.plan.shard(ProcessGroup(0, self.setup.processes))
-        for config in self.configs:
+        for config in self.configs if self.setup.parallel != "runs" else ():
             check_processes(config, self.setup.processes)
 
     @cached_property
     def sizes(self) -> list[LayerSizes]:
         """Sizes of each run's layer."""
         return self._sizes(self.configs)
+
+    @property
+    def own_runs(self) -> list[int]:
+        """Indices of the runs of the busiest process."""
+        return self._busiest(self.sizes)
+
+    def _busiest(self, sizes: Sequence[LayerSizes]) -> list[int]:
+        work = [layer.step_flops_per_token for layer in sizes]
+        if self.setup.parallel != "runs":
+            return list(range(len(work)))
+        return max(spread(work, self.setup.processes), key=lambda share: sum(work[run] for run in share))
+
+    @property
+    def step_tokens(self) -> int:
+        """Tokens of a step that a process trains on."""
+        batch = self.stream.plan.batch_tokens
+        return batch if self.setup.parallel == "runs" else batch // self.setup.processes
+
+    @property
+    def trained_per_token(self) -> int:
+        """Tokens that a process trains on per token that it runs through the model."""
+        return self.step_tokens * self.setup.processes // self.stream.plan.batch_tokens
 
     @cached_property
     def forward(self) -> Forward:
@@ -333,14 +223,20 @@ class PlannedTraining:
         configs = self.configs if configs is None else configs
         plan, world_size = StreamSpec.from_configs(configs).plan, self.setup.processes
         sizes = self._sizes(configs)
-        shards = world_size if self.setup.experts == "sharded" else 1
+        own = self._busiest(sizes)
+        sizes = [sizes[run] for run in own]
+        shards = world_size if self.setup.parallel == "experts" else 1
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
         is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
         buffers = 1 + PREFETCHED_BUFFERS if is_ahead else 1
         widths = sum(shape.input_width + shape.output_width for shape in shapes)
-        step = max(self.step_bytes(layer, plan.batch_tokens // world_size) for layer in sizes)
+        step = max(self.step_bytes(layer, self.step_tokens) for layer in sizes)
+        if self.setup.parallel == "runs":  # a step's tokens of all processes, and their parts before they are joined
+            own_layers = {configs[run].layer for run in own}
+            joined = [shape for layer, shape in zip(self.stream.layers, shapes, strict=True) if layer in own_layers]
+            step += 2 * FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in joined)
         return {
             "model weights": 0 if self.setup.auto_map else self.language_model_bytes,
             "layers, gradients and moments": ADAMW_BYTES * parameters,
@@ -368,10 +264,16 @@ class PlannedTraining:
         if setup.processes == 1:
             return {}
         links, batch = links_of(setup.device, setup.datasheet), plan.batch_tokens // setup.processes
-        is_sharded = setup.experts == "sharded"
-        averaged = sum(layer.dense_parameters if is_sharded else layer.parameters for layer in self.sizes)
-        seconds = {"averaging gradients": grid.all_reduce(FLOAT32 * averaged, links)}
-        if is_sharded:
+        if setup.parallel == "runs":
+            own_layers = {self.configs[run].layer for run in self.own_runs}
+            shapes = [self.architecture.mlp_shape(layer) for layer in own_layers]
+            size = FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in shapes)
+            seconds = {"gathering activations": grid.gather(size, links)}
+        else:
+            is_sharded = setup.parallel == "experts"
+            averaged = sum(layer.dense_parameters if is_sharded else layer.parameters for layer in self.sizes)
+            seconds = {"averaging gradients": grid.all_reduce(FLOAT32 * averaged, links)}
+        if setup.parallel == "experts":
             # Rows and their outputs, whose gradient also travels; scores and ids of K candidates, there and back.
             widths = sum(layer.input_width + 2 * layer.table_width + 8 * layer.k for layer in self.sizes)
             seconds["tokens to experts and back"] = grid.all_to_all(FLOAT32 * batch * widths, links)
@@ -379,8 +281,7 @@ class PlannedTraining:
         if setup.sharding == "fsdp":
             forwards = -(-plan.sequences_per_buffer // setup.processes // SEQUENCES_PER_FORWARD)
             weights = self.dtype.itemsize * self.forward.matrix_parameters
-            # A gather is half of an all-reduce.
-            seconds[GATHERED] = sharing.all_reduce(weights, links) / 2 * forwards / plan.steps_per_buffer
+            seconds[GATHERED] = sharing.gather(weights, links) * forwards / plan.steps_per_buffer
         if setup.sharding == "tp":  # two sums per block; each process computes the tokens of all that share the model
             size = 2 * self.forward.blocks * self.dtype.itemsize * self.forward.width * batch * setup.sharing
             seconds["sums of tensor parallelism"] = sharing.all_reduce(size, links)
@@ -478,6 +379,13 @@ def check_fits_memory(configs: Sequence[TrainConfig], setup: TrainSetup) -> None
         raise UserError(message)
 
 
+def can_spread_runs(configs: Sequence[TrainConfig], setup: TrainSetup) -> bool:
+    """True if each of several processes gets at least one run and has memory for its own."""
+    if not 1 < setup.processes <= len(configs):
+        return False
+    return _memory_error(PlannedTraining(configs, setup._replace(parallel="runs"))) is None
+
+
 def choose_sharding(configs: Sequence[TrainConfig], setup: TrainSetup) -> Sharding | None:
     """``fsdp`` if several processes can only train with a sharded model; else None, which communicates least."""
     if setup.processes == 1 or setup.auto_map or _memory_error(PlannedTraining(configs, setup)) is None:
@@ -548,46 +456,46 @@ def _with_buffer(configs: Sequence[TrainConfig], buffer_tokens: int) -> list[Tra
 
 
 def products_of(planned: PlannedTraining) -> dict[str, Product]:
-    """Representative matrix products of the model, and of each layer's gate and dense part."""
+    """Representative matrix products of the model, and of the gate and dense part of each of a process's layers."""
     plan, forward = planned.stream.plan, planned.forward
-    batch = plan.batch_tokens // planned.setup.processes
     rows = min(SEQUENCES_PER_FORWARD * plan.context_length, plan.buffer_tokens)
     products = {"model": Product(rows, forward.width, forward.hidden_width, planned.dtype)}
-    for number, (config, layer) in enumerate(zip(planned.configs, planned.sizes, strict=True)):
-        # As in training, where sharded experts stay in float32.
-        precision = config.optimizer.matmul_precision if planned.setup.experts == "replicated" else "highest"
+    for run in planned.own_runs:
+        layer, precision = planned.sizes[run], planned.configs[run].optimizer.matmul_precision
+        if planned.setup.parallel == "experts":  # as in training, where sharded experts stay in float32
+            precision = "highest"
         dtype = product_dtype(precision, planned.setup.device, layer.input_width)
-        products[f"gate {number}"] = Product(batch, layer.input_width, layer.num_experts, dtype)
-        products[f"dense {number}"] = Product(batch, layer.input_width, layer.hidden_width, dtype)
+        products[f"gate {run}"] = Product(planned.step_tokens, layer.input_width, layer.num_experts, dtype)
+        products[f"dense {run}"] = Product(planned.step_tokens, layer.input_width, layer.hidden_width, dtype)
     return products
 
 
 class ExpectedSeconds(NamedTuple):
-    """Expected seconds per token of one process."""
+    """Expected seconds of one process per token that it runs through the model."""
 
     forward: float
     """Forward pass of the model."""
     steps: float
-    """Training steps of all runs."""
+    """Training steps of its runs, on the tokens of all processes if runs are spread."""
 
 
 def expected_seconds(planned: PlannedTraining, rates: DeviceRates) -> ExpectedSeconds:
     """Expected time from the measured rates of ``products_of``. Rows are gathered at memory bandwidth."""
     products, flops = products_of(planned), _flops(planned)
     seconds = {name: count / rates.products[products[name]] for name, count in flops.items()}
-    batch = planned.stream.plan.batch_tokens // planned.setup.processes
     forward = seconds.pop("model")
     elementwise = planned.forward.elementwise_bytes(planned.dtype.itemsize) / rates.bytes_per_second
-    gathering = sum(layer.step_bytes_per_token(batch) for layer in planned.sizes) / rates.bytes_per_second
-    return ExpectedSeconds((forward + elementwise) / UTILIZATION, (sum(seconds.values()) + gathering) / UTILIZATION)
+    traffic = sum(planned.sizes[run].step_bytes_per_token(planned.step_tokens) for run in planned.own_runs)
+    steps = sum(seconds.values()) + planned.trained_per_token * traffic / rates.bytes_per_second
+    return ExpectedSeconds((forward + elementwise) / UTILIZATION, steps / UTILIZATION)
 
 
 def _flops(planned: PlannedTraining) -> dict[str, float]:
-    """FLOPs per token of each product."""
+    """FLOPs of a process's products, per token that it runs through the model."""
     flops: dict[str, float] = {"model": planned.forward.flops}
-    for number, layer in enumerate(planned.sizes):
-        flops[f"gate {number}"] = layer.gate_flops
-        flops[f"dense {number}"] = layer.dense_flops
+    for run in planned.own_runs:
+        flops[f"gate {run}"] = planned.trained_per_token * planned.sizes[run].gate_flops
+        flops[f"dense {run}"] = planned.trained_per_token * planned.sizes[run].dense_flops
     return flops
 
 

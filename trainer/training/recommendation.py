@@ -12,14 +12,14 @@ from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.loading import Sharding
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.training.layer_trainer import Experts, build_layer_config
+from mxd.trainer.training.layer_trainer import Parallel, build_layer_config
 from mxd.trainer.training.plan import PlannedTraining, TrainSetup, products_of, seconds_per_token
 
 MIN_GAIN_PER_PROCESS, MIN_GAIN = 0.25, 0.1
 """Gain in throughput from which a larger setup is recommended: per added process, as a share of the throughput per
 process in use, and at least in total."""
 SHARDINGS: tuple[Sharding | None, ...] = (None, "fsdp")
-PLACEMENTS: tuple[Experts, ...] = ("replicated", "sharded")
+DIVISIONS: tuple[Parallel, ...] = ("tokens", "runs", "experts")
 
 
 class Recommendation(NamedTuple):
@@ -31,7 +31,7 @@ class Recommendation(NamedTuple):
 
 def recommend(configs: Sequence[TrainConfig], setup: TrainSetup) -> Recommendation | None:
     """The fastest setup, with at most these processes, whose added processes pay off; None if none fits."""
-    planned = PlannedTraining(configs, setup._replace(processes=1, nodes=1, sharding=None, experts="replicated"))
+    planned = PlannedTraining(configs, setup._replace(processes=1, nodes=1, sharding=None, parallel="tokens"))
     candidates = list(_candidates(planned, setup))
     rates = setup.rates(product for one in candidates for product in products_of(one).values())
     best: Recommendation | None = None
@@ -50,13 +50,13 @@ def _candidates(planned: PlannedTraining, setup: TrainSetup) -> Iterator[Planned
     """Setups that fit in memory, fewest processes first."""
     with torch.device("meta"):
         layers = [build_layer(build_layer_config(config, planned.architecture)) for config in planned.configs]
-    placements = PLACEMENTS if all(layer.expert_tables for layer in layers) else PLACEMENTS[:1]
+    divisions = DIVISIONS if all(layer.expert_tables for layer in layers) else DIVISIONS[:2]
     for grid in setup.grid.smaller():
-        for experts, sharding in product(placements, SHARDINGS):
-            if grid.processes == 1 and (experts, sharding) != ("replicated", None):
+        for parallel, sharding in product(divisions, SHARDINGS):
+            if grid.processes == 1 and (parallel, sharding) != ("tokens", None):
                 continue
             changed = setup._replace(
-                processes=grid.processes, nodes=grid.nodes, sharding=sharding, experts=experts, auto_map=False
+                processes=grid.processes, nodes=grid.nodes, sharding=sharding, parallel=parallel, auto_map=False
             )
             try:
                 one = planned.on(changed)

@@ -33,10 +33,12 @@ from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
 from mxd.trainer.storage.run_records import delete_metrics_after, enter, metrics_of, write_metrics
 from mxd.trainer.training.captured_step import Launch
+from mxd.trainer.training.cluster import spread
 from mxd.trainer.training.initialization import needs_sample
-from mxd.trainer.training.layer_trainer import Experts, LayerTrainer, Placement, TrainMetrics, build_layer_config
+from mxd.trainer.training.layer_trainer import LayerTrainer, Parallel, Placement, TrainMetrics, build_layer_config
 from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, resolved_precision, with_dtype
+from mxd.trainer.training.sizes import LayerSizes
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import atomic_directory, exclusive_lock
@@ -349,7 +351,7 @@ def train_layers(
     *,
     resume: Resume = "never",
     group: ProcessGroup = SINGLE_PROCESS,
-    experts: Experts = "replicated",
+    parallel: Parallel = "tokens",
     launch: Launch = "eager",
     log: OpenLog = no_log,
     cache: ActivationCache | None = None,
@@ -359,8 +361,10 @@ def train_layers(
     """Train several layers on one pass over the activations. Results are in the order of ``configs``.
 
     The processes of a group share every step and end with the weights of a single process, up to rounding. All of them
-    must be able to read the data folder; only the main process writes to it, to the database and to ``log``. With a
-    ``cache``, activations are read from it, and the language model only gives its shapes and its weights.
+    must be able to read the data folder; only the main process writes to it, to the database and to ``log``. If
+    ``parallel`` is ``runs``, they share the forward passes and exchange the activations; each trains its own runs, with
+    the tokens of all, and writes what belongs to them. With a ``cache``, activations are read from it, and the language
+    model only gives its shapes and its weights.
 
     Raises:
         DivergedError: a run has diverged. The others are saved and can be resumed without it.
@@ -381,6 +385,9 @@ def train_layers(
     configs = [resolve_precision(config, data, language_model) for config in configs]
     stream = StreamSpec.from_configs(configs)
     stream.plan.shard(group)
+    ranks = _ranks(configs, language_model, group) if parallel == "runs" else [group.rank] * len(configs)
+    own = [config for config, rank in zip(configs, ranks, strict=True) if rank == group.rank]
+    placement = Placement(SINGLE_PROCESS if parallel == "runs" else group, parallel, launch)
     # Build all layers before creating the first folder, so that errors leave nothing behind.
     source = _source(stream, language_model, cache)
     # Complete, not a shard, because every process initialises the same weights.
@@ -390,28 +397,32 @@ def train_layers(
             config,
             language_model,
             stream.plan.steps,
-            Placement(group, experts, launch),
+            placement,
             first_buffer.captured[config.layer] if first_buffer else None,
         )
-        for config in configs
+        for config in own
     ]
+    writes = placement.group.is_main
     with ExitStack() as locks:
-        for config in configs if group.is_main else ():
+        for config in own if writes else ():
             lock = runs_folder(data) / config.name / LOCK_FILE
             locks.enter_context(exclusive_lock(lock, f"Run '{config.name}' is being trained"))
-        runs = _open_runs(trainers, data, database, language_model, resume, log if group.is_main else no_log)
+        runs = _open_runs(trainers, group, data, database, language_model, resume, log if writes else no_log)
         try:
-            first_step = min(run.trainer.step for run in runs)
+            first_step = min(group.all_items([run.trainer.step for run in runs]))
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
             # TF32 is a setting of the whole process, and another thread computes the next buffer meanwhile.
             with (
                 matmul_precision("high" if any(is_in_tf32(config) for config in configs) else "highest"),
-                closing(batches(source, stream, first_step, group, own_buffer)) as stream_batches,
+                closing(batches(source, stream, first_step, group, own_buffer)) as shares,
             ):
                 del first_buffer, own_buffer  # so that their memory is freed once the tokens are used
-                _train(runs, enumerate(stream_batches, start=first_step), stream, group, callbacks)
-            return [run.close() for run in runs]
+                steps = _joined(shares, group, configs, ranks) if parallel == "runs" else shares
+                _train(runs, enumerate(steps, start=first_step), stream, group, callbacks)
+            closed = [run.close() for run in runs]
+            results = {result.run: result for result in (group.all_items(closed) if parallel == "runs" else closed)}
+            return [results[config.name] for config in configs]
         except UserError as error:
             _close_failed(error, runs)
             raise
@@ -426,16 +437,42 @@ def _source(stream: StreamSpec, language_model: LanguageModel, cache: Activation
     return cache
 
 
+def _ranks(configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup) -> list[int]:
+    """Rank of the process that trains each run."""
+    layers = [build_layer_config(config, language_model.architecture) for config in configs]
+    shares = spread([LayerSizes.from_config(layer).step_flops_per_token for layer in layers], group.world_size)
+    return [next(rank for rank, share in enumerate(shares) if run in share) for run in range(len(configs))]
+
+
+def _joined(
+    shares: Iterable[Mapping[int, MlpActivations]],
+    group: ProcessGroup,
+    configs: Sequence[TrainConfig],
+    ranks: Sequence[int],
+) -> Iterator[dict[int, MlpActivations]]:
+    """Yield the whole batch of each step from every process's share of it, of the layers that this process trains."""
+    receivers: dict[int, set[int]] = {}
+    for config, rank in zip(configs, ranks, strict=True):
+        receivers.setdefault(config.layer, set()).add(rank)
+    for share in shares:
+        joined = {}
+        for layer, to in receivers.items():
+            inputs, outputs = (group.collect(rows, to) for rows in share[layer])
+            if inputs is not None and outputs is not None:
+                joined[layer] = MlpActivations(inputs, outputs)
+        yield joined
+
+
 def _open_runs(
     trainers: Sequence[LayerTrainer],
+    group: ProcessGroup,
     data: Path,
     database: Engine,
     language_model: LanguageModel,
     resume: Resume,
     log: OpenLog,
 ) -> list[TrainingRun]:
-    """Open the runs of all trainers; the main process creates their folders."""
-    group = trainers[0].group
+    """Open the runs of this process's trainers. If processes share a run, the main one creates its folder."""
     for trainer in trainers:
         check_resumable(trainer.config, data, resume)
     group.barrier()  # all processes have checked before a folder is created
@@ -457,11 +494,17 @@ def _train(
     """Take the remaining steps. Runs that are ahead skip the batches that they have used."""
     for step, batch in numbered_batches:
         due = [run for run in runs if run.trainer.step == step]
-        for run in due:
-            run.trainer.train_step(batch[run.trainer.config.layer])
-            run.log_if_due()
+        diverged: DivergedError | None = None
+        try:
+            for run in due:
+                run.trainer.train_step(batch[run.trainer.config.layer])
+                run.log_if_due()
+        except DivergedError as error:  # raised once the other processes know that they must stop
+            diverged = error
         callbacks.on_progress((step + 1) * stream.plan.batch_tokens, stream.plan.tokens, _note(runs))
-        if group.any(callbacks.is_cancelled()):
+        if group.any(callbacks.is_cancelled() or diverged is not None):
+            if diverged is not None:
+                raise diverged
             return
         for run in due:
             if run.needs_checkpoint:

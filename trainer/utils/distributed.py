@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store
 
 T = TypeVar("T")
+Collective = Callable[[Tensor], Tensor]
 AUTO_MAP = "auto-map"
 """Device name for spreading a model over all GPUs, then main memory, then disk."""
 
@@ -219,14 +222,32 @@ class ProcessGroup:
         mean_M = values_TM.mean(dim=0)
         if self.is_single:
             return mean_M
-        total_M: Tensor = _Sum.apply(mean_M)  # type: ignore[no-untyped-call]
-        return total_M / self.world_size
+        return with_gradient(mean_M, _total, _total) / self.world_size
 
     def max_(self, tensor: Tensor) -> Tensor:
         """Element-wise maximum of a tensor over the processes, in place."""
         if not self.is_single:
             torch.distributed.all_reduce(tensor, torch.distributed.ReduceOp.MAX)
         return tensor
+
+    def collect(self, rows: Tensor, to: Collection[int]) -> Tensor | None:
+        """Concatenate the rows [t, …] of all processes in those of the ranks ``to``, [T, …]; None in the others."""
+        if self.is_single:
+            return rows
+        parts = [torch.empty_like(rows) for _ in range(self.world_size)] if self.rank in to or len(to) > 1 else None
+        if len(to) > 1:
+            torch.distributed.all_gather(parts, rows)
+        else:
+            torch.distributed.gather(rows, parts, *to)
+        return torch.cat(parts) if parts is not None and self.rank in to else None
+
+    def all_items(self, items: list[T]) -> list[T]:
+        """Concatenate the items of all processes."""
+        if self.is_single:
+            return items
+        lists: list[list[T]] = [[] for _ in range(self.world_size)]
+        torch.distributed.all_gather_object(lists, items)
+        return list(chain.from_iterable(lists))
 
     def barrier(self) -> None:
         """Wait until all processes have called it."""
@@ -278,19 +299,31 @@ class ProcessGroup:
 SINGLE_PROCESS = ProcessGroup()
 
 
-class _Sum(torch.autograd.Function):
-    """Sum over the processes, with gradient."""
+def _total(values: Tensor) -> Tensor:
+    """Sum of the values of all processes."""
+    total = values.clone(memory_format=torch.contiguous_format)
+    torch.distributed.all_reduce(total)
+    return total
+
+
+class _Collective(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, collective: Collective, transpose: Collective) -> Tensor:
+        ctx.transpose = transpose
+        return collective(rows)
 
     @staticmethod
-    def forward(_ctx: Any, values: Tensor) -> Tensor:
-        total = values.clone(memory_format=torch.contiguous_format)
-        torch.distributed.all_reduce(total)
-        return total
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return ctx.transpose(gradient), None, None
 
-    @staticmethod
-    def backward(_ctx: Any, gradient: Tensor) -> Tensor:
-        total: Tensor = _Sum.apply(gradient)  # type: ignore[no-untyped-call]
-        return total
+
+def with_gradient(rows: Tensor, collective: Collective, transpose: Collective) -> Tensor:
+    """Result of a linear collective, whose gradient travels back by its transpose.
+
+    PyTorch's own are deprecated (``torch.distributed.nn.functional``) or private, with names that change.
+    """
+    result: Tensor = _Collective.apply(rows, collective, transpose)  # type: ignore[no-untyped-call]
+    return result
 
 
 def under_torchrun() -> bool:
@@ -324,9 +357,10 @@ def init_process_group() -> Iterator[ProcessGroup]:
     peers = Peers(store, rank, world_size)
     with peers.beating():
         try:  # another process may end while this one still connects
-            torch.distributed.init_process_group(
-                backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT
-            )
+            with _ending_on_sigterm():
+                torch.distributed.init_process_group(
+                    backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT
+                )
             yield ProcessGroup(rank, world_size, peers)
         except (PeerLostError, SilentError):
             raise
@@ -343,6 +377,19 @@ def init_process_group() -> Iterator[ProcessGroup]:
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """Let SIGTERM end this process, whatever it listens for otherwise.
+
+    A process that waits for one that never arrives does nothing else. ``torchrun`` notices and sends SIGTERM.
+    """
+    listening = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, listening)
 
 
 def _gpus() -> str | None:

@@ -191,7 +191,7 @@ class TrainCommand(ModelCommand):
         ),
         "activation cache": ("cache", "cache-tokens"),
         "checkpoints and logging": ("resume", "checkpoint-every", "log-every", "log"),
-        "hardware": ("device", "dtype", "launch", "shard-model", "expert-parallel", "processes", "nodes", "plan"),
+        "hardware": ("device", "dtype", "launch", "shard-model", "parallel", "processes", "nodes", "plan"),
     }
 
     methods: ClassVar[tuple[str, ...]] = methods("core")
@@ -215,9 +215,11 @@ class TrainCommand(ModelCommand):
     """Sharding of the language model over the processes of torchrun on a machine. none: each holds all blocks that run.
     fsdp: each holds a part, and gathers a block when it runs (PyTorch's FSDP2). tp: each computes a part of every
     matrix product (transformers' tensor parallelism, on one machine). Default: none if it fits in memory, else fsdp."""
-    expert_parallel: bool = False
-    """Shard the experts over the processes of torchrun, for layers that do not fit on one GPU. By default every process
-    holds all experts."""
+    parallel: Literal["auto", "tokens", "experts", "runs"] = "auto"
+    """What is divided over the processes of torchrun. tokens: each step; every process holds all layers. experts: also
+    the experts, for layers that do not fit on one GPU. runs: the runs of a sweep; the processes exchange activations
+    instead of gradients, and each trains and writes its own runs (on several machines into a PostgreSQL database).
+    Default: runs on one machine if there is at least one per process, else tokens."""
     presets: bool = False
     """List the presets for open language models, for --config."""
     plan: bool = False
@@ -263,11 +265,16 @@ class TrainCommand(ModelCommand):
         # torchrun stops all processes if one fails. They listen until they have found out which.
         with stop.listening(), init_process_group() as group, progress_of(group, f"Training {title}") as progress:
             device = group.device(self.device)
-            setting = TrainSetup.from_device_name(device, group.world_size, self._experts, group.nodes)
+            setting = TrainSetup.from_device_name(device, group.world_size, group.nodes)
             configs = [resolve_batch(config, settings.data, setting.device) for config in configs]
             configs = resolve_dtypes(configs, settings.data, setting.device)
-            setting = self._with_sharding(configs, setting, group)
+            setting = self._divided(configs, setting, group)
             check_fits_memory(configs, setting)
+            if setting.parallel == "runs" and setting.nodes > 1 and settings.database_url.startswith("sqlite"):
+                raise UserError(
+                    "With --parallel=runs, all machines write to the database, and SQLite works on one only. Set "
+                    "MXD_DATABASE to PostgreSQL, or use --parallel=tokens."
+                )
             dtype = configs[0].language_model_dtype
             assert dtype is not None
             if group.is_main and (warning := slow_dtype_warning(dtype, setting.device)):
@@ -279,7 +286,9 @@ class TrainCommand(ModelCommand):
                 last_layer=max(config.layer for config in configs),
                 sharding=setting.sharding,
             )
-            database = open_database(settings.database_url if group.is_main else IN_MEMORY)
+            database = group.take_turn(lambda: open_database(settings.database_url))
+            if database is None:
+                database = open_database(settings.database_url if setting.parallel == "runs" else IN_MEMORY)
             results: Sequence[TrainResult] = self._trainer(
                 configs,
                 settings.data,
@@ -287,7 +296,7 @@ class TrainCommand(ModelCommand):
                 language_model,
                 resume="if-any" if self.resume else "never",
                 group=group,
-                experts=self._experts,
+                parallel=setting.parallel,
                 launch=self.launch,
                 log=log,
                 cache=self._filled_cache(configs, language_model, group, stop),
@@ -344,14 +353,19 @@ class TrainCommand(ModelCommand):
             group.take_turn(lambda: filled_cache(folder, stream, language_model, Callbacks(progress, stop)))
         return ActivationCache.open(folder, language_model.device)
 
-    def _with_sharding(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
-        """The setting with the sharding of ``--shard-model``, the same in all processes.
+    def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
+        """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes.
 
         Raises:
             UserError: there is a single process, or the model is already spread over all GPUs.
         """
-        from mxd.trainer.training.plan import choose_sharding
+        from mxd.trainer.training.plan import can_spread_runs, choose_sharding
 
+        sharding = None if self.shard_model in ("auto", "none") else self.shard_model
+        if self.parallel != "auto":
+            setting = setting._replace(parallel=self.parallel)
+        elif setting.nodes == 1 and not group.any(not can_spread_runs(configs, setting._replace(sharding=sharding))):
+            setting = setting._replace(parallel="runs")
         if self.shard_model == "auto":
             return setting._replace(
                 sharding="fsdp" if group.any(choose_sharding(configs, setting) is not None) else None
@@ -374,10 +388,6 @@ class TrainCommand(ModelCommand):
 
         return train_layers
 
-    @property
-    def _experts(self) -> Literal["replicated", "sharded"]:
-        return "sharded" if self.expert_parallel else "replicated"
-
     def _plan(self, configs: list[TrainConfig], data: Path) -> int:
         """Print what training requires.
 
@@ -393,12 +403,12 @@ class TrainCommand(ModelCommand):
 
         keep_freed_memory()  # as in training, because it changes what is free
         processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
-        setting = TrainSetup.from_device_name(self.device, processes, self._experts, self.nodes)
+        setting = TrainSetup.from_device_name(self.device, processes, self.nodes)
         configs = [resolve_batch(config, data, setting.device) for config in configs]
         if setting.datasheet is not None:
             configs = list(map(in_bfloat16, configs))
         configs = resolve_dtypes(configs, data, setting.device)
-        plan = plan_training(configs, self._with_sharding(configs, setting, SINGLE_PROCESS))
+        plan = plan_training(configs, self._divided(configs, setting, SINGLE_PROCESS))
         best = recommend(configs, setting)
         command = None if best is None else self._command(best.setup)
         text = format_plan(plan)
@@ -411,8 +421,8 @@ class TrainCommand(ModelCommand):
 
     def _command(self, setup: TrainSetup) -> str:
         """Command line of this training with a setup."""
-        left_out = dict.fromkeys(["--plan", "--json", "--expert-parallel"], 0)
-        left_out |= dict.fromkeys(["--shard-model", "--processes", "--nodes"], 1)  # followed by a value
+        left_out = dict.fromkeys(["--plan", "--json"], 0)
+        left_out |= dict.fromkeys(["--parallel", "--shard-model", "--processes", "--nodes"], 1)  # followed by a value
         if setup.datasheet is not None:
             left_out["--device"] = 1
         words = iter(self._words)
@@ -425,10 +435,9 @@ class TrainCommand(ModelCommand):
                 next(words, None)
         if setup.sharding is not None:
             kept += ["--shard-model", setup.sharding]
-        if setup.experts == "sharded":
-            kept.append("--expert-parallel")
         if setup.processes == 1:
             return shlex.join(["mxd", *kept])
+        kept += ["--parallel", setup.parallel]
         several = ["--nnodes", str(setup.nodes), "--rdzv-backend", "c10d", "--rdzv-endpoint", "HOST:29500"]
         started = ["torchrun", *(several if setup.nodes > 1 else ()), "--nproc-per-node", str(setup.grid.inside)]
         return shlex.join([*started, "-m", "mxd", *kept])

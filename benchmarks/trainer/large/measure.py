@@ -20,7 +20,6 @@ from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
-    ADAMW_BYTES,
     BUSY_SHARE,
     ExpectedSeconds,
     PlannedTraining,
@@ -30,6 +29,7 @@ from mxd.trainer.training.plan import (
 )
 from mxd.trainer.training.precision import dtype_name, fastest_dtype
 from mxd.trainer.training.rates import DeviceRates, free_bytes, measure
+from mxd.trainer.training.sizes import ADAMW_BYTES
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 
 Part = Literal["forward", "step", "whole"]

@@ -25,6 +25,9 @@ _COMMANDS = (
     "mxd.backend.cli.commands.prompt",
 )
 _WANTED_LATER = (
+    "mxd.trainer.training.train",
+    "mxd.trainer.training.plan",
+    "mxd.trainer.data.activation_cache",
     "mxd.backend.api.app",
     "mxd.backend.plots.report.page",
     "mxd.trainer.evaluation.evaluate",

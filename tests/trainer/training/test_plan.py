@@ -21,7 +21,6 @@ from mxd.trainer.training import rates
 from mxd.trainer.training.cluster import Grid, Links
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
-    LayerSizes,
     PlannedTraining,
     TrainSetup,
     check_fits_memory,
@@ -31,6 +30,7 @@ from mxd.trainer.training.plan import (
 from mxd.trainer.training.precision import in_bfloat16
 from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
 from mxd.trainer.training.recommendation import recommend
+from mxd.trainer.training.sizes import LayerSizes
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
 from tests.helpers.layers import random_layer
 
@@ -211,7 +211,7 @@ def test_processes_share_a_step(tmp_path: Path) -> None:
     one, two = plan_training(runs, CPU), plan_training(runs, CPU._replace(processes=2))
     assert two.memory["activation buffers"] * 2 == one.memory["activation buffers"]
     assert one.tokens_per_second < two.tokens_per_second < 2 * one.tokens_per_second, "each has its own optimiser"
-    spread = plan_training(runs, CPU._replace(processes=2, experts="sharded"))
+    spread = plan_training(runs, CPU._replace(processes=2, parallel="experts"))
     assert spread.memory["layers, gradients and moments"] < 0.6 * two.memory["layers, gradients and moments"]
     with pytest.raises(UserError, match="divided evenly"):
         plan_training(runs, CPU._replace(processes=3))

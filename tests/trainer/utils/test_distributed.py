@@ -30,7 +30,7 @@ from mxd.trainer.data import activation_cache
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import PeerLostError, SilentError, UserError
-from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.tensor_files import read_rows
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
@@ -41,6 +41,7 @@ from mxd.trainer.storage.database.tables import (
     SequenceRecord,
 )
 from mxd.trainer.storage.run import Run, runs_folder
+from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -107,7 +108,7 @@ def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
 
 
 def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list[str]) -> None:
-    done = run_processes(main, "train", *flags_of_run, "--name", "spread", "--expert-parallel")
+    done = run_processes(main, "train", *flags_of_run, "--name", "spread", "--parallel", "experts")
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "spread", "whole")
@@ -148,7 +149,7 @@ def stopping_early() -> None:
 def test_sharded_experts_resume_with_more_processes_and_with_one(world: World, flags_of_run: list[str]) -> None:
     # A step of 12 sequences is divisible by 2 and 3.
     flags = [*flags_of_run, "--batch-tokens", "192", "--tokens", str(16 * 192), "--on-short-text", "repeat"]
-    name = ["--name", "spread", "--expert-parallel"]
+    name = ["--name", "spread", "--parallel", "experts"]
     stopped = run_processes(stopping_early, "train", *flags, *name)
     folder = runs_folder(world.data) / "spread"
     assert checkpoint_of(world, "spread").name == "checkpoint-7", [one.stderr for one in stopped]
@@ -172,6 +173,51 @@ def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_r
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "shared", "whole")
+
+
+SWEEP = ("--layer", "2", "--method", "mxd,batch-topk-mxd,transcoder", "--parallel", "runs")
+"""Added to the flags of a run: six runs, two of them of a method whose runs several processes cannot share."""
+
+
+def sweep_without_averages() -> None:
+    """``mxd`` without data-parallel layers, in which one run of the second process diverges if its name says so."""
+    torch.nn.parallel.DistributedDataParallel = None  # type: ignore[assignment, misc]
+    train_step = LayerTrainer.train_step
+
+    def broken(self: LayerTrainer, batch: MlpActivations) -> None:
+        train_step(self, batch)
+        if self.config.name == "broken-l2-transcoder" and self.step == 10:
+            self.layer.get_parameter("output_bias").data.fill_(torch.inf)
+
+    LayerTrainer.train_step = broken  # type: ignore[assignment, method-assign]
+    main()
+
+
+def test_each_process_trains_its_own_runs(world: World, flags_of_run: list[str]) -> None:
+    flags = [*flags_of_run, *SWEEP]
+    done = run_processes(sweep_without_averages, "train", *flags, "--name", "spread-l{layer}-{method}", "--json")
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    names = [f"spread-l{layer}-{method}" for method in ("mxd", "batch-topk-mxd", "transcoder") for layer in (1, 2)]
+    results = json.loads("".join(one.stdout for one in done))
+    assert sorted(result["run"] for result in results) == sorted(names)
+    assert mxd(["train", *flags, "--name", "whole-l{layer}-{method}"]) == 0
+    for name in names:
+        check_same_weights(world, name, name.replace("spread", "whole"))
+        assert len(rows(world, MetricRecord, name)) == 6
+
+
+def test_spread_runs_stop_with_a_diverged_one_and_resume(world: World, flags_of_run: list[str]) -> None:
+    flags = [*flags_of_run, *SWEEP, "--name", "broken-l{layer}-{method}"]
+    done = run_processes(sweep_without_averages, "train", *flags)
+    messages = [line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:")]
+    assert len(messages) == 1 and "'broken-l2-transcoder' has diverged: the loss at step 12" in messages[0], messages
+    stopped = [f"broken-l{layer}-{method}" for method in ("mxd", "batch-topk-mxd") for layer in (1, 2)]
+    assert {checkpoint_of(world, name).name for name in stopped} == {"checkpoint-12"}
+    flags[flags.index(SWEEP[3])] = "mxd,batch-topk-mxd"
+    assert mxd(["train", *flags, "--resume"]) == 0
+    assert mxd(["train", *flags, "--name", "whole-l{layer}-{method}"]) == 0
+    for name in stopped:
+        check_same_weights(world, name, name.replace("broken", "whole"))
 
 
 def test_sharding_a_language_model_needs_several_processes(
