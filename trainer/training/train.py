@@ -2,6 +2,7 @@
 
 Runs with the same text in the same order train on one pass over it, whatever their method, K, N, seed or layer. Each
 keeps its own checkpoints. After an interruption, runs that are behind catch up, and each ends as if trained alone.
+Several processes share every step, or each trains some of the runs on the activations of all processes.
 """
 
 from __future__ import annotations

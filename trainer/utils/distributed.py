@@ -238,7 +238,7 @@ class ProcessGroup:
         if len(to) > 1:
             torch.distributed.all_gather(parts, rows)
         else:
-            torch.distributed.gather(rows, parts, *to)
+            torch.distributed.gather(rows, parts, next(iter(to)))
         return torch.cat(parts) if parts is not None and self.rank in to else None
 
     def all_items(self, items: list[T]) -> list[T]:

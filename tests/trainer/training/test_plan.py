@@ -23,9 +23,11 @@ from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
     PlannedTraining,
     TrainSetup,
+    can_spread_runs,
     check_fits_memory,
     choose_sharding,
     plan_training,
+    products_of,
 )
 from mxd.trainer.training.precision import in_bfloat16
 from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
@@ -215,6 +217,19 @@ def test_processes_share_a_step(tmp_path: Path) -> None:
     assert spread.memory["layers, gradients and moments"] < 0.6 * two.memory["layers, gradients and moments"]
     with pytest.raises(UserError, match="divided evenly"):
         plan_training(runs, CPU._replace(processes=3))
+
+
+def test_spread_runs_need_the_memory_of_the_busiest_process(tmp_path: Path) -> None:
+    runs = [config(tmp_path, num_experts=count) for count in (500, 4000, 900, 1000)]
+    spread = PlannedTraining(runs, CPU._replace(processes=2, parallel="runs"))
+    alone = PlannedTraining(runs[1:2], CPU)
+    layers = "layers, gradients and moments"
+    assert spread.memory()[layers] == alone.memory()[layers]
+    assert products_of(spread).keys() == {"model", "gate 1", "dense 1"}
+    assert products_of(spread)["gate 1"] == products_of(alone)["gate 0"], "whole steps"
+    assert spread.communication().keys() == {"gathering activations"}
+    assert can_spread_runs(runs, CPU._replace(processes=4))
+    assert not any(can_spread_runs(runs, CPU._replace(processes=count)) for count in (1, 8))
 
 
 def test_the_error_suggests_a_number_of_experts_that_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
