@@ -29,8 +29,16 @@ import torch
 
 from mxd.backend.cli.main import main as mxd
 from mxd.trainer.storage.run import Run
+from tests.helpers.forking.forked import PROCESSES
 from tests.helpers.forking.torchrun import started_processes
 
+IMPORTED_ONCE = [
+    "tests.helpers.forking.forked",
+    "mxd.backend.cli.commands.train",
+    "mxd.trainer.training.train",
+    "mxd.trainer.data.activation_cache",
+    "transformers.models.llama.modeling_llama",
+]
 TEST_DEMO = Path(__file__).resolve().parents[1] / "tests" / "demo"
 METHODS = ("mxd", "transcoder")
 LONGEST_SECONDS = 600.0
@@ -115,6 +123,7 @@ def main() -> int:
     parser.add_argument("--parallel", choices=("tokens", "experts", "runs"), default="tokens")
     chosen = parser.parse_args()
     chance, attempts = random.Random(chosen.seed), Attempts()
+    PROCESSES.set_forkserver_preload(IMPORTED_ONCE)
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)
         # One thread, so that both runs add in the same order.

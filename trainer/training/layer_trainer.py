@@ -415,13 +415,13 @@ def check_processes(config: TrainConfig, processes: int) -> None:
         return
     if method_traits(config.method).trains_on_whole_steps:
         raise UserError(
-            f"A {config.method} needs a single process: its thresholds depend on all tokens of a step. Run without "
-            "torchrun, or use --method=mxd."
+            f"A {config.method} needs a single process: its thresholds depend on all tokens of a step. Use "
+            "--parallel=runs, run without torchrun, or use --method=mxd."
         )
     if config.regularization != RegularizationConfig():
-        raise UserError("Regularisation needs all experts in one process. Run without torchrun.")
+        raise UserError("Regularisation needs a single process. Use --parallel=runs, or run without torchrun.")
     if config.min_k is not None:
-        raise UserError("--min-k needs a single process. Leave it out, or run without torchrun.")
+        raise UserError("--min-k needs a single process. Use --parallel=runs, or run without torchrun.")
 
 
 def build_layer_config(config: TrainConfig, architecture: Architecture) -> LayerConfig:
