@@ -361,10 +361,9 @@ class TrainCommand(ModelCommand):
         """
         from mxd.trainer.training.plan import can_spread_runs, choose_sharding
 
-        sharding = None if self.shard_model in ("auto", "none") else self.shard_model
         if self.parallel != "auto":
             setting = setting._replace(parallel=self.parallel)
-        elif setting.nodes == 1 and not group.any(not can_spread_runs(configs, setting._replace(sharding=sharding))):
+        elif setting.nodes == 1 and not group.any(not can_spread_runs(configs, setting)):
             setting = setting._replace(parallel="runs")
         if self.shard_model == "auto":
             return setting._replace(
