@@ -55,6 +55,8 @@ def _candidates(planned: PlannedTraining, setup: TrainSetup) -> Iterator[Planned
         for parallel, sharding in product(divisions, SHARDINGS):
             if grid.processes == 1 and (parallel, sharding) != ("tokens", None):
                 continue
+            if parallel == "runs" and len(planned.configs) < grid.processes:
+                continue
             changed = setup._replace(
                 processes=grid.processes, nodes=grid.nodes, sharding=sharding, parallel=parallel, auto_map=False
             )
