@@ -76,5 +76,5 @@ def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
 def test_a_hostile_header_is_an_error(header: str, tmp_path: Path) -> None:
     save_parts(tmp_path, 10, 2)
     save_file({"table": torch.zeros(5, 3)}, tmp_path / "layer-00002-of-00002.safetensors", {OFFSETS: header})
-    with pytest.raises(ValueError, match=r"DCP_SHARDING_INFO|not there|Expecting|invalid literal"):
+    with pytest.raises(ValueError, match=r"DCP_SHARDING_INFO|not there|Expecting|invalid literal|are missing"):
         read_rows(tmp_path / "layer.safetensors")

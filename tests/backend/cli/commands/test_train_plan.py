@@ -50,7 +50,8 @@ def test_a_plan_for_another_machine_ends_in_a_command(words: list[str], capsys: 
     said = capsys.readouterr().out
     assert "averaging gradients" in said
     recommended = said.splitlines()[-1].partition("  ")[2].partition("  ")[2]
-    assert recommended.endswith(" ".join([*words, "--k", "8"])), "one process suffices for a tiny layer"
+    assert "torchrun --nproc-per-node 2 -m mxd train" in recommended, "two runs"
+    assert recommended.endswith(" ".join([*words, "--k", "8", "--parallel", "runs"]))
 
 
 @pytest.mark.parametrize("more", [[], ["--plan"]])
