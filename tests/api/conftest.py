@@ -40,7 +40,7 @@ def user_model(family: str) -> PreTrainedModel:
     return model
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(scope="session", params=FAMILIES)
 def user(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> User:
     """A run that was trained from an iterator of token ids, and indexed on texts."""
     model, tokenizer, data = user_model(request.param), byte_tokenizer(), tmp_path_factory.mktemp("user")

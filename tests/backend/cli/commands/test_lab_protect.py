@@ -16,9 +16,10 @@ from tests.helpers.runs import small_world
 Capture = pytest.CaptureFixture[str]
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data folder with runs of layers 0 and 1."""
+    tmp_path = tmp_path_factory.mktemp("protect")
     world = small_world(tmp_path)
     here = str(saved(sure_language_model(), tmp_path / "language-model"))
     for name, layer in (("a", 0), ("b", 1)):
@@ -81,9 +82,10 @@ def test_invalid_input_prints_one_line(
     place: Path, capsys: Capture, content: str, flags: dict[str, str], sentence: str
 ) -> None:
     (place.parent / "others.txt").write_text(content)
-    assert run(words(place, "a", passages="others.txt", **flags)) == 2
+    before = sorted((place / "runs").iterdir())
+    assert run(words(place, "a", passages="others.txt", **{"name": "{run}-new", **flags})) == 2
     seen = capsys.readouterr()
     assert seen.out == ""
     assert sentence in seen.err
     assert "Traceback" not in seen.err
-    assert not (place / "runs" / "a-private").exists()
+    assert sorted((place / "runs").iterdir()) == before

@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.engine import open_database
 from mxd.backend.database.maintenance.check import check_database
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.storage.database.open import sqlite_url, writing
+from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import register_run
 from tests.helpers.runs import World
-from tests.helpers.servers.postgresql import Server
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def intact(fitted: World, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Engine]:
-    """A database with an index, to be damaged."""
-    server: Server = request.getfixturevalue("postgresql_server")
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def intact(fitted: World, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Engine]:
+    """A database with an index. Tests roll back their damage."""
+    tmp_path, server = tmp_path_factory.mktemp("intact"), request.getfixturevalue("postgresql_server")
     database = open_database(sqlite_url(tmp_path) if request.param == "sqlite" else server.new())
     # A copy, because indexing writes the units of the run.
     shutil.copytree(fitted.data / "runs" / "small", tmp_path / "copy" / "runs" / "small")
@@ -41,9 +40,10 @@ def intact(fitted: World, tmp_path: Path, request: pytest.FixtureRequest) -> Ite
     database.dispose()
 
 
-def findings(database: Engine) -> list[str]:
-    """Return all findings."""
-    with reading(database) as session:
+def findings(database: Engine, damage: Callable[[Session], object] = lambda _session: None) -> list[str]:
+    """Return all findings about a database after some damage, which is rolled back."""
+    with Session(database) as session:
+        damage(session)
         return list(check_database(session, sample=1_000))
 
 
@@ -68,22 +68,20 @@ def test_an_intact_database_has_no_findings(intact: Engine) -> None:
 
 @pytest.mark.parametrize(("statement", "problem"), DAMAGE)
 def test_damage_is_found(intact: Engine, statement: str, problem: str) -> None:
-    with intact.begin() as connection:
-        assert connection.execute(text(statement)).rowcount
-    assert any(problem in it for it in findings(intact)), findings(intact)
+    found = findings(intact, lambda session: session.execute(text(statement)))
+    assert any(problem in it for it in found), found
 
 
 @pytest.mark.parametrize("packed", [b"", b"\xff", b"\x05\x01"])
 def test_undecodable_examples_are_found(intact: Engine, packed: bytes) -> None:
-    with intact.begin() as connection:
-        connection.execute(text("UPDATE examples SET active = :packed WHERE rank = 0"), {"packed": packed})
-    assert any("cannot be decoded" in it for it in findings(intact))
+    statement = text("UPDATE examples SET active = :packed WHERE rank = 0")
+    found = findings(intact, lambda session: session.execute(statement, {"packed": packed}))
+    assert any("cannot be decoded" in it for it in found)
 
 
 def test_missing_search_documents_are_found(intact: Engine) -> None:
-    with writing(intact) as session:
-        delete_search(session, 1)
-    assert any("searchable experts, found 0" in it for it in findings(intact))
+    found = findings(intact, lambda session: delete_search(session, 1))
+    assert any("searchable experts, found 0" in it for it in found)
 
 
 def test_the_command_returns_1_if_there_are_findings(intact: Engine, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,6 +90,8 @@ def test_the_command_returns_1_if_there_are_findings(intact: Engine, capsys: pyt
     answer: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert answer["findings"] == []
     with intact.begin() as connection:
-        connection.execute(text("UPDATE experts SET max_activation = max_activation + 1"))
+        connection.execute(text("UPDATE indexes SET examples = examples + 1"))
     assert mxd(["database", "check", "--database", url]) == 1
     assert "Index the runs named here again" in capsys.readouterr().out
+    with intact.begin() as connection:
+        connection.execute(text("UPDATE indexes SET examples = examples - 1"))

@@ -50,12 +50,6 @@ from tests.helpers.servers.postgresql import Server
 ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
 
 
-@pytest.fixture
-def run(world: World) -> Run:
-    train_layer(world.config(), world.data, world.database, world.language_model)
-    return Run.load("small", world.data)
-
-
 def settings(world: World, **changes: object) -> IndexConfig:
     return IndexConfig.model_validate(
         {"text": world.text, "tokens": 640, "top_examples": 3, "examples_per_bin": 2} | changes
