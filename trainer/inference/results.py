@@ -426,7 +426,7 @@ class StrengthSweepDoneEvent:
     """Smallest strength above the neutral one with a concept score that exceeds the control's and a perplexity ratio of
     at most 3; null if there is none."""
     verdict: str
-    """Which strength to use and by which rule, or why there is none, in a few sentences."""
+    """The strength to use and its rule, or why there is none, in a few sentences."""
     promoted: tuple[str, ...]
     """Tokens that the expert alone promotes after the prompt, strongest first."""
     seconds: float

@@ -34,8 +34,8 @@ from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 
 Parallel = Literal["tokens", "experts", "runs"]
-"""What is divided over the processes: the tokens of every step, which all of them average their gradients over; also
-the experts of every layer; or the runs, each of which one process trains on whole steps."""
+"""Division over the processes: of the tokens of every step, with averaged gradients; of the experts of every layer too;
+or of the runs, each of which one process trains on whole steps."""
 
 MAX_RANKED_EXPERTS = 8
 """Number of experts whose matrix ranks are measured during training."""

@@ -216,10 +216,11 @@ class TrainCommand(ModelCommand):
     fsdp: each holds a part, and gathers a block when it runs (PyTorch's FSDP2). tp: each computes a part of every
     matrix product (transformers' tensor parallelism, on one machine). Default: none if it fits in memory, else fsdp."""
     parallel: Literal["auto", "tokens", "experts", "runs"] = "auto"
-    """What is divided over the processes of torchrun. tokens: each step; every process holds all layers. experts: also
-    the experts, for layers that do not fit on one GPU. runs: the runs of a sweep; the processes exchange activations
-    instead of gradients, and each trains and writes its own runs (on several machines into a PostgreSQL database).
-    Default: runs on one machine if there is at least one per process, else tokens."""
+    """Division of the work over the processes of torchrun. With tokens, each step is divided, and every process holds
+    all layers. With experts, experts are divided too, for layers that do not fit on one GPU. With runs, each process
+    trains and writes its own runs of a sweep. The processes then exchange activations instead of gradients; on several
+    machines, they need a PostgreSQL database. Default: runs on one machine if there is at least one per process, else
+    tokens."""
     presets: bool = False
     """List the presets for open language models, for --config."""
     plan: bool = False
