@@ -78,7 +78,7 @@ def _mask(mask: Any, hidden: Tensor, position_R: Tensor) -> Tensor:
         raise LookupError("The mask of this block does not have the shape [1, 1, T, T].")
     blocked = False if mask.dtype == torch.bool else torch.finfo(mask.dtype).min
     position_R = position_R.to(mask.device)
-    extended = mask.new_full((1, 1, size, size), blocked)
+    extended: Tensor = mask.new_full((1, 1, size, size), blocked)
     extended[..., :length, :length] = mask
     rows_RT = mask[0, 0, position_R]
     row_R = torch.arange(variants, device=mask.device)

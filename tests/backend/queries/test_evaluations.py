@@ -7,6 +7,7 @@ import math
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
@@ -120,10 +121,10 @@ def test_the_glossary_explains_a_metrics_term(term: str) -> None:
 
 
 def difference(seen: TestClient, one: str, other: str) -> Any:
-    """Loss difference of two runs."""
+    """Loss difference of two runs, with its interval."""
     with reading(cast("Any", seen.app).state.services.database) as session:
         found = loss_difference(session, find_run(session, one), find_run(session, other))
-    return None if found is None else found.model_dump()
+    return None if found is None else asdict(found[0])
 
 
 def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from transformers import Gemma2Config, MistralConfig
+from transformers import Gemma2Config, MistralConfig, PreTrainedConfig
 
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
@@ -50,7 +50,7 @@ def test_a_variant_is_computed_as_if_the_text_ended_with_it(family: str, layer: 
 
 
 @pytest.mark.parametrize("config", [MistralConfig, Gemma2Config])
-def test_a_sliding_window_is_that_of_the_token(config: type, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sliding_window_is_that_of_the_token(config: type[PreTrainedConfig], monkeypatch: pytest.MonkeyPatch) -> None:
     short = config(**{**CONFIGS["mistral"].to_dict(), "sliding_window": 3, "model_type": config.model_type})
     monkeypatch.setitem(CONFIGS, "short-window", short)
     language_model = tiny_language_model("short-window")

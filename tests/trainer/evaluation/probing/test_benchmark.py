@@ -18,7 +18,6 @@ from mxd.trainer.config.analysis import BenchmarkConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import benchmark
 from mxd.trainer.evaluation.benchmark import (
-    Benchmark,
     BinaryDataset,
     ProbeResult,
     SaeProbes,
@@ -27,6 +26,7 @@ from mxd.trainer.evaluation.benchmark import (
     subjects,
     write_saebench,
 )
+from mxd.trainer.evaluation.benchmark_results import Benchmark
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
