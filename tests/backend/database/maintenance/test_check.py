@@ -12,7 +12,7 @@ from sqlalchemy import Engine, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
-from mxd.backend.database.engine import open_database
+from mxd.backend.database.engine import open_database, reading
 from mxd.backend.database.maintenance.check import check_database
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
@@ -42,7 +42,7 @@ def intact(fitted: World, tmp_path_factory: pytest.TempPathFactory, request: pyt
 
 def findings(database: Engine, damage: Callable[[Session], object] = lambda _session: None) -> list[str]:
     """Return all findings about a database after some damage, which is rolled back."""
-    with Session(database) as session:
+    with reading(database) as session:
         damage(session)
         return list(check_database(session, sample=1_000))
 
