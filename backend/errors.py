@@ -92,12 +92,6 @@ class UnusableRunError(UserError):
     code: ClassVar[str] = "run-unusable"
 
 
-class UnusableBenchmarkError(UserError):
-    """The benchmark's summary on the server is damaged or another file; the message says what is wrong."""
-
-    code: ClassVar[str] = "benchmark-unusable"
-
-
 class ClientGoneError(Exception):
     """The client closed the connection. The response only appears in the log."""
 
@@ -143,7 +137,6 @@ _BY_KIND: tuple[tuple[type[Exception], int, str], ...] = (
     (DamagedDatabaseError, 503, "database-unavailable"),
     (OutOfMemoryError, 503, OutOfMemoryError.code),
     (UnusableRunError, 503, UnusableRunError.code),
-    (UnusableBenchmarkError, 503, UnusableBenchmarkError.code),
     (CancelledError, 499, ClientGoneError.code),
     (UserError, 400, "bad-input"),
     (NotSignedInError, 401, NotSignedInError.code),

@@ -77,7 +77,7 @@ def create_app(settings: Settings) -> FastAPI:
         run_cache=RunCache(database),
         coactivation=StampedCache(),
         matches=StampedCache(),
-        figures=StampedCache(3 * 8),
+        figures=StampedCache(capacity=8 * len(server.OF_ALL_EXPERTS)),
         downloads=BoundedSemaphore(server.MAX_DOWNLOADS),
         rng=random.Random(),
         authenticator=Authenticator(settings, database),

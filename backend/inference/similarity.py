@@ -1,4 +1,4 @@
-"""Similar experts of a run, its experts in the plane of two principal components, and matches between two runs.
+"""Similar experts of a run, and matches between two runs.
 
 Shapes: N experts, E chosen experts, D width of a direction (input width or number of distinct tokens), Q query
 directions, P pairs of an expert and a token, S sampled experts.
@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from mxd.backend.inference.closest import Closest, closest
 from mxd.trainer.errors import UserError
@@ -24,21 +23,6 @@ from mxd.trainer.storage.run import Run
 
 By = Literal["gate", "output"]
 ROWS_PER_CHUNK = 8192
-PCA_ITERATIONS = 12
-PCA_COMPONENTS = 8
-"""Components that the iteration tracks; more than the two wanted ones make it converge faster."""
-
-
-@dataclass(frozen=True)
-class Plane:
-    """Experts in the plane of their first two principal components."""
-
-    x: list[float]
-    y: list[float]
-    by: By
-    """Directions that were compared."""
-    variance: float
-    """Explained share of the variance."""
 
 
 class ExpertSimilarity:
@@ -61,20 +45,6 @@ class ExpertSimilarity:
         direction_D = rows(slice(expert, expert + 1))[0] / float(norms_N[expert])
         cosines_N = torch.cat([_product(rows(chunk), direction_D) for chunk in self._chunks]) / norms_N
         return closest(cosines_N.numpy(), expert, count)
-
-    def plane(self, experts: Sequence[int]) -> Plane:
-        """Principal plane of the normalised output scalings of some experts; of gate directions for other methods."""
-        by: By = "output" if isinstance(self._run.layer, MxD) else "gate"
-        rows_ED = normalize(self._rows(by)(torch.tensor(experts)).float().cpu(), dim=1)
-        rows_ED = rows_ED - rows_ED.mean(dim=0)
-        components = min(PCA_COMPONENTS, *rows_ED.shape)
-        with torch.random.fork_rng(devices=[]):  # its random start decides about signs, so the plane is reproducible
-            torch.default_generator.manual_seed(0)
-            scores_EW, values_W, _ = torch.pca_lowrank(rows_ED, components, center=False, niter=PCA_ITERATIONS)
-        points_EW = scores_EW * values_W
-        explained = values_W[:2].square().sum() / rows_ED.square().sum().clamp_min(torch.finfo(torch.float32).tiny)
-        x, y = (points_EW[:, component].tolist() for component in (0, min(1, components - 1)))
-        return Plane(x, y, by, min(float(explained), 1.0))
 
     def _rows(self, by: By) -> Callable[[ExpertSelection], Tensor]:
         """Function that returns the directions of some experts."""

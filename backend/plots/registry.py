@@ -7,10 +7,9 @@ from functools import partial
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.plots import evaluations, frontiers, probes, runs
 from mxd.backend.plots.steering import steering
-from mxd.backend.queries.runs import find_index, find_run
+from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
 
@@ -32,11 +31,8 @@ OF_A_RUN = {
 }
 
 
-def draw(session: Session, library: RunLoader, name: FigureName, run: str | None) -> Figure:
+def draw(session: Session, name: FigureName, run: str | None) -> Figure:
     """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured.
-
-    Args:
-        library: loads a run's weights.
 
     Raises:
         UserError: a run is missing or unknown, or has no index.
@@ -48,11 +44,8 @@ def draw(session: Session, library: RunLoader, name: FigureName, run: str | None
         make = partial(probes.probing, session, record)
     elif record is None:
         raise UserError(f"The figure {name} needs a run. Add ?run=NAME.")
-    elif name in OF_A_RUN:
-        make = partial(OF_A_RUN[name], session, record)
     else:
-        find_index(session, record)
-        make = partial(runs.similarity_map, session, record, library.run(record.name))
+        make = partial(OF_A_RUN[name], session, record)
     try:
         return make()
     except NoEvaluationsError as reason:

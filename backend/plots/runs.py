@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from sqlalchemy.orm import Session
 
-from mxd.backend.inference.run_loader import LoadedRun
 from mxd.backend.queries.overview import Point, densities, sample
 from mxd.backend.queries.runs import find_index, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName
@@ -67,30 +66,6 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
 
 def _names(points: Sequence[Point]) -> list[str]:
     return [point.label or point.automatic or "no clear label" for point in points]
-
-
-def similarity_map(session: Session, run: RunRecord, loaded: LoadedRun) -> Figure:
-    """Map of experts whose distance reflects how differently they write.
-
-    The axes are the first two principal components of the normalised output scalings.
-    """
-    find_index(session, run)
-    points, total = sample(session, run, MAX_POINTS)
-    plane = loaded.similarity.plane([point.expert for point in points])
-    trace = go.Scatter(
-        x=plane.x,
-        y=plane.y,
-        customdata=[[point.expert, point.label, point.density, point.mean] for point in points],
-        text=_names(points),
-        mode="markers",
-        name="Experts",
-        meta={"role": "expert", "by": plane.by, "variance": plane.variance},
-        hovertemplate="%{customdata[0]} %{text}<extra></extra>",
-    )
-    figure = go.Figure([trace])
-    figure.update_xaxes(title={"text": "First principal component"})
-    figure.update_yaxes(title={"text": "Second principal component"})
-    return as_figure("similarity-map", f"Similarity map of the experts of {run.name}", figure, len(points), total)
 
 
 def density_histogram(session: Session, run: RunRecord) -> Figure:

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.errors import NoEvaluationsError, UnusableBenchmarkError
+from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.schemas.evaluations import ProbedClass, ProbeDifference, ProbeScore, ProbeSummary
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
@@ -153,21 +153,18 @@ def _standard_error(area: float, positives: int, negatives: int) -> float:
     return math.sqrt(variance / (positives * negatives))
 
 
-def stored_benchmark(data: Path) -> Benchmark | None:
-    """Return the benchmark of a data folder, or None before ``mxd benchmark``.
-
-    Raises:
-        UnusableBenchmarkError: the file is damaged or not a summary of a benchmark.
-    """
+def stored_benchmark(data: Path) -> tuple[Benchmark | None, str | None]:
+    """Return the benchmark of a data folder, if there is one, and why it cannot be read."""
     path = data / BENCHMARK_FOLDER / BENCHMARK_SUMMARY
     try:
-        return TypeAdapter(Benchmark).validate_python(read_json(path))
+        return TypeAdapter(Benchmark).validate_python(read_json(path)), None
     except FileNotFoundError:
-        return None
+        return None, None
     except (OSError, ValueError) as error:
-        raise UnusableBenchmarkError(
-            f"{path} is not a summary of a benchmark: {_reason(error)}. Run 'mxd benchmark' again to replace it."
-        ) from error
+        return None, (
+            f"{path.name} in {BENCHMARK_FOLDER} is not a summary of a benchmark: {_reason(error)}. Run 'mxd benchmark' "
+            "again to replace it."
+        )
 
 
 def _reason(error: OSError | ValueError) -> str:

@@ -310,3 +310,5 @@ class EvaluationReport(Schema):
     the run was not evaluated."""
     benchmark: Benchmark | None
     """Results of ``mxd benchmark`` in the data folder, of whichever runs; null before it."""
+    benchmark_problem: str | None
+    """Why the results in the data folder cannot be read; null if they can."""

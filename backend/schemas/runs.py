@@ -149,7 +149,6 @@ class StatusChange(Schema):
 FigureName = Literal[
     "training",
     "density-activation",
-    "similarity-map",
     "density-histogram",
     "steering",
     "loss-frontier",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Path
 from starlette.concurrency import run_in_threadpool
@@ -40,6 +40,9 @@ from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import runs_folder
 
+if TYPE_CHECKING:
+    from mxd.backend.queries.matching import MatchedExperts
+
 router = APIRouter(tags=["evaluations"])
 
 
@@ -49,12 +52,14 @@ def evaluations(run: RunName, services: ServicesDep) -> EvaluationReport:
     with reading(services.database) as session:
         record = find_run(session, run)
         weights = runs_folder(services.settings.data) / record.name / WEIGHTS_FILE
+        benchmark, problem = stored_benchmark(services.settings.data)
         return EvaluationReport(
             evaluations=evaluations_of(session, record, stored_bits(weights)),
             probes=described_probes(session, record),
             verdict=verdict(session, record),
             frontier=frontier(session, record),
-            benchmark=stored_benchmark(services.settings.data),
+            benchmark=benchmark,
+            benchmark_problem=problem,
         )
 
 
@@ -68,13 +73,15 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         one, two = find_run(session, run), find_run(session, other)
         if one.id == two.id:
             raise UserError(f"{run} cannot be compared with itself. Choose another run.")
-        with IMPORT_LOCK:
-            from mxd.backend.queries.matching import match_experts
+
+        def match() -> MatchedExperts:
+            with IMPORT_LOCK:
+                from mxd.backend.queries.matching import match_experts
+            return match_experts(session, one, two, services.runs)
+
         # New indexes or new weights of either run change the matches.
         stamp = [(find_index(session, each).created_at, services.runs.fingerprint(each.name)) for each in (one, two)]
-        matches = services.matches.get(
-            (one.id, two.id), tuple(stamp), lambda: match_experts(session, one, two, services.runs)
-        )
+        matches = services.matches.get((one.id, two.id), tuple(stamp), match)
         vocabularies = [services.runs.run(name).vocabulary for name in (run, other)]
         return model_response(run_comparison(session, one, two, matches, vocabularies))
 

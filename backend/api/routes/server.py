@@ -20,7 +20,7 @@ from mxd.backend.database.annotations import labels_stamp
 from mxd.backend.database.engine import reading, size_in_bytes
 from mxd.backend.errors import BusyError, NotSignedInError
 from mxd.backend.export.bundles.pack import pack
-from mxd.backend.inference.run_loader import IMPORT_LOCK, RunLoader
+from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.queries.automatic_labels import shown_labels_stamp
 from mxd.backend.queries.runs import count_examples, find_index, find_run
 from mxd.backend.responses import JSON_TYPE, model_response, to_json_bytes
@@ -78,15 +78,15 @@ def health(services: ServicesDep) -> Health:
 
 OfRun = Annotated[str | None, Query(max_length=200, description="Name of a run, for figures of a single run.")]
 
-OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogram", "similarity-map")
+OF_ALL_EXPERTS: tuple[FigureName, ...] = ("density-activation", "density-histogram")
 """Figures that read every expert of a run: of 86,015, they take a second."""
 
 
-def _drawn(session: Session, runs: RunLoader, name: FigureName, run: str | None) -> Figure:
+def _drawn(session: Session, name: FigureName, run: str | None) -> Figure:
     with IMPORT_LOCK:
         from mxd.backend.plots.registry import draw
 
-    return draw(session, runs, name, run)
+    return draw(session, name, run)
 
 
 @router.get("/figures/{name}", response_model=Figure)
@@ -94,7 +94,7 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
     """One figure; the client chooses the colours."""
     with reading(services.database) as session:
         if run is None or name not in OF_ALL_EXPERTS:
-            return model_response(_drawn(session, services.runs, name, run))
+            return model_response(_drawn(session, name, run))
         record = find_run(session, run)
         stamp = (
             find_index(session, record).created_at,
@@ -102,9 +102,7 @@ def figure(name: FigureName, services: ServicesDep, run: OfRun = None) -> Respon
             shown_labels_stamp(session, record.id),
             services.runs.fingerprint(run),
         )
-        figure = services.figures.get(
-            (name, record.id), stamp, lambda: to_json_bytes(_drawn(session, services.runs, name, run))
-        )
+        figure = services.figures.get((name, record.id), stamp, lambda: to_json_bytes(_drawn(session, name, run)))
         return Response(figure, media_type=JSON_TYPE)
 
 

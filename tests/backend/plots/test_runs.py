@@ -73,19 +73,6 @@ def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
     assert [3, "foxes"] in after["data"][0]["customdata"]
 
 
-def test_the_map_places_similar_experts_together(live_client: TestClient) -> None:
-    found = live_client.get("/api/figures/similarity-map", params={"run": "small"}).json()
-    trace = found["data"][0]
-    assert found["drawn"] == len(trace["x"]) == len(trace["y"]) == len(trace["customdata"])
-    assert trace["meta"]["by"] == "output"
-    assert 0 < trace["meta"]["variance"] <= 1
-    plain = live_client.get(
-        "/api/figures/similarity-map", params={"run": "small"}, headers={"Accept-Encoding": "identity"}
-    )
-    assert "Content-Encoding" not in plain.headers
-    assert plain.json() == found
-
-
 def test_the_density_histogram_counts_every_active_expert(client: TestClient) -> None:
     assert sum(figure(client, "density-histogram")["data"][0]["y"]) == ACTIVE
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.errors import UnusableBenchmarkError
 from mxd.backend.queries.probes import stored_benchmark
 from tests.helpers.analysis.benchmarks import write_benchmark
 
 
 def test_a_benchmark_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert stored_benchmark(tmp_path) is None
+    assert stored_benchmark(tmp_path) == (None, None)
     written = write_benchmark(tmp_path, "ours", "theirs")
-    assert stored_benchmark(tmp_path) == written
+    assert stored_benchmark(tmp_path) == (written, None)
 
 
 def _without(text: str, name: str) -> str:
@@ -36,9 +36,9 @@ def test_a_file_that_is_no_benchmark_is_one_sentence(tmp_path: Path, damage: obj
     write_benchmark(tmp_path, "ours")
     path = tmp_path / "benchmark" / "summary.json"
     path.write_text(damage(path.read_text()))
-    message = rf"is not a summary of a benchmark: .*{reason}.*\. Run 'mxd benchmark'"
-    with pytest.raises(UnusableBenchmarkError, match=message):
-        stored_benchmark(tmp_path)
+    benchmark, problem = stored_benchmark(tmp_path)
+    assert benchmark is None
+    assert re.search(rf"is not a summary of a benchmark: .*{reason}.*\. Run 'mxd benchmark'", problem or "")
 
 
 def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path: Path) -> None:
@@ -47,5 +47,6 @@ def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path:
     write_benchmark(tmp_path, "ours")
     assert own_client.get(address).json()["benchmark"]["scores"][0]["subject"] == "ours"
     (tmp_path / "benchmark" / "summary.json").write_text("{}")
-    answer = own_client.get(address)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "benchmark-unusable")
+    answer = own_client.get(address).json()
+    assert answer["benchmark"] is None
+    assert "Run 'mxd benchmark' again" in answer["benchmark_problem"]

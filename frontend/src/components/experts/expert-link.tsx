@@ -18,6 +18,8 @@ interface ExpertLabelProps {
   readonly automatic?: AutomaticLabel | null | undefined;
   /** Shown if there is no clear label. */
   readonly topTokens?: readonly string[];
+  /** Number that a screen reader reads if there is no user label. */
+  readonly expert?: number;
 }
 
 function NoLabel() {
@@ -28,7 +30,16 @@ function NoLabel() {
   );
 }
 
-export function ExpertLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
+export function ExpertLabel({ expert, ...shown }: ExpertLabelProps) {
+  return (
+    <>
+      <ShownLabel {...shown} />
+      {shown.label === null && expert !== undefined && <span className="sr">Expert {expert}</span>}
+    </>
+  );
+}
+
+function ShownLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
   if (label !== null) return label;
   if (automatic !== null && (automatic.is_clear || topTokens.length === 0))
     return <AutomaticLabelText automatic={automatic} />;
@@ -54,8 +65,12 @@ export function ExpertLink({ expert, label, automatic, topTokens, withPlus = tru
     <span className="expert-link">
       <span className="mono id">{expert}</span>
       <Link className="lab" to={links.expert(expert)}>
-        <ExpertLabel label={label} automatic={automatic} {...(topTokens !== undefined && { topTokens })} />
-        {label === null && <span className="sr">Expert {expert}</span>}
+        <ExpertLabel
+          label={label}
+          automatic={automatic}
+          {...(topTokens !== undefined && { topTokens })}
+          expert={expert}
+        />
       </Link>
       {withPlus && <PlusButton expert={expert} />}
     </span>

@@ -131,7 +131,8 @@ export function Benchmark({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(evaluationsQuery(run.name));
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading benchmark" rows={12} rowHeight={36} />;
-  const { benchmark } = data;
+  const { benchmark, benchmark_problem: problem } = data;
+  if (problem !== null) return <EmptyState title="The benchmark cannot be read">{problem}</EmptyState>;
   if (benchmark === null) return <NoBenchmark />;
   const subjects = [...new Set(benchmark.scores.map((score) => score.subject))];
   const [first, ...others] = subjects;

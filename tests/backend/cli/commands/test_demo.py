@@ -119,7 +119,7 @@ def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.
         assert sessions_of(session, found.name)
     engine.dispose()
     assert (found.name, found.status, found.indexed_tokens) == ("demo-l3-k16", "finished", 19968)
-    benchmark = stored_benchmark(settings.data)
+    benchmark, _ = stored_benchmark(settings.data)
     assert benchmark is not None
     assert benchmark.datasets == DATASETS
 

@@ -98,8 +98,7 @@ function HitRow({ hit, side, result, isOpen, onOpen }: RowProps) {
         <td className="num mono">{contrast.expert}</td>
         <td className="s-label">
           <Link to={links.expert(contrast.expert)}>
-            <ExpertLabel label={hit.label} automatic={hit.automatic} />
-            {hit.label === null && <span className="sr">Expert {contrast.expert}</span>}
+            <ExpertLabel label={hit.label} automatic={hit.automatic} expert={contrast.expert} />
           </Link>
         </td>
         <td className="num c-ratio">

@@ -89,8 +89,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   return (
     <>
       <Link to={links.expert(row.expert)}>
-        <ExpertLabel label={row.label} automatic={row.automatic} />
-        {row.label === null && <span className="sr">Expert {row.expert}</span>}
+        <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
       </Link>
       <Button
         size="small"

@@ -123,8 +123,7 @@ function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
       <td className="num mono">{hit.expert}</td>
       <td className="s-label">
         <Link to={links.expert(hit.expert)}>
-          <ExpertLabel label={hit.label} automatic={hit.automatic} />
-          {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
+          <ExpertLabel label={hit.label} automatic={hit.automatic} expert={hit.expert} />
         </Link>
       </td>
       <LiftCell value={hit.lift_low} />

@@ -61,8 +61,7 @@ function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
       <td className="num mono">{hit.expert}</td>
       <td className="s-label">
         <Link to={links.expert(hit.expert)}>
-          <ExpertLabel label={hit.label} automatic={hit.automatic} />
-          {hit.label === null && <span className="sr">Expert {hit.expert}</span>}
+          <ExpertLabel label={hit.label} automatic={hit.automatic} expert={hit.expert} />
         </Link>
       </td>
       <td className="s-reason">

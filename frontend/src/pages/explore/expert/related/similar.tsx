@@ -235,8 +235,7 @@ function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
       <td className="id mono">{similar.expert}</td>
       <td className="lab">
         <Link to={links.expert(similar.expert)}>
-          <ExpertLabel label={similar.label} automatic={similar.automatic} topTokens={tokens} />
-          {similar.label === null && <span className="sr">Expert {similar.expert}</span>}
+          <ExpertLabel label={similar.label} automatic={similar.automatic} topTokens={tokens} expert={similar.expert} />
         </Link>
       </td>
       <td className="bar-cell">

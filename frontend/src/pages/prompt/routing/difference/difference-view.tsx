@@ -40,8 +40,8 @@ function ExpertName({ row }: { readonly row: DifferenceRow }) {
           label={row.info?.label ?? null}
           automatic={row.info?.automatic}
           topTokens={row.info?.top_tokens ?? []}
+          expert={row.expert}
         />
-        {row.info?.label == null && <span className="sr">Expert {row.expert}</span>}
       </Link>
       <PlusButton expert={row.expert} />
     </div>

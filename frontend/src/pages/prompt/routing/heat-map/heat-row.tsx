@@ -45,8 +45,12 @@ function Head({ row }: { readonly row: HeatRow }) {
       <div>
         <span className="mono id">{row.expert}</span>
         <Link className="n" to={links.expert(row.expert)} title={row.info.label ?? undefined}>
-          <ExpertLabel label={row.info.label} automatic={row.info.automatic} topTokens={row.info.top_tokens} />
-          {row.info.label === null && <span className="sr">Expert {row.expert}</span>}
+          <ExpertLabel
+            label={row.info.label}
+            automatic={row.info.automatic}
+            topTokens={row.info.top_tokens}
+            expert={row.expert}
+          />
         </Link>
         <PlusButton expert={row.expert} />
       </div>

@@ -271,8 +271,7 @@ function Head({
     <header>
       <span className="mono id">{edit.expert}</span>
       <Link className="lab" to={links.expert(edit.expert)}>
-        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={tokens} />
-        {row?.label == null && <span className="sr">Expert {edit.expert}</span>}
+        <ExpertLabel label={row?.label ?? null} automatic={row?.automatic} topTokens={tokens} expert={edit.expert} />
       </Link>
       <span className="grow" />
       {edit.run !== undefined && <span className="chip">{edit.run}</span>}
