@@ -4,11 +4,10 @@ import { useMutation } from "@tanstack/react-query";
 
 import { client, unwrap } from "@/api/http/client";
 import { messageOf } from "@/api/http/errors";
+import type { SnapshotRequest } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Icon } from "@/components/ui/icon";
 import { saveFile } from "@/lib/browser/save-file";
-
-import type { Shared } from "./share";
 
 const WIDTH = 1200;
 const HEIGHT = 630;
@@ -41,6 +40,11 @@ async function snapshotCard(html: string): Promise<Blob> {
 
 const FORMATS = { html: "HTML page, works offline", png: "PNG card, 1200 × 630", md: "Copy as Markdown" } as const;
 type Format = keyof typeof FORMATS;
+
+export interface Shared {
+  readonly run: string;
+  readonly request: () => SnapshotRequest;
+}
 
 async function deliver({ run, request }: Shared, format: Format): Promise<void> {
   const body = request();

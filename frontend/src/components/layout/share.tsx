@@ -4,12 +4,9 @@ import { lazy, Suspense, useEffect, useSyncExternalStore } from "react";
 
 import type { SnapshotRequest } from "@/api/types";
 
-const ShareMenu = lazy(() => import("./share-menu"));
+import type { Shared } from "./share-menu";
 
-export interface Shared {
-  readonly run: string;
-  readonly request: () => SnapshotRequest;
-}
+const ShareMenu = lazy(() => import("./share-menu"));
 
 let shared: Shared | null = null;
 const listeners = new Set<() => void>();
