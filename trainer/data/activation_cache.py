@@ -31,7 +31,7 @@ from safetensors.torch import save_file
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
 from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec, capture_layers, shuffled_tokens
-from mxd.trainer.data.sequences import fingerprint, sequences
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, fingerprint, sequences
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
@@ -253,7 +253,11 @@ class ActivationCache:
             raise UserError(f"The cache {self.folder} was written with another {name}: {cached}, not {required}.")
 
     def buffers(
-        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+        self,
+        stream: StreamSpec,
+        first_buffer: int = 0,
+        group: ProcessGroup = SINGLE_PROCESS,
+        start: TextPosition = TEXT_START,
     ) -> Generator[ActivationBuffer]:
         """Yield the buffers of a stream from index ``first_buffer`` on, like ``activation_buffers``.
 

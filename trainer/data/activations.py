@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from mxd.trainer.config import TextConfig, TrainConfig
-from mxd.trainer.data.sequences import sequences
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
@@ -160,6 +160,8 @@ class ActivationBuffer:
     captured: Mapping[int, MlpActivations]
     """Activations by layer index."""
     order_T: torch.Tensor
+    start: TextPosition = TEXT_START
+    """Position in the text at or before the first sequence."""
 
     def batches(self, batch: int, first: int = 0) -> Iterator[dict[int, MlpActivations]]:
         """Yield batches of ``batch`` tokens, from index ``first`` on. All layers have the same tokens."""
@@ -181,9 +183,16 @@ class BufferSource(Protocol):
         ...
 
     def buffers(
-        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+        self,
+        stream: StreamSpec,
+        first_buffer: int = 0,
+        group: ProcessGroup = SINGLE_PROCESS,
+        start: TextPosition = TEXT_START,
     ) -> Generator[ActivationBuffer]:
-        """Yield the buffers from index ``first_buffer`` on. Each process has its shard of every buffer."""
+        """Yield the buffers from index ``first_buffer`` on. Each process has its shard of every buffer.
+
+        If they come from text, it is tokenised from ``start``, which must not be after the first buffer.
+        """
         ...
 
 
@@ -204,14 +213,22 @@ class LiveActivations:
         return self.language_model.sharding is None
 
     def buffers(
-        self, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+        self,
+        stream: StreamSpec,
+        first_buffer: int = 0,
+        group: ProcessGroup = SINGLE_PROCESS,
+        start: TextPosition = TEXT_START,
     ) -> Generator[ActivationBuffer]:
         """Buffers of the stream's text."""
-        return activation_buffers(self.language_model, stream, first_buffer, group)
+        return activation_buffers(self.language_model, stream, first_buffer, group, start)
 
 
 def activation_buffers(
-    language_model: LanguageModel, stream: StreamSpec, first_buffer: int = 0, group: ProcessGroup = SINGLE_PROCESS
+    language_model: LanguageModel,
+    stream: StreamSpec,
+    first_buffer: int = 0,
+    group: ProcessGroup = SINGLE_PROCESS,
+    start: TextPosition = TEXT_START,
 ) -> Generator[ActivationBuffer]:
     """Yield the buffers of a stream from index ``first_buffer`` on. Each process has its shard of every buffer.
 
@@ -219,7 +236,7 @@ def activation_buffers(
         UserError: the text is too short, or steps cannot be divided evenly over the processes.
     """
     plan, shard = stream.plan, stream.plan.shard(group)
-    per_buffer = plan.sequences_per_buffer
+    per_buffer, progress = plan.sequences_per_buffer, TextProgress(start)
     text = sequences(
         stream.text,
         language_model.tokenizer,
@@ -227,18 +244,20 @@ def activation_buffers(
         seed=stream.seed,
         order="shuffled",
         skip=first_buffer * per_buffer,
+        progress=progress,
     )
     index = first_buffer
     while rows := list(islice(text, per_buffer)):
+        next_start = progress.position
         local = [number for number in range(len(rows)) if number % plan.sequences in shard]
         if language_model.sharding == "tp":  # all processes compute the same sequences together
             captured = capture_layers(language_model, stream.layers, np.stack(rows), local)
         else:
             captured = capture_layers(language_model, stream.layers, np.stack([rows[number] for number in local]))
         order_T = shuffled_tokens(stream, index, len(rows), shard)
-        yield ActivationBuffer(captured, order_T.to(language_model.device))
+        yield ActivationBuffer(captured, order_T.to(language_model.device), start)
         del captured  # so that two buffers are never in memory
-        index += 1
+        index, start = index + 1, next_start
 
 
 def batches(
@@ -247,6 +266,7 @@ def batches(
     first_step: int = 0,
     group: ProcessGroup = SINGLE_PROCESS,
     first: ActivationBuffer | None = None,
+    progress: TextProgress | None = None,
 ) -> Generator[dict[int, MlpActivations]]:
     """Yield the batch of each step, by layer, from ``first_step`` on.
 
@@ -258,16 +278,20 @@ def batches(
         first_step: index of the first step.
         group: selects this process's shard of every step.
         first: this process's first buffer, if it has been computed already.
+        progress: where to begin in the text. Follows the buffers: a run that stops may continue from there.
     """
+    progress = progress or TextProgress()
     first_buffer, first_batch = divmod(first_step, stream.plan.steps_per_buffer)
     size = stream.plan.batch_tokens // group.world_size
     if first is not None and first_buffer == 0:
+        progress.position = first.start
         yield from first.batches(size, first_batch)
         first_buffer, first_batch = 1, 0
     first = None  # free the buffer before computing the next one
-    coming = source.buffers(stream, first_buffer, group)
+    coming = source.buffers(stream, first_buffer, group, progress.position)
     with closing(prefetch_on_gpu(coming, source.device) if source.is_independent else coming) as buffers:
         for buffer in buffers:
+            progress.position = buffer.start
             yield from buffer.batches(size, first_batch)
             first_batch = 0
             del buffer

@@ -1,7 +1,8 @@
 """Token sequences of equal length, packed from documents.
 
 The start token precedes each text. Documents of token ids are packed as they are. A document may continue in the next
-sequence. The same text, tokenizer, order and seed give the same sequences, from any starting point.
+sequence. The same text, tokenizer, order and seed give the same sequences, from any starting point. From a
+``TextPosition``, what comes before is read but not tokenised.
 
 Shapes: B sequences in a batch, C tokens in a sequence (``config.context_length``).
 """
@@ -10,13 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from itertools import chain, count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from mxd.trainer.config import TextConfig
+from mxd.trainer.config.base import Config
 from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 __all__ = [
+    "TEXT_START",
     "Order",
+    "TextPosition",
+    "TextProgress",
     "check_text_length",
     "documents",
     "fingerprint",
@@ -47,8 +54,36 @@ _MAX_COUNTED_BYTES = 2**26
 """Size of the largest text whose tokens are counted: counting more takes minutes."""
 
 
+class TextPosition(Config):
+    """Position in a text, between two documents."""
+
+    sequences: Annotated[int, Field(ge=0)] = 0
+    """Number of sequences before it."""
+    documents: Annotated[int, Field(ge=0)] = 0
+    """Number of documents before it, over all repetitions."""
+    rest: tuple[Annotated[int, Field(ge=0, lt=2**31)], ...] = ()
+    """Token ids of those documents that are in no sequence yet, fewer than a sequence has."""
+
+
+TEXT_START = TextPosition()
+
+
+@dataclass
+class TextProgress:
+    """How far a text has been used."""
+
+    position: TextPosition = TEXT_START
+    """Position at or before the next sequence."""
+
+
 def sequences(
-    config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int, seed: int, order: Order, skip: int = 0
+    config: TextConfig,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: int,
+    seed: int,
+    order: Order,
+    skip: int = 0,
+    progress: TextProgress | None = None,
 ) -> Iterator[npt.NDArray[np.int32]]:
     """Yield sequences [C] of token ids: as many as fit into ``tokens``, at least one.
 
@@ -59,6 +94,7 @@ def sequences(
         seed: seed of the order, from 0 to 2**31 - 1.
         order: order of the documents.
         skip: number of sequences to skip. The rest are the same as without skipping.
+        progress: where to begin, with at most ``skip`` sequences before it. Follows the sequences that are yielded.
 
     Raises:
         NotFoundError: immediately, if a path does not exist.
@@ -71,7 +107,9 @@ def sequences(
     numbers = count(1) if config.on_short_text == "repeat" else ()
     repetitions = (documents(config, order, seed + number * _SEEDS) for number in numbers)
     passes = chain([documents(config, order, seed)], repetitions)
-    return _packed(config, _tokenised(chain.from_iterable(passes), tokenizer, start_token), total, skip)
+    progress = progress or TextProgress()
+    left = islice(chain.from_iterable(passes), progress.position.documents, None)
+    return _packed(config, _tokenised(left, tokenizer, start_token), total, skip, progress)
 
 
 def check_text_length(config: TextConfig, tokenizer: PreTrainedTokenizerBase, tokens: int) -> None:
@@ -105,7 +143,8 @@ def tokenize_documents(config: TextConfig, tokenizer: PreTrainedTokenizerBase) -
     Raises:
         NotFoundError, UserError: as ``sequences``, except for short texts.
     """
-    return _tokenised(documents(config), tokenizer, start_token_id(tokenizer, config.start_token))
+    tokenised = _tokenised(documents(config), tokenizer, start_token_id(tokenizer, config.start_token))
+    return (ids for _, ids in tokenised)
 
 
 def sequence_batches(
@@ -136,14 +175,15 @@ def _batches(stream: Iterable[Document]) -> Iterator[list[Document]]:
 
 def _tokenised(
     stream: Iterable[Document], tokenizer: PreTrainedTokenizerBase, start_token: int
-) -> Iterator[npt.NDArray[np.int32]]:
+) -> Iterator[tuple[int, npt.NDArray[np.int32]]]:
+    """Yield the number of documents and the token ids of some documents at a time."""
     for batch in _batches(stream):
         texts = [document for document in batch if isinstance(document, str)]
         tokenised = iter(_token_ids(texts, tokenizer) if texts else ())
         rows = (
             after_start(start_token, next(tokenised)) if isinstance(document, str) else document for document in batch
         )
-        yield np.fromiter(chain.from_iterable(rows), dtype=np.int32)
+        yield len(batch), np.fromiter(chain.from_iterable(rows), dtype=np.int32)
 
 
 def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
@@ -159,15 +199,20 @@ def _token_ids(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[lis
 
 
 def _packed(
-    config: TextConfig, tokenised: Iterator[npt.NDArray[np.int32]], total: int, skip: int
+    config: TextConfig,
+    tokenised: Iterator[tuple[int, npt.NDArray[np.int32]]],
+    total: int,
+    skip: int,
+    progress: TextProgress,
 ) -> Iterator[npt.NDArray[np.int32]]:
     if skip >= total:
         return
-    context = config.context_length
-    produced, available, rest = 0, 0, np.empty(0, dtype=np.int32)
+    context, start = config.context_length, progress.position
+    produced, read, rest = start.sequences, start.documents, np.array(start.rest, dtype=np.int32)
     with closing(prefetch(tokenised, _BATCHES_AHEAD)) as stream:
-        for ids in stream:
-            available += len(ids)
+        for documents_read, ids in stream:
+            progress.position = TextPosition(sequences=produced, documents=read, rest=tuple(rest.tolist()))
+            read += documents_read
             rest = np.concatenate([rest, ids])
             complete = min(len(rest) // context, total - produced)
             for index in range(max(0, skip - produced), complete):
@@ -177,7 +222,7 @@ def _packed(
             rest = rest[complete * context :]
             if produced == total:
                 return
-    raise _too_short(config, available, total * context)
+    raise _too_short(config, produced * context + len(rest), total * context)
 
 
 def _too_short(config: TextConfig, available: int, required: int) -> UserError:

@@ -5,16 +5,16 @@ A checkpoint is a folder that is written atomically. The previous one is kept, i
 
 from __future__ import annotations
 
-import json
 import shutil
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from mxd.trainer.config.base import Config
 from mxd.trainer.config.layer import WEIGHTS_FILE
+from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
 from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
@@ -27,14 +27,15 @@ POSITION_FILE = "position.json"
 LAST_ACTIVE = "last_active_N"
 
 
-@dataclass(frozen=True)
-class Position:
+class Position(Config):
     """Training progress."""
 
     step: int
     """Number of steps taken."""
     seconds: float
     """Training time over all resumptions."""
+    text: TextPosition = TEXT_START
+    """Position in the text at or before the next step's first sequence."""
 
 
 def save_checkpoint(
@@ -71,7 +72,7 @@ def save_checkpoint(
             group.barrier()  # all parts exist
         if not group.is_main:
             return
-        (partial / POSITION_FILE).write_text(json.dumps(asdict(position)))
+        (partial / POSITION_FILE).write_text(position.model_dump_json())
     # A checkpoint of a later step is damaged: training was resumed from an earlier one.
     previous = [path for path in checkpoints(folder) if step_of(path) < position.step][:1]
     for checkpoint in checkpoints(folder):
@@ -92,7 +93,7 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
     weights = read_weights(folder / WEIGHTS_FILE, layer, layer.expert_tables, rows)
     try:
         tensors = read_rows(folder / OPTIMIZER_FILE, _table_moments(layer), rows)
-        position = Position(**read_json(folder / POSITION_FILE))
+        position = Position.model_validate(read_json(folder / POSITION_FILE))
         last_active_N = tensors.pop(LAST_ACTIVE)
         layer.load_state_dict(weights)
         optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))

@@ -26,7 +26,7 @@ from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import BatchPlan
-from mxd.trainer.data.sequences import check_text_length, sequences
+from mxd.trainer.data.sequences import TextProgress, check_text_length, sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
@@ -258,14 +258,16 @@ def _train(
     joint = JointTrainer(language_model, [run.trainer for run in runs], config.next_token_weight)
     first, plan = runs[0].trainer, runs[0].plan
     divergences: list[float] = []
+    progress = TextProgress(first.text)
     # Closed here, because garbage collection might close it in the thread that it would have to join.
-    with closing(_batches(first.config, plan, language_model, first.step)) as batches:
+    with closing(_batches(first.config, plan, language_model, first.step, progress)) as batches:
         for ids_BT in batches:
             if callbacks.is_cancelled():
                 break
             with matmul_precision(config.optimizer.matmul_precision):
                 divergences.append(joint.train_step(ids_BT).kl.item())
             for run in runs:
+                run.trainer.text = progress.position
                 run.log_if_due()
             callbacks.on_progress(first.tokens, plan.tokens, f"KL {divergences[-1]:.4f} nats")
             if all(run.needs_checkpoint for run in runs):  # together, because only common checkpoints are resumed
@@ -274,8 +276,10 @@ def _train(
     return divergences
 
 
-def _batches(config: TrainConfig, plan: BatchPlan, language_model: LanguageModel, first_step: int) -> Generator[Tensor]:
-    """Yield the sequences [B, T] of each remaining step."""
+def _batches(
+    config: TrainConfig, plan: BatchPlan, language_model: LanguageModel, first_step: int, progress: TextProgress
+) -> Generator[Tensor]:
+    """Yield the sequences [B, T] of each remaining step, beginning at ``progress``, which follows them."""
     text = sequences(
         config.text,
         language_model.tokenizer,
@@ -283,6 +287,7 @@ def _batches(config: TrainConfig, plan: BatchPlan, language_model: LanguageModel
         seed=config.order_seed,
         order="shuffled",
         skip=first_step * plan.sequences,
+        progress=progress,
     )
     while rows := list(islice(text, plan.sequences)):
         yield torch.from_numpy(np.stack(rows)).long()

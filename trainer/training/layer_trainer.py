@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from mxd.trainer.config import LayerConfig, OptimizerConfig, RegularizationConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
+from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
@@ -100,6 +101,8 @@ class LayerTrainer:
     """Number of tokens trained on."""
     previous_seconds: float = 0.0
     """Training time before this process, in seconds."""
+    text: TextPosition = TEXT_START
+    """Position in the text at or before the next step's first sequence."""
     routing_share: float | None = None
     """``output_routing_share`` on the last step's tokens; None before, and if the experts are sharded."""
     group: ProcessGroup = SINGLE_PROCESS
@@ -324,7 +327,7 @@ class LayerTrainer:
     def save(self, folder: Path, seconds: float) -> None:
         """Write a checkpoint. Collective."""
         self.group.max_(self.last_active_N)
-        position = Position(self.step, seconds)
+        position = Position(step=self.step, seconds=seconds, text=self.text)
         save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, position, self.group)
 
     def _average_gradients(self) -> None:
@@ -341,7 +344,7 @@ class LayerTrainer:
         position, last_active_N = load_checkpoint(checkpoint, self.layer, self.optimizer)
         self.last_active_N.copy_(last_active_N)
         self.step, self.tokens = position.step, position.step * batch_tokens
-        self.previous_seconds = position.seconds
+        self.previous_seconds, self.text = position.seconds, position.text
 
 
 class NestedOutput(NamedTuple):

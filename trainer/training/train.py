@@ -25,7 +25,7 @@ from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.config.training import GPU_BATCH
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivations, StreamSpec, batches
-from mxd.trainer.data.sequences import check_text_length
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, check_text_length
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.registry import load_layer
@@ -390,7 +390,11 @@ def train_layers(
     own = [config for config, rank in zip(configs, ranks, strict=True) if rank == group.rank]
     placement = Placement(SINGLE_PROCESS if parallel == "runs" else group, parallel, launch)
     # Build all layers before creating the first folder, so that errors leave nothing behind.
-    source = _source(stream, language_model, cache)
+    source: BufferSource = LiveActivations(language_model) if cache is None else cache
+    if cache is not None:
+        cache.check(stream)
+    elif any(started_run(config, data) is None for config in configs):  # the text of the others was long enough
+        check_text_length(stream.text, language_model.tokenizer, stream.plan.tokens)
     # Complete, not a shard, because every process initialises the same weights.
     first_buffer = next(source.buffers(stream)) if any(map(needs_sample, configs)) else None
     trainers = [
@@ -411,16 +415,19 @@ def train_layers(
         runs = _open_runs(trainers, group, data, database, language_model, resume, log if writes else no_log)
         try:
             first_step = min(group.all_items([run.trainer.step for run in runs]))
+            progress = TextProgress(
+                _common_start(group.all_items([run.trainer.text for run in runs]), stream, first_step)
+            )
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
             # TF32 is a setting of the whole process, and another thread computes the next buffer meanwhile.
             with (
                 matmul_precision("high" if any(is_in_tf32(config) for config in configs) else "highest"),
-                closing(batches(source, stream, first_step, group, own_buffer)) as shares,
+                closing(batches(source, stream, first_step, group, own_buffer, progress)) as shares,
             ):
                 del first_buffer, own_buffer  # so that their memory is freed once the tokens are used
                 steps = _joined(shares, group, configs, ranks) if parallel == "runs" else shares
-                _train(runs, enumerate(steps, start=first_step), stream, group, callbacks)
+                _train(runs, enumerate(steps, start=first_step), stream, group, progress, callbacks)
             closed = [run.close() for run in runs]
             results = {result.run: result for result in (group.all_items(closed) if parallel == "runs" else closed)}
             return [results[config.name] for config in configs]
@@ -429,13 +436,11 @@ def train_layers(
             raise
 
 
-def _source(stream: StreamSpec, language_model: LanguageModel, cache: ActivationCache | None) -> BufferSource:
-    """Source of the activations. A text or cache that is too short raises an error here."""
-    if cache is None:
-        check_text_length(stream.text, language_model.tokenizer, stream.plan.tokens)
-        return LiveActivations(language_model)
-    cache.check(stream)
-    return cache
+def _common_start(positions: Iterable[TextPosition], stream: StreamSpec, first_step: int) -> TextPosition:
+    """The last of some runs' positions that is not after the buffer of a step."""
+    limit = first_step // stream.plan.steps_per_buffer * stream.plan.sequences_per_buffer
+    usable = [position for position in positions if position.sequences <= limit]
+    return max(usable, key=lambda position: position.sequences, default=TEXT_START)
 
 
 def _ranks(configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup) -> list[int]:
@@ -490,6 +495,7 @@ def _train(
     numbered_batches: Iterable[tuple[int, Mapping[int, MlpActivations]]],
     stream: StreamSpec,
     group: ProcessGroup,
+    progress: TextProgress,
     callbacks: Callbacks,
 ) -> None:
     """Take the remaining steps. Runs that are ahead skip the batches that they have used."""
@@ -499,6 +505,7 @@ def _train(
         try:
             for run in due:
                 run.trainer.train_step(batch[run.trainer.config.layer])
+                run.trainer.text = progress.position
                 run.log_if_due()
         except DivergedError as error:  # raised once the other processes know that they must stop
             diverged = error

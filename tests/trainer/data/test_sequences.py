@@ -19,7 +19,13 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.data import sequences as module
 from mxd.trainer.data.documents import Order, documents
 from mxd.trainer.data.readers import Document, only_texts
-from mxd.trainer.data.sequences import check_text_length, sequence_batches, sequences, tokenize_documents
+from mxd.trainer.data.sequences import (
+    TextProgress,
+    check_text_length,
+    sequence_batches,
+    sequences,
+    tokenize_documents,
+)
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.language_model.tokenizer import after_start, prompt_ids, start_token_id
 from tests.helpers.formats.tiny_tokenizers import LINES, byte_fallback, byte_level, metaspace
@@ -80,7 +86,7 @@ def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
     parts = np.split(stream, np.cumsum(lengths)[:-1])
     config = TextConfig(dataset="rows.txt", context_length=CONTEXT)
     number = max(1, tokens // CONTEXT)
-    packed = module._packed(config, iter(parts), number, skip=0)
+    packed = module._packed(config, ((1, part) for part in parts), number, 0, TextProgress())
     possible = min(number, len(stream) // CONTEXT)
     assert np.array_equal([*islice(packed, possible)], stream[: possible * CONTEXT].reshape(possible, CONTEXT).tolist())
     if possible == number:
@@ -101,6 +107,34 @@ def test_skip_drops_the_first_sequences(config: TextConfig, order: Order, monkey
     whole = collected(config, 1000, seed=3, order=order)
     for skip in (0, 1, 7, len(whole) - 1, len(whole), len(whole) + 5):
         assert collected(config, 1000, seed=3, order=order, skip=skip) == whole[skip:]
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_text_continues_from_a_position_without_tokenising_what_comes_before(
+    config: TextConfig, batch: int, repeat: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenised: list[str] = []
+    encode = module._token_ids
+    monkeypatch.setattr(module, "_BATCH_DOCUMENTS", batch)
+    monkeypatch.setattr(module, "_token_ids", lambda texts, one: (tokenised.extend(texts), encode(texts, one))[1])
+    tokens = len(token_ids(TOKENIZER, documents(config)))
+    if repeat:
+        config, tokens = config.model_copy(update={"on_short_text": "repeat"}), 3 * tokens
+    whole, first = collected(config, tokens, order="shuffled"), tokenised.copy()
+    for done in (0, 1, 40, len(whole) // 2, len(whole) - 1):
+        progress = TextProgress()
+        stream = sequences(config, TOKENIZER, tokens, 0, "shuffled", progress=progress)
+        assert len(list(islice(stream, done))) == done
+        del stream
+        position = progress.position
+        assert position.sequences <= done
+        assert len(position.rest) < CONTEXT
+        tokenised.clear()
+        rest = sequences(config, TOKENIZER, tokens, 0, "shuffled", skip=done, progress=TextProgress(position))
+        assert [row.tolist() for row in rest] == whole[done:]
+        assert tokenised == first[position.documents :][: len(tokenised)]
+        assert len(tokenised) >= len(first) - position.documents > 0
 
 
 def test_the_batch_size_of_documents_has_no_effect(config: TextConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,7 +196,7 @@ def test_a_damaged_checkpoint_is_read_or_rejected(run: Run) -> None:
     layer(torch.randn(4, 16)).output_TO.sum().backward()
     optimizer.step()
     last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64)
-    save_checkpoint(run.folder, layer, optimizer, last_active_N, Position(1, 1.0))
+    save_checkpoint(run.folder, layer, optimizer, last_active_N, Position(step=1, seconds=1.0))
     for name in ("optimizer.safetensors", "position.json", "layer.safetensors"):
         path = run.folder / "checkpoint-1" / name
         sound = path.read_bytes()
@@ -220,7 +220,7 @@ def test_a_pickle_under_the_name_of_safetensors_does_not_run(name: str, run: Run
     layer = load_layer(run.folder)
     optimizer = torch.optim.Adam(layer.parameters())
     last_active_N = torch.zeros(layer.config.num_experts, dtype=torch.int64)
-    save_checkpoint(run.folder, layer, optimizer, last_active_N, Position(1, 1.0))
+    save_checkpoint(run.folder, layer, optimizer, last_active_N, Position(step=1, seconds=1.0))
     torch.save(Runs(witness), tmp_path / "saved")
     for content in (pickle.dumps(Runs(witness)), (tmp_path / "saved").read_bytes()):
         (run.folder / name).write_bytes(content)

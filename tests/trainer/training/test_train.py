@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.config import TrainConfig
+from mxd.trainer.data import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import LayerOutput
@@ -163,6 +165,34 @@ def test_a_killed_run_resumes(world: World, tmp_path: Path) -> None:
     killed, whole = weights(world, "killed"), weights(world, "whole")
     assert all(torch.equal(killed[name], whole[name]) for name in whole)
     assert [metric.step for metric in metrics(world, "killed")] == list(range(1, 401))
+
+
+@pytest.mark.parametrize("has_position", [True, False])
+def test_a_resumed_run_tokenises_only_what_is_left(
+    world: World, monkeypatch: pytest.MonkeyPatch, has_position: bool
+) -> None:
+    """Checkpoints of earlier versions have no position in the text."""
+    monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", 2)
+    tokenised: list[int] = []
+    encode = sequences._token_ids
+    monkeypatch.setattr(
+        sequences, "_token_ids", lambda texts, one: (tokenised.append(len(texts)), encode(texts, one))[1]
+    )
+    config = world.config(init="random", mixing="paper")  # which reads no examples
+    train(world, config.model_copy(update={"name": "whole"}))
+    all_documents = sum(tokenised)
+    train(world, config, callbacks=Callbacks(is_cancelled=StopAfter(20)))
+    position = checkpoints(world.data / "runs" / "small")[0] / "position.json"
+    saved = json.loads(position.read_text())
+    assert saved["text"]["documents"] > 0
+    if not has_position:
+        del saved["text"]
+        position.write_text(json.dumps(saved))
+    tokenised.clear()
+    assert train(world, config, resume="if-any").status == "finished"
+    assert (sum(tokenised) < 0.6 * all_documents) == has_position
+    whole, parts = weights(world, "whole"), weights(world, "small")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
 @pytest.mark.parametrize("file", ["layer.safetensors", "optimizer.safetensors", "position.json"])
