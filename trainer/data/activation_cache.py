@@ -2,8 +2,11 @@
 
 A cache holds the activation buffers of one text in the order of training:
 
-    cache.json                       settings, and the SHA-256 hash of each buffer's files
-    layer-10/00003.safetensors       ``input`` and ``output`` of buffer 3, bfloat16, one row per token
+    cache.json                                   settings, and the SHA-256 hash of each file of the complete buffers
+    layer-10/00003.safetensors                   ``input`` and ``output`` of buffer 3, bfloat16, one row per token
+    layer-10/00003-00001-of-00002.safetensors    the same if two processes began the cache: the first one's sequences
+
+Any number of processes can continue or read a cache. Each opens only the files that hold its sequences.
 
 Training on a cache takes the same batches as training on the language model, up to the rounding to bfloat16. A run of
 more tokens than the cache holds reads it again, with another order of the tokens in each buffer.
@@ -13,7 +16,8 @@ Shapes: T tokens in a buffer, I input width, O output width.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import file_digest
@@ -31,7 +35,7 @@ from safetensors.torch import save_file
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
 from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec, capture_layers, shuffled_tokens
-from mxd.trainer.data.sequences import TEXT_START, TextPosition, fingerprint, sequences
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, fingerprint, sequences
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
@@ -68,11 +72,17 @@ class CacheManifest(Config):
     """Start token of a text that names none."""
     tokens: int
     """Number of tokens to cache."""
+    parts: int = 1
+    """Files per buffer and layer: the number of processes that began the cache."""
+    step_sequences: int = 1
+    """Sequences per step, whose division over as many processes is that of a buffer over the parts."""
     files: dict[str, str] = Field(default_factory=dict)
-    """SHA-256 hash of each finished file, by its path inside the cache."""
+    """SHA-256 hash of each file of the complete buffers, by its path inside the cache."""
+    next_text: TextPosition = TEXT_START
+    """Position in the text at or before the first sequence of the next buffer."""
 
     @classmethod
-    def from_stream(cls, stream: StreamSpec, language_model: LanguageModel) -> CacheManifest:
+    def from_stream(cls, stream: StreamSpec, language_model: LanguageModel, parts: int) -> CacheManifest:
         """Manifest of an empty cache for the batches of a stream."""
         return cls(
             language_model=stream.language_model,
@@ -84,12 +94,25 @@ class CacheManifest(Config):
             layers=stream.layers,
             buffer_tokens=stream.plan.buffer_tokens,
             tokens=stream.plan.tokens,
+            parts=parts,
+            step_sequences=stream.plan.sequences,
         )
+
+    def has_settings_of(self, other: CacheManifest) -> bool:
+        """True if both caches have the same activations, whoever writes them."""
+        progress = {"files", "parts", "step_sequences", "next_text"}
+        return self.model_dump(exclude=progress) == other.model_dump(exclude=progress)
+
+    def part_of_sequences(self, buffer: int) -> npt.NDArray[np.int64]:
+        """Index of the part that holds each sequence of a buffer, [S]."""
+        context = self.text.context_length
+        held = min(self.buffer_tokens, self.tokens - buffer * self.buffer_tokens) // context
+        return np.arange(held) % self.step_sequences * self.parts // self.step_sequences
 
     @property
     def complete_buffers(self) -> int:
-        """Number of buffers of which every layer has been written."""
-        return len(self.files) // len(self.layers)
+        """Number of buffers of which everything has been written."""
+        return len(self.files) // (len(self.layers) * self.parts)
 
     @property
     def is_complete(self) -> bool:
@@ -98,39 +121,64 @@ class CacheManifest(Config):
 
 
 def write_cache(
-    folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
+    folder: Path,
+    stream: StreamSpec,
+    language_model: LanguageModel,
+    group: ProcessGroup = SINGLE_PROCESS,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> CacheManifest:
-    """Write the activations of a stream, or those that an interrupted call has not written.
+    """Write the activations of a stream, or those that an interrupted call has not written. Collective.
+
+    Each process writes its parts of every buffer. The main process then makes the buffer visible in ``cache.json``.
 
     Returns:
         The manifest; incomplete if cancelled.
 
     Raises:
-        UserError: the folder holds a cache of other settings, another process is writing it, the disk is full, or the
-            text is too short.
+        UserError: the folder holds a cache of other settings, another job is writing it, the disk is full, the text is
+            too short, or the processes cannot divide the parts.
     """
-    with exclusive_lock(folder / LOCK_FILE, f"The cache {folder} is being written"):
-        manifest = _started(folder, CacheManifest.from_stream(stream, language_model))
-        first = manifest.complete_buffers
-        for index, rows in enumerate(_buffer_rows(stream, language_model, first), start=first):
-            if callbacks.is_cancelled():
+    stream.plan.shard(group)
+    lock = exclusive_lock(folder / LOCK_FILE, f"The cache {folder} is being written")
+    with lock if group.is_main else nullcontext():
+        group.barrier()  # nobody else writes from here on
+        manifest = _started(folder, CacheManifest.from_stream(stream, language_model, group.world_size))
+        if language_model.sharding is not None and manifest.parts % group.world_size:
+            raise UserError(
+                f"{manifest.parts} processes began the cache {folder}. With a sharded model, continue it with as many, "
+                "or use --shard-model=none."
+            )
+        first, progress = manifest.complete_buffers, TextProgress(manifest.next_text)
+        for index, rows_SC in enumerate(_buffer_rows(stream, language_model, first, progress), start=first):
+            if group.any(callbacks.is_cancelled()):
                 break
-            manifest = _write_buffer(folder, manifest, index, capture_layers(language_model, stream.layers, rows))
+            files = _write_parts(folder, manifest, index, rows_SC, stream, language_model, group)
+            files = manifest.files | dict(group.all_items(list(files.items())))
+            manifest = manifest.model_copy(update={"files": files, "next_text": progress.position})
+            if group.is_main:
+                atomic_write(folder / MANIFEST, manifest.model_dump_json(indent=1))
             callbacks.on_progress(min(manifest.tokens, (index + 1) * manifest.buffer_tokens), manifest.tokens, "")
+        group.barrier()  # the manifest is up to date
     return manifest
 
 
 def filled_cache(
-    folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
+    folder: Path,
+    stream: StreamSpec,
+    language_model: LanguageModel,
+    group: ProcessGroup = SINGLE_PROCESS,
+    callbacks: Callbacks = NO_CALLBACKS,
 ) -> ActivationCache:
     """Open the cache in ``folder``. If there is none or it is incomplete, first write the activations of ``stream``.
+
+    Collective.
 
     Raises:
         CancelledError: writing was cancelled. What has been written remains.
         UserError: as ``write_cache`` and ``ActivationCache.open``.
     """
     if not _is_complete(folder):
-        manifest = write_cache(folder, stream, language_model, callbacks)
+        manifest = write_cache(folder, stream, language_model, group, callbacks)
         if not manifest.is_complete:
             raise CancelledError("Stopped. To continue the cache, run the same command again.")
     return ActivationCache.open(folder, language_model.device)
@@ -145,12 +193,14 @@ def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
     if not (folder / MANIFEST).is_file():
         return manifest
     existing = _read_manifest(folder)
-    if existing.model_copy(update={"files": {}}) != manifest:
+    if not existing.has_settings_of(manifest):
         raise UserError(f"{folder} holds a cache with other settings. Choose another folder, or delete it.")
     return existing
 
 
-def _buffer_rows(stream: StreamSpec, language_model: LanguageModel, first: int) -> Iterator[npt.NDArray[np.int32]]:
+def _buffer_rows(
+    stream: StreamSpec, language_model: LanguageModel, first: int, progress: TextProgress
+) -> Iterator[npt.NDArray[np.int32]]:
     """Yield the token ids [S, C] of the buffers from index ``first`` on."""
     per_buffer = stream.plan.sequences_per_buffer
     text = sequences(
@@ -160,24 +210,33 @@ def _buffer_rows(stream: StreamSpec, language_model: LanguageModel, first: int) 
         seed=stream.seed,
         order="shuffled",
         skip=first * per_buffer,
+        progress=progress,
     )
     while rows := list(islice(text, per_buffer)):
         yield np.stack(rows)
 
 
-def _write_buffer(
-    folder: Path, manifest: CacheManifest, index: int, captured: Mapping[int, MlpActivations]
-) -> CacheManifest:
-    files = dict(manifest.files)
-    for layer, activations in captured.items():
-        name = _file_name(layer, index)
-        (folder / name).parent.mkdir(exist_ok=True)
-        with disk_errors(folder / name):
-            save_file({key: value.bfloat16() for key, value in zip(TENSORS, activations, strict=True)}, folder / name)
-            files[name] = _sha256(folder / name)
-    manifest = manifest.model_copy(update={"files": files})
-    atomic_write(folder / MANIFEST, manifest.model_dump_json(indent=1))
-    return manifest
+def _write_parts(
+    folder: Path,
+    manifest: CacheManifest,
+    index: int,
+    rows_SC: npt.NDArray[np.int32],
+    stream: StreamSpec,
+    language_model: LanguageModel,
+    group: ProcessGroup,
+) -> dict[str, str]:
+    """Write this process's parts of a buffer. Returns the hashes of their files."""
+    files, part_S = {}, manifest.part_of_sequences(index)
+    for part in range(group.rank, manifest.parts, group.world_size):
+        own = np.flatnonzero(part_S == part).tolist()
+        for layer, activations in capture_layers(language_model, stream.layers, rows_SC, own).items():
+            name = _file_name(layer, index, part, manifest.parts)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            with disk_errors(folder / name):
+                tensors = {key: value.bfloat16() for key, value in zip(TENSORS, activations, strict=True)}
+                save_file(tensors, folder / name)
+                files[name] = _sha256(folder / name)
+    return files
 
 
 @dataclass(frozen=True)
@@ -296,9 +355,31 @@ class ActivationCache:
         """Activations of buffer ``index``, float32, in the order of ``token_ids``.
 
         Raises:
-            UserError: the cache lacks the layer, or the file is damaged.
+            UserError: the cache lacks the layer, or a file is damaged.
         """
-        name = _file_name(layer, index)
+        return self._read(layer, index, range(len(self.manifest.part_of_sequences(index))))
+
+    def _read(self, layer: int, index: int, wanted: Sequence[int]) -> MlpActivations:
+        """Activations of some sequences of a cached buffer, from the files that hold them."""
+        context, part_S, wanted_R = self.manifest.text.context_length, self.manifest.part_of_sequences(index), np.array(wanted)
+        part_R = part_S[wanted_R]
+        parts = np.unique(part_R).tolist()
+        joined: MlpActivations | None = None
+        for part in parts:
+            held = self._read_part(layer, index, part)
+            held_P = np.flatnonzero(part_S == part)
+            rows_R = np.searchsorted(held_P, wanted_R[part_R == part])
+            if len(parts) == 1 and len(rows_R) == len(held_P):  # a selection would be a copy
+                return held
+            if joined is None:
+                joined = MlpActivations(*(values.new_empty(len(wanted) * context, values.shape[1]) for values in held))
+            for target, values in zip(joined, held, strict=True):
+                target.unflatten(0, (-1, context))[part_R == part] = values.unflatten(0, (-1, context))[rows_R]
+        assert joined is not None, "a process has at least one sequence of every buffer"
+        return joined
+
+    def _read_part(self, layer: int, index: int, part: int) -> MlpActivations:
+        name = _file_name(layer, index, part, self.manifest.parts)
         if name not in self.manifest.files:
             raise UserError(f"The cache {self.folder} lacks layer {layer}. It has {list(self.manifest.layers)}.")
         path = self.folder / name
@@ -310,17 +391,10 @@ class ActivationCache:
             tensors = (file.get_tensor(tensor).to(self.device, torch.float32) for tensor in TENSORS)
             return MlpActivations(*tensors)
 
-    def _read(self, layer: int, index: int, local: list[int]) -> MlpActivations:
-        """Activations of the sequences ``local`` of a cached buffer."""
-        context = self.manifest.text.context_length
-        activations = self.activations(layer, index)
-        if len(local) * context == len(activations.input_TI):  # a selection would be a copy
-            return activations
-        return MlpActivations(*(values.unflatten(0, (-1, context))[local].flatten(0, 1) for values in activations))
 
-
-def _file_name(layer: int, index: int) -> str:
-    return f"layer-{layer}/{index:05d}.safetensors"
+def _file_name(layer: int, index: int, part: int, parts: int) -> str:
+    suffix = "" if parts == 1 else f"-{part + 1:05d}-of-{parts:05d}"
+    return f"layer-{layer}/{index:05d}{suffix}.safetensors"
 
 
 def _sha256(path: Path) -> str:

@@ -124,6 +124,8 @@ def capture_layers(
         token_ids_ST: token ids.
         own: ascending indices of the sequences whose activations are kept. Default: all.
     """
+    if own is not None and language_model.sharding != "tp":  # else all processes compute the same sequences together
+        token_ids_ST, own = token_ids_ST[own], None
     ids_ST = torch.from_numpy(token_ids_ST).long()
     own_R = torch.arange(len(ids_ST)) if own is None else torch.tensor(own)
     buffers: dict[int, MlpActivations] = {}
@@ -250,10 +252,7 @@ def activation_buffers(
     while rows := list(islice(text, per_buffer)):
         next_start = progress.position
         local = [number for number in range(len(rows)) if number % plan.sequences in shard]
-        if language_model.sharding == "tp":  # all processes compute the same sequences together
-            captured = capture_layers(language_model, stream.layers, np.stack(rows), local)
-        else:
-            captured = capture_layers(language_model, stream.layers, np.stack([rows[number] for number in local]))
+        captured = capture_layers(language_model, stream.layers, np.stack(rows), local)
         order_T = shuffled_tokens(stream, index, len(rows), shard)
         yield ActivationBuffer(captured, order_T.to(language_model.device), start)
         del captured  # so that two buffers are never in memory

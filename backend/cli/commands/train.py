@@ -340,19 +340,16 @@ class TrainCommand(ModelCommand):
     def _filled_cache(
         self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, stop: StopRequest
     ) -> ActivationCache | None:
-        """The cache of ``--cache``, written by the main process. Its rate is not that of training."""
+        """The cache of ``--cache``, written by all processes. Its rate is not that of training."""
         if self.cache is None:
             return None
-        if language_model.sharding is not None:  # the main process cannot run it alone
-            raise UserError("A sharded model writes no activation cache. Omit --cache, or use --shard-model=none.")
-        from mxd.trainer.data.activation_cache import ActivationCache, filled_cache
+        from mxd.trainer.data.activation_cache import filled_cache
         from mxd.trainer.data.activations import StreamSpec
 
-        folder, tokens = self.cache, self.cache_tokens or configs[0].tokens
+        tokens = self.cache_tokens or configs[0].tokens
         stream = StreamSpec.from_configs([config.model_copy(update={"tokens": tokens}) for config in configs])
         with progress_of(group, "Caching activations") as progress:
-            group.take_turn(lambda: filled_cache(folder, stream, language_model, Callbacks(progress, stop)))
-        return ActivationCache.open(folder, language_model.device)
+            return filled_cache(self.cache, stream, language_model, group, Callbacks(progress, stop))
 
     def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
         """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes.

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, filled_cache, write_cache
+from mxd.trainer.data import sequences
+from mxd.trainer.data.activation_cache import MANIFEST, ActivationCache, CacheManifest, filled_cache, write_cache
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import CancelledError, NotFoundError, UserError
 from mxd.trainer.storage.run import Run
@@ -92,9 +93,54 @@ def test_an_interrupted_cache_is_continued(shared: World, tmp_path: Path, cache:
     written: list[int] = []
     stop = Callbacks(lambda done, _total, _note: written.append(done), lambda: len(written) >= 1)
     with pytest.raises(CancelledError, match="same command again"):
-        filled_cache(tmp_path, stream, shared.language_model, stop)
+        filled_cache(tmp_path, stream, shared.language_model, callbacks=stop)
     finished = filled_cache(tmp_path, stream, shared.language_model)
     assert finished.manifest.files == cache.manifest.files
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def parted(shared: World, cache: ActivationCache, request: pytest.FixtureRequest) -> ActivationCache:
+    """The same cache, begun by several processes and continued by one."""
+    stream = StreamSpec.from_configs([shared.config(layer=layer) for layer in (0, 1)])
+    begun = CacheManifest.from_stream(stream, shared.language_model, request.param)
+    folder = cache.folder.with_name(f"parted-{request.param}")
+    folder.mkdir()
+    (folder / MANIFEST).write_text(begun.model_dump_json())
+    return filled_cache(folder, stream, shared.language_model)
+
+
+def test_a_cache_in_parts_equals_a_whole_one(shared: World, cache: ActivationCache, parted: ActivationCache) -> None:
+    assert len(parted.manifest.files) == parted.manifest.parts * len(cache.manifest.files)
+    for layer in (0, 1):
+        for index in range(cache.manifest.complete_buffers):
+            for one, other in zip(cache.activations(layer, index), parted.activations(layer, index), strict=True):
+                torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-5)  # of another number of rows, in bfloat16
+
+
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_a_process_opens_only_the_files_with_its_sequences(
+    shared: World, cache: ActivationCache, parted: ActivationCache, world_size: int
+) -> None:
+    stream = stream_of(shared)
+    for rank in range(world_size):
+        group = ProcessGroup(rank, world_size)
+        reader = ActivationCache.open(parted.folder, CPU)
+        expected, found = list(batches(cache, stream, 0, group)), list(batches(reader, stream, 0, group))
+        for one, other in zip(expected, found, strict=True):
+            torch.testing.assert_close(one[1].input_TI, other[1].input_TI, rtol=1e-2, atol=1e-5)
+        opened = len(reader.verified) / cache.manifest.complete_buffers
+        assert opened == max(1, parted.manifest.parts / world_size)
+
+
+def test_a_continued_cache_tokenises_only_what_is_left(
+    shared: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", 2)
+    stop = Callbacks(is_cancelled=iter([False, False, True]).__next__)
+    assert not write_cache(tmp_path, stream_of(shared), shared.language_model, callbacks=stop).is_complete
+    text = ActivationCache.open(tmp_path, CPU).manifest.next_text
+    assert 0 < text.documents
+    assert 0 < text.sequences <= 2 * stream_of(shared).plan.sequences_per_buffer
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,19 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from sqlalchemy import select
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import main
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.cli.runner import guarded
+from mxd.backend.database import engine
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.data import activation_cache
-from mxd.trainer.data.activation_cache import ActivationCache
+from mxd.trainer.data.activation_cache import ActivationCache, CacheManifest
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, batches
 from mxd.trainer.errors import PeerLostError, SilentError, UserError
-from mxd.trainer.language_model.model import LanguageModel, MlpActivations
+from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.tensor_files import read_rows
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import (
@@ -44,7 +45,6 @@ from mxd.trainer.storage.run import Run, runs_folder
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.train import TrainingRun
 from mxd.trainer.utils import distributed
-from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_group
 from tests.helpers.forking.forked import Forked
 from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
@@ -289,28 +289,58 @@ def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: 
     assert messages == ["mxd: Run 'there' already exists. Use --resume to continue it or choose another --name."]
 
 
-def with_a_slow_cache() -> None:
-    """``mxd`` in which writing an activation cache takes longer than the time limit of collectives."""
-    filled = activation_cache.filled_cache
+def with_a_slow_database() -> None:
+    """``mxd`` in which opening the database takes longer than the time limit of collectives."""
+    opened = engine.open_database
 
-    def slow(
-        folder: Path, stream: StreamSpec, language_model: LanguageModel, callbacks: Callbacks = NO_CALLBACKS
-    ) -> ActivationCache:
-        time.sleep(10)
-        return filled(folder, stream, language_model, callbacks)
+    def slow(url: str) -> Engine:
+        if os.environ["RANK"] == "0":
+            time.sleep(10)
+        return opened(url)
 
-    activation_cache.filled_cache = slow
+    engine.open_database = slow
     distributed.TIMEOUT = timedelta(seconds=8)
     main()
 
 
-def test_the_others_wait_for_a_cache_without_a_time_limit(world: World, flags_of_run: list[str]) -> None:
+def test_the_others_wait_for_the_main_process_without_a_time_limit(world: World, flags_of_run: list[str]) -> None:
     cache = str(world.data / "cache")
-    done = run_processes(with_a_slow_cache, "train", *flags_of_run, "--name", "cached", "--cache", cache)
+    done = run_processes(with_a_slow_database, "train", *flags_of_run, "--name", "cached", "--cache", cache)
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert not [line for one in done for line in one.stderr.splitlines() if "deprecated" in line]
     assert mxd(["train", *flags_of_run, "--name", "alone", "--cache", cache]) == 0
     check_same_weights(world, "cached", "alone")
+
+
+def dying_between_buffers() -> None:
+    """``mxd`` whose second process dies while it writes the second buffer of a cache."""
+    write = activation_cache._write_parts
+
+    def write_or_die(folder: Path, manifest: CacheManifest, index: int, *rest: Any) -> dict[str, str]:
+        files = write(folder, manifest, index, *rest)
+        if index == 1 and os.environ["RANK"] == "1":
+            os.kill(os.getpid(), signal.SIGKILL)
+        return files
+
+    activation_cache._write_parts = write_or_die
+    main()
+
+
+def test_a_cache_survives_the_death_of_a_process(world: World, flags_of_run: list[str]) -> None:
+    def words(name: str) -> list[str]:
+        return ["train", *flags_of_run, "--name", name, "--cache", str(world.data / f"cache-{name}")]
+
+    def manifest(name: str) -> CacheManifest:
+        return ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")).manifest
+
+    main_one, _ = run_processes(dying_between_buffers, *words("killed"))
+    assert "because process 1 ended without a message" in main_one.stderr
+    assert (manifest("killed").complete_buffers, len(manifest("killed").files)) == (1, 2)
+    assert mxd(words("killed")) == 0
+    done = run_processes(main, *words("whole"))
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert manifest("killed").files == manifest("whole").files
+    check_same_weights(world, "killed", "whole")
 
 
 def failing_in_one_process() -> None:
