@@ -21,6 +21,7 @@ from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.layers.registry import register_layers
+from mxd.trainer.layers.sharding import Shards
 
 
 class HiddenMxD(MxD):
@@ -29,8 +30,8 @@ class HiddenMxD(MxD):
     method: ClassVar[Method] = "hidden-mxd"
     mixes_outputs: ClassVar[bool] = False
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         if config.mixing == "paper":
             self.mixing_bias_H = nn.Parameter(torch.zeros(config.hidden_width))
 

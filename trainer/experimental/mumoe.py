@@ -22,6 +22,7 @@ from mxd.trainer.config.layer import method_traits
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import GluMxD, MlpMxD, MxD
 from mxd.trainer.layers.registry import register_layers
+from mxd.trainer.layers.sharding import Shards
 
 
 class LowRankMxD(MxD):
@@ -33,8 +34,8 @@ class LowRankMxD(MxD):
     method: ClassVar[Method] = "low-rank-mxd"
     mixes_outputs: ClassVar[bool] = False
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         self.decoder = nn.Linear(config.hidden_width, self.mixing_width, bias=False)
         self.up = nn.Linear(self.mixing_width, config.output_width, bias=False)
         nn.init.zeros_(self.up.weight)
@@ -92,14 +93,14 @@ class TensorRingMxD(LowRankMxD):
 
     method: ClassVar[Method] = "tensor-ring-mxd"
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         self.side = self.required_rank()
         # As in muMoE, cores start near the identity, so every expert initially passes everything through.
         diagonal_R = torch.arange(self.side) * (self.side + 1)
         with torch.no_grad():
             self.scaling_NO.zero_()
-            self.scaling_NO[:, diagonal_R] = 1 + torch.randn(config.num_experts, self.side)
+            self.scaling_NO[:, diagonal_R] = 1 + torch.randn(config.num_experts, self.side)[self.own_experts]
 
     @property
     def output_projection(self) -> None:

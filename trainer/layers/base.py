@@ -8,6 +8,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts, M 
 from __future__ import annotations
 
 import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -27,13 +28,43 @@ from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
 
 ExpertSelection = Tensor | slice
 """Ids of some experts on the CPU, or a range of ids."""
+DRAWN_AT_A_TIME = 1 << 22
+"""Random weights that are drawn at a time if not all of them are kept."""
+
+
+def drawn_weight(inputs: int, outputs: int, rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
+    """Some rows and columns of the weight [outputs, inputs] that ``nn.Linear(inputs, outputs)`` draws.
+
+    All of it is drawn, a few rows at a time, so that processes that hold different parts draw the same random numbers.
+    """
+    first, end, _ = rows.indices(outputs)
+    weight_RC = torch.empty(end - first, len(range(inputs)[columns]))
+    for top in range(0, outputs, step := max(1, DRAWN_AT_A_TIME // inputs)):
+        drawn_DI = torch.empty(min(step, outputs - top), inputs)
+        nn.init.kaiming_uniform_(drawn_DI, a=math.sqrt(5))
+        kept_DC = drawn_DI[max(0, first - top) : max(0, end - top), columns]
+        done = max(0, top - first)
+        weight_RC[done : done + len(kept_DC)] = kept_DC
+    return weight_RC
+
+
+def drawn_bias(inputs: int, outputs: int) -> Tensor:
+    """The bias [outputs] that ``nn.Linear(inputs, outputs)`` draws."""
+    return nn.init.uniform_(torch.empty(outputs), -1 / math.sqrt(inputs), 1 / math.sqrt(inputs))
 
 
 class Gate(nn.Linear):
-    """a = TopK(relu(x G + b)); ``weight`` is [N, I]."""
+    """a = TopK(relu(x G + b)); ``weight`` is [N, I], or has the rows of some experts."""
 
-    def __init__(self, input_width: int, num_experts: int) -> None:
-        super().__init__(input_width, num_experts)
+    def __init__(self, input_width: int, num_experts: int, shards: Shards | None = None) -> None:
+        if shards is None:
+            super().__init__(input_width, num_experts)
+        else:
+            own = shards.rows(shards.rank)
+            super().__init__(input_width, own.stop - own.start, device="meta")
+            self.weight = nn.Parameter(drawn_weight(input_width, num_experts, rows=own))
+            drawn_bias(input_width, num_experts)  # unused, but later random numbers depend on it
+            self.bias = nn.Parameter(torch.empty(self.out_features))
         nn.init.zeros_(self.bias)
 
     def choose(self, x_TI: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -89,14 +120,15 @@ class SparseLayer(nn.Module, ABC):
     """Names of the parameters with one row per expert; empty if the experts cannot be sharded over processes."""
     gate: Gate
 
-    def __init__(self, config: LayerConfig) -> None:
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
         super().__init__()
         if config.k > config.num_experts:
             raise UserError(f"k={config.k} exceeds the number of experts, {config.num_experts}. Lower --k.")
         self.config = config
-        self.shards: Shards | None = None
+        self.shards = shards  # if not None, ``route`` and ``decode`` communicate
+        self.own_experts = slice(0, config.num_experts) if shards is None else shards.rows(shards.rank)
         self._at_k: dict[int, SparseLayer] = {}
-        self.gate = Gate(config.input_width, config.num_experts)
+        self.gate = Gate(config.input_width, config.num_experts, shards)
 
     @torch.inference_mode(mode=False)  # weights that moved in inference mode could never be in a backward pass again
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
@@ -141,21 +173,6 @@ class SparseLayer(nn.Module, ABC):
         if self.shards is None:
             return mix(routing.activations_TK, routing.indices_TK, table_NO)
         return sharded_mix(routing.activations_TK, routing.indices_TK, table_NO, self.shards)
-
-    def shard(self, shards: Shards) -> None:
-        """Keep only this process's slice of the experts. ``route`` and ``decode`` then communicate.
-
-        Raises:
-            UserError: the method cannot be sharded, or there are fewer experts than processes.
-        """
-        if not self.expert_tables:
-            raise UserError(f"The experts of a {self.method} cannot be sharded. Omit --parallel=experts.")
-        if shards.world_size > self.config.num_experts:
-            raise UserError(f"{self.config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
-        for name in self.expert_tables:
-            parameter = self.get_parameter(name)
-            parameter.data = parameter.data[shards.rows(shards.rank)].clone()
-        self.shards = shards
 
     @abstractmethod
     def dense_output(self, x_TI: Tensor) -> Tensor:

@@ -27,8 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config import Activation, LayerConfig, Method
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import Routing, SparseLayer, drawn_bias, drawn_weight
 from mxd.trainer.layers.ops import PAIRS_AT_A_TIME
+from mxd.trainer.layers.sharding import Shards
 
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
@@ -55,12 +56,15 @@ class MxD(SparseLayer):
     batch_mean: Callable[[Tensor], Tensor] | None = None
     """Mean over the tokens of a training step, with gradient. None outside training."""
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         self.encoder = nn.Linear(config.input_width, config.hidden_width)
         self.decoder = nn.Linear(config.hidden_width, config.output_width, bias=False)
         # Initialised as torch's Linear from N experts to M entries, stored with one row c_n per expert.
-        self.scaling_NO = nn.Parameter(nn.Linear(config.num_experts, self.mixing_width).weight.detach().T.contiguous())
+        sizes = config.num_experts, self.mixing_width
+        weight_MN = drawn_weight(*sizes, columns=self.own_experts)
+        drawn_bias(*sizes)  # unused, but the encoder's random numbers depend on it
+        self.scaling_NO = nn.Parameter(weight_MN.T.contiguous())
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
         nn.init.zeros_(self.decoder.weight)
         if config.mixing == "centred":
@@ -181,8 +185,8 @@ class MlpMxD(MxD):
 class GluMxD(MxD):
     """MxD for a gated linear unit: z = act(x E_g + b_g) * (x E + b_e)."""
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         self.encoder_gate = nn.Linear(config.input_width, config.hidden_width)
 
     def encode(self, x_TI: Tensor) -> Tensor:

@@ -10,8 +10,10 @@ import torch
 
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import WEIGHTS_FILE, method_traits, read_layer_config
+from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
 from mxd.trainer.layers.mxd import GluMxD, MlpMxD
+from mxd.trainer.layers.sharding import Shards
 from mxd.trainer.layers.transcoders import Autoencoder, SkipTranscoder, Transcoder
 from mxd.trainer.layers.variants import (
     GluBatchTopK,
@@ -42,11 +44,22 @@ register_layers("jumprelu-transcoder", JumpReluTranscoder)
 register_layers("jumprelu-skip-transcoder", JumpReluSkipTranscoder)
 
 
-def build_layer(config: LayerConfig) -> SparseLayer:
-    """Build a layer with random weights."""
+def build_layer(config: LayerConfig, shards: Shards | None = None) -> SparseLayer:
+    """Build a layer with random weights, or this process's slice of it. The slices are never in memory together.
+
+    Raises:
+        UserError: the method's experts cannot be sharded, or there are fewer of them than processes.
+    """
     if config.method not in _CLASSES:
         import_module(method_traits(config.method).module)
-    return _CLASSES[config.method][config.encoder](config)
+    layer_class = _CLASSES[config.method][config.encoder]
+    if shards is None:
+        return layer_class(config)
+    if not layer_class.expert_tables:
+        raise UserError(f"The experts of a {config.method} cannot be sharded. Omit --parallel=experts.")
+    if shards.world_size > config.num_experts:
+        raise UserError(f"{config.num_experts} experts cannot be sharded over {shards.world_size} processes.")
+    return layer_class(config, shards)
 
 
 @torch.inference_mode(mode=False)  # weights created in inference mode could never be trained again

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,37 @@ def read_rows(path: Path, tables: Collection[str] = (), rows: slice = slice(None
     Raises:
         SafetensorError, OSError, ValueError: a file is damaged or missing.
     """
+    with _opened_parts(path) as parts:
+        return {name: _joined(name, parts[name], rows if name in tables else slice(None)) for name in parts}
+
+
+def join_parts(path: Path, target: Path) -> None:
+    """Write the tensors of a file's parts into one file. In memory there is never more than a tensor of a part.
+
+    Raises:
+        SafetensorError, OSError, ValueError: a part is damaged or missing, or the file cannot be written.
+    """
+    with _opened_parts(path) as parts, target.open("wb") as joined:
+        header: dict[str, dict[str, object]] = {}
+        end = 0
+        for name in sorted(parts):
+            files = [file for _, file in sorted(parts[name], key=itemgetter(0))]
+            begin, shape = end, files[0].get_slice(name).get_shape()
+            end += sum(file.get_tensor(name).nbytes for file in files)
+            rows = [sum(file.get_slice(name).get_shape()[0] for file in files)] if shape else []
+            dtype = files[0].get_slice(name).get_dtype()
+            header[name] = {"dtype": dtype, "shape": [*rows, *shape[1:]], "data_offsets": [begin, end]}
+        content = json.dumps(header, separators=(",", ":")).encode()
+        content += b" " * (-len(content) % 8)
+        joined.write(len(content).to_bytes(8, "little") + content)
+        for name in sorted(parts):
+            for _, file in sorted(parts[name], key=itemgetter(0)):
+                joined.write(file.get_tensor(name).numpy().data)
+
+
+@contextmanager
+def _opened_parts(path: Path) -> Iterator[dict[str, list[tuple[int, Any]]]]:
+    """Open a file or its parts: first row and file of each part of a tensor, by its name."""
     paths = parts_of(path)
     with ExitStack() as opened:
         parts: dict[str, list[tuple[int, Any]]] = defaultdict(list)
@@ -82,7 +114,7 @@ def read_rows(path: Path, tables: Collection[str] = (), rows: slice = slice(None
             begins = _begins(file.metadata() or {})
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 parts[name].append((begins.get(name, 0), file))
-        return {name: _joined(name, parts[name], rows if name in tables else slice(None)) for name in parts}
+        yield parts
 
 
 def _begins(header: Mapping[str, str]) -> dict[str, int]:
@@ -100,7 +132,7 @@ def _joined(name: str, parts: list[tuple[int, Any]], rows: slice) -> Tensor:
         tensor: Tensor = parts[0][1].get_tensor(name)
         return tensor
     found, end = [], 0
-    for first, file in sorted(parts, key=lambda part: part[0]):
+    for first, file in sorted(parts, key=itemgetter(0)):
         part = file.get_slice(name)
         if first != end or not part.get_shape():
             raise ValueError(f"rows of {name} from {end:,} on are missing")

@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.config import LayerConfig, Method
-from mxd.trainer.layers.base import LayerInput, Routing, SparseLayer
+from mxd.trainer.layers.base import LayerInput, Routing, SparseLayer, drawn_weight
+from mxd.trainer.layers.sharding import Shards
 
 
 class Transcoder(SparseLayer):
@@ -28,10 +29,10 @@ class Transcoder(SparseLayer):
     method: ClassVar[Method] = "transcoder"
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "direction_NO")
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         # Initialised as torch's Linear from N experts to O outputs, stored with one row per expert.
-        weight_ON = nn.Linear(config.num_experts, config.output_width, bias=False).weight.detach()
+        weight_ON = drawn_weight(config.num_experts, config.output_width, columns=self.own_experts)
         self.direction_NO = nn.Parameter(weight_ON.T.contiguous())
         self.output_bias = nn.Parameter(torch.zeros(config.output_width))
 
@@ -65,8 +66,8 @@ class SkipTranscoder(Transcoder):
 
     method: ClassVar[Method] = "skip-transcoder"
 
-    def __init__(self, config: LayerConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
+        super().__init__(config, shards)
         self.skip = nn.Linear(config.input_width, config.output_width, bias=False)
         nn.init.zeros_(self.skip.weight)
         nn.init.zeros_(self.direction_NO)

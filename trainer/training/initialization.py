@@ -65,27 +65,36 @@ def _initialize_from_examples(
 ) -> None:
     table_NO = layer.table
     assert isinstance(table_NO, nn.Parameter)
-    # The layer may be on another device than the sample: sharded layers start in main memory.
     x_TI, y_TO = sample.inputs_for(layer).to(table_NO), sample.output_TO.to(table_NO)
+    own, count = layer.own_experts, layer.config.num_experts
     if isinstance(layer, MxD):
         copy_encoder(layer, language_model, config.layer)
         _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
     # Sampled without replacement; they repeat if there are more experts than tokens.
     order_T = torch.randperm(len(x_TI), generator=_generator(config))
-    example_N = order_T[torch.arange(len(table_NO)) % len(x_TI)].to(x_TI.device)
+    example_N = order_T[torch.arange(count)[own] % len(x_TI)].to(x_TI.device)
     weight_T1 = _weights(y_TO)
     mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
     directions_NI = F.normalize(x_TI[example_N] - mean_I, dim=1)
-    if len(table_NO) > len(x_TI):
-        noise_NI = torch.randn(directions_NI.shape, generator=_generator(config)).to(directions_NI)
+    if count > len(x_TI):
+        noise_NI = torch.randn(count, x_TI.shape[1], generator=_generator(config))[own].to(directions_NI)
         directions_NI = F.normalize(directions_NI + GATE_NOISE * F.normalize(noise_NI, dim=1), dim=1)
     layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)
     layer.get_parameter("output_bias").copy_(mean_O)
     table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
+    mixing_TM = _mixing(layer, x_TI[:SCALE_TOKENS])
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
-        mixing_TM = layer.mixing(layer.route(x_TI[:SCALE_TOKENS]))
         layer.mixing_centre_M.copy_(spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=CENTRE_STEPS))
-    _fit_scale(layer, x_TI[:SCALE_TOKENS], y_TO[:SCALE_TOKENS])
+    _fit_scale(layer, x_TI[:SCALE_TOKENS], mixing_TM, y_TO[:SCALE_TOKENS])
+
+
+def _mixing(layer: SparseLayer, x_TI: Tensor) -> Tensor:
+    """Mixing of tokens that every process has, [T, M]. Of a sharded layer, each process routes some of them."""
+    if layer.shards is None:
+        return layer.mixing(layer.route(x_TI))
+    each = -(-len(x_TI) // layer.shards.world_size)
+    own_T = torch.arange(layer.shards.rank * each, (layer.shards.rank + 1) * each).clamp_max(len(x_TI) - 1)
+    return layer.shards.all_gather(layer.mixing(layer.route(x_TI[own_T.to(x_TI.device)])))[: len(x_TI)]
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
@@ -118,10 +127,10 @@ def _weights(target_TO: Tensor) -> Tensor:
     return weight_T1 / weight_T1.sum()
 
 
-def _fit_scale(layer: SparseLayer, x_TI: Tensor, target_TO: Tensor) -> None:
+def _fit_scale(layer: SparseLayer, x_TI: Tensor, mixing_TM: Tensor, target_TO: Tensor) -> None:
     """Scale the experts' contributions, and set the output bias, to the lowest normalised MSE."""
     bias_O = layer.get_parameter("output_bias")
-    added_TO = layer.decode(layer.dense_output(x_TI), layer.route(x_TI)) - bias_O
+    added_TO = layer.decode_mixed(layer.dense_output(x_TI), mixing_TM) - bias_O
     weight_T1 = _weights(target_TO)
     mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
     added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O

@@ -146,17 +146,13 @@ class LayerTrainer:
         group, parallel, launch = placement
         check_processes(config, group.world_size)
         layer_config = build_layer_config(config, language_model.architecture)
+        is_sharded = parallel == "experts" and not group.is_single
+        shards = Shards(group.rank, group.world_size, layer_config.num_experts) if is_sharded else None
         with torch.random.fork_rng(devices=[]):  # by default it creates a context on every GPU of the machine
             torch.default_generator.manual_seed(config.seed)  # weights are sampled on the CPU for every device
-            layer = build_layer(layer_config)
-        device = language_model.device_of(config.layer)
-        if parallel == "experts" and not group.is_single:  # all experts together may not fit on the device
-            initialize(layer, config, language_model, sample)
-            layer.shard(Shards(group.rank, group.world_size, layer.config.num_experts))
-            layer = layer.to(device)
-        else:
-            layer = layer.to(device)
-            initialize(layer, config, language_model, sample)
+            layer = build_layer(layer_config, shards)
+        layer = layer.to(language_model.device_of(config.layer))
+        initialize(layer, config, language_model, sample)
         return cls.from_layer(layer, config, total_steps, group, launch)
 
     @classmethod

@@ -8,6 +8,7 @@ Several processes share every step, or each trains some of the runs on the activ
 from __future__ import annotations
 
 import math
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,7 +29,7 @@ from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivation
 from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, check_text_length
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.layers.tensor_files import join_parts
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
@@ -284,11 +285,13 @@ class TrainingRun:
         """Move the finished layer into the run folder. The weights come last, because they mark the run as finished."""
         if not self.trainer.group.is_main:
             return
-        # The checkpoint that was just written has all rows of sharded experts.
-        layer = load_layer(self.run.weights_folder) if self.trainer.layer.shards else self.trainer.layer
         partial = self.run.folder / "finished"
         with atomic_directory(partial) as folder:
-            layer.save(folder)
+            if self.trainer.layer.shards is None:
+                self.trainer.layer.save(folder)
+            else:  # the checkpoint that was just written has all rows
+                shutil.copyfile(self.run.weights_folder / CONFIG_FILE, folder / CONFIG_FILE)
+                join_parts(self.run.weights_folder / WEIGHTS_FILE, folder / WEIGHTS_FILE)
         (partial / CONFIG_FILE).replace(self.run.folder / CONFIG_FILE)
         (partial / WEIGHTS_FILE).replace(self.run.folder / WEIGHTS_FILE)
         partial.rmdir()

@@ -34,10 +34,10 @@ def check(group: ProcessGroup, case: int) -> None:
     answer = whole(x_whole)
     normalized_mse(answer.output_TO, y_TO).backward()
 
-    sharded = build_layer(whole.config)
-    sharded.load_state_dict(whole.state_dict())
     shards = Shards(group.rank, group.world_size, num_experts)
-    sharded.shard(shards)
+    sharded = build_layer(whole.config, shards)
+    rows = {name: shards.rows(group.rank) if name in whole.expert_tables else ... for name in whole.state_dict()}
+    sharded.load_state_dict({name: value[rows[name]] for name, value in whole.state_dict().items()})
     ours = sharded(x_share)
     normalized_mse(ours.output_TO, y_TO[share]).backward()
 

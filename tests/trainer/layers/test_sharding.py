@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from mxd.trainer.errors import UserError
+from mxd.trainer.layers import base
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.layers.sharding import Shards
-from mxd.trainer.layers.tensor_files import OFFSETS, read_rows, save_part
+from mxd.trainer.layers.tensor_files import OFFSETS, join_parts, read_rows, save_part
 from tests.helpers.forking import sharded_process
 from tests.helpers.forking.torchrun import run_processes
 from tests.helpers.layers import random_layer
@@ -33,7 +35,41 @@ def test_every_expert_is_in_exactly_one_shard(num_experts: int, world: int) -> N
 def test_a_method_without_top_k_cannot_be_sharded() -> None:
     config = random_layer().config.model_copy(update={"method": "relu-mxd", "k": 33})
     with pytest.raises(UserError, match="relu-mxd cannot be sharded"):
-        build_layer(config).shard(Shards(0, 2, 33))
+        build_layer(config, Shards(0, 2, 33))
+
+
+@pytest.mark.parametrize("drawn_at_a_time", [1, 20, 1000])
+def test_random_weights_are_those_of_a_linear_map(drawn_at_a_time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "DRAWN_AT_A_TIME", drawn_at_a_time)
+    torch.manual_seed(3)
+    linear = nn.Linear(9, 37)
+    torch.manual_seed(3)
+    assert torch.equal(base.drawn_weight(9, 37), linear.weight)
+    assert torch.equal(base.drawn_bias(9, 37), linear.bias)
+    torch.manual_seed(3)
+    assert torch.equal(base.drawn_weight(9, 37, slice(30, 37), slice(2, 5)), linear.weight[30:, 2:5])
+
+
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder"])
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+def test_a_slice_has_the_random_weights_of_the_whole(
+    method: str, encoder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = random_layer().config.model_copy(update={"method": method, "encoder": encoder, "num_experts": 33})
+
+    def weights(shards: Shards | None) -> dict[str, torch.Tensor]:
+        torch.manual_seed(5)
+        layer = build_layer(config, shards)
+        return dict(layer.named_parameters()) | {"next": torch.rand(1)}
+
+    whole = weights(None)
+    monkeypatch.setattr(base, "DRAWN_AT_A_TIME", 64)
+    parts = [weights(Shards(rank, 3, 33)) for rank in range(3)]
+    for name, value in whole.items():
+        if name in build_layer(config).expert_tables:
+            assert torch.equal(torch.cat([part[name] for part in parts]), value), name
+        else:
+            assert all(torch.equal(part[name], value) for part in parts), name
 
 
 def save_parts(folder: Path, rows: int, processes: int) -> torch.Tensor:
@@ -53,6 +89,14 @@ def test_any_rows_are_read_from_the_parts(rows: int, processes: int, tmp_path: P
         found = read_rows(tmp_path / "layer.safetensors", ["table"], own)
         assert torch.equal(found["table"], table[own])
         assert found["step"] == 5
+
+
+@pytest.mark.parametrize(("rows", "processes"), [(10, 3), (2, 2), (7, 1)])
+def test_joined_parts_are_the_file_of_a_single_process(rows: int, processes: int, tmp_path: Path) -> None:
+    table = save_parts(tmp_path, rows, processes)
+    join_parts(tmp_path / "layer.safetensors", tmp_path / "joined.safetensors")
+    save_file({"table": table, "step": torch.tensor(5.0)}, tmp_path / "whole.safetensors")
+    assert (tmp_path / "joined.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
 
 
 def test_a_missing_part_is_an_error(tmp_path: Path) -> None:
