@@ -361,7 +361,8 @@ class ActivationCache:
 
     def _read(self, layer: int, index: int, wanted: Sequence[int]) -> MlpActivations:
         """Activations of some sequences of a cached buffer, from the files that hold them."""
-        context, part_S, wanted_R = self.manifest.text.context_length, self.manifest.part_of_sequences(index), np.array(wanted)
+        context, part_S = self.manifest.text.context_length, self.manifest.part_of_sequences(index)
+        wanted_R = np.array(wanted)
         part_R = part_S[wanted_R]
         parts = np.unique(part_R).tolist()
         joined: MlpActivations | None = None

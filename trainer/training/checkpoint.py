@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mxd.trainer.config.base import Config
 from mxd.trainer.config.layer import WEIGHTS_FILE
+from mxd.trainer.data.readers import one_line
 from mxd.trainer.data.sequences import TEXT_START, TextPosition
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import SparseLayer, read_weights
@@ -98,7 +99,9 @@ def load_checkpoint(folder: Path, layer: SparseLayer, optimizer: torch.optim.Opt
         layer.load_state_dict(weights)
         optimizer.load_state_dict(_unflatten(tensors, layer, optimizer))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError) as error:
-        raise UserError(f"Damaged checkpoint: {folder} ({error}). Delete it and train the run again.") from error
+        raise UserError(
+            f"Damaged checkpoint: {folder} ({one_line(error)}). Delete it and train the run again."
+        ) from error
     return position, last_active_N
 
 

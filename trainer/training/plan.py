@@ -32,6 +32,7 @@ from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure
 from mxd.trainer.training.sizes import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
+from mxd.trainer.utils.memory import HEAP_GROWTH_BYTES
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,8 @@ class PlannedTraining:
         sizes = [sizes[run] for run in own]
         shards = world_size if self.setup.parallel == "experts" else 1
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
+        # DistributedDataParallel orders its gradients anew before the second step, and then has them twice.
+        averaged = FLOAT32 if self.setup.parallel == "tokens" and world_size > 1 else 0
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
         is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
@@ -239,9 +242,10 @@ class PlannedTraining:
             step += 2 * FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in joined)
         return {
             "model weights": 0 if self.setup.auto_map else self.language_model_bytes,
-            "layers, gradients and moments": ADAMW_BYTES * parameters,
+            "layers, gradients and moments": (ADAMW_BYTES + averaged) * parameters,
             "activation buffers": FLOAT32 * buffers * buffer_tokens * widths,
             "step and forward pass": step + self.forward_bytes(buffer_tokens),
+            "reserve of the heap": HEAP_GROWTH_BYTES if self.setup.device.type == "cpu" else 0,
         }
 
     @property

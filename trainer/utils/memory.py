@@ -12,12 +12,13 @@ import sys
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX, _ARENA_MAX = -1, -2, -4, -8
 """Option numbers of glibc's mallopt."""
 _INT_MAX = 2**31 - 1
-_GROWTH_BYTES = 1 << 26
+HEAP_GROWTH_BYTES = 1 << 26
+"""Bytes by which the heap grows at a time."""
 
 
 def keep_freed_memory() -> bool:
     """Stop glibc from returning freed memory to the system. Return False, without effect, on other C libraries."""
-    return _mallopt((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _INT_MAX), (_TOP_PAD, _GROWTH_BYTES))
+    return _mallopt((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _INT_MAX), (_TOP_PAD, HEAP_GROWTH_BYTES))
 
 
 def keep_freed_memory_in_threads() -> bool:

@@ -190,7 +190,7 @@ def test_a_resumed_run_tokenises_only_what_is_left(
         position.write_text(json.dumps(saved))
     tokenised.clear()
     assert train(world, config, resume="if-any").status == "finished"
-    assert (sum(tokenised) < 0.6 * all_documents) == has_position
+    assert (sum(tokenised) < 0.4 * all_documents) == has_position  # of which half were counted first
     whole, parts = weights(world, "whole"), weights(world, "small")
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
