@@ -25,7 +25,6 @@ if TYPE_CHECKING:
         ExpertMap,
         ExpertWrites,
         FoundExperts,
-        FoundGroup,
     )
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.units import Units
@@ -182,14 +181,6 @@ def measure(context: JobContext, config: FindConfig, groups: Sequence[Sequence[E
 
     _check_lengths(context, config)
     return measure(context.language_model, context.runs, config, groups, callbacks=context.callbacks)
-
-
-def combine(context: JobContext, config: FindConfig) -> FoundGroup:
-    """Edits that together make wanted text as probable as requested."""
-    from mxd.trainer.analysis.effect_search import combine
-
-    _check_lengths(context, config)
-    return combine(context.language_model, context.runs, config, callbacks=context.callbacks)
 
 
 def _check_lengths(context: JobContext, config: FindConfig) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.routing import RoutedExpertInfo
-from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts, FoundGroup
+from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.results import (
@@ -205,15 +205,5 @@ class EffectsOfEditsResponse(Schema):
 
     effects: tuple[EditEffect, ...]
     """One per group, in the requested order."""
-    took_ms: float
-    """Computation time in milliseconds."""
-
-
-class CombinationResponse(Schema):
-    """Edits of several experts that together make wanted text as probable as requested."""
-
-    combination: FoundGroup
-    experts: dict[str, dict[int, RoutedExpertInfo]]
-    """Labels and statistics of the experts, by run and expert."""
     took_ms: float
     """Computation time in milliseconds."""

@@ -33,7 +33,7 @@ from mxd.trainer.analysis.effects import (
     layers_of,
     read_target,
 )
-from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, FoundGroup
+from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
 from mxd.trainer.errors import UserError
@@ -49,14 +49,6 @@ MIN_STRENGTH, MAX_STRENGTH = 0.25, 4.0
 """Smallest and largest suggested strength, in units."""
 CANDIDATES_PER_HIT = 3
 """Experts that are measured for each one returned. The first order fails for some, most often in early layers."""
-MAX_EXPERTS = 5
-"""Largest number of experts in a group."""
-STEPS, MAX_STEPS = 6, 16
-"""Steps in which a group would reach the probability if each did what is predicted, and most steps taken."""
-MIN_SHARE = 0.25
-"""Smallest share of a step's predicted gain that is measured; below it the step is undone."""
-SCALES = 8
-"""Number of common scales of a group's strengths that are measured to find the weakest sufficient one."""
 SIGNS, PRIOR_SIGNS = 8, 16
 """Draws of random signs per unrelated text; and draws that would weigh as much as the mean price of a layer's experts.
 Without it, the experts that a search prefers are those whose price is underestimated."""
@@ -244,9 +236,8 @@ class _Search(EditedPasses):
         rows = zip(wish_G.tolist(), odds_G.tolist(), log_share_G.exp().tolist(), strict=True)
         return [_State(*row) for row in rows]
 
-    def linearized(self, edits: Sequence[Edit] = ()) -> tuple[_State, dict[str, Tensor]]:
-        """The wish under some edits, and its derivative with respect to one unit of each expert, [N], by run."""
-        change = self.change([edits])
+    def linearized(self) -> tuple[_State, dict[str, Tensor]]:
+        """The wish without edits, and its derivative with respect to one unit of each expert, [N], by run."""
         values: list[tuple[list[Tensor], list[Tensor]]] = []
         totals = {layer: torch.zeros(each.config.num_experts) for layer, each in self.layers.items()}
         for sides in self.readings:
@@ -255,7 +246,7 @@ class _Search(EditedPasses):
                 effects = []
                 for reading in sides[place]:
                     self.callbacks.check_cancelled()
-                    forward = differentiable_forward(self.language_model, self.layers, reading, change=change)
+                    forward = differentiable_forward(self.language_model, self.layers, reading)
                     value_1 = reading.value(forward)
                     effects.append(_effects(self.layers, forward, value_1))
                     values[-1][place].append(value_1.detach())
@@ -390,95 +381,3 @@ def measure(
     if unsupported := [edit for group in named for edit in group if edit.mode != "add" or edit.when is not None]:
         raise UserError(f"Effects are measured for edits such as 12:add:2 only, not for {unsupported[0]}.")
     return tuple(search.effects(named)) if groups else ()
-
-
-def combine(
-    language_model: LanguageModel,
-    runs: Run | Sequence[Run],
-    config: FindConfig,
-    units: Units | None = None,
-    callbacks: Callbacks = NO_CALLBACKS,
-) -> FoundGroup:
-    """Combine up to ``MAX_EXPERTS`` experts of all runs to reach ``config.probability`` at the lowest price.
-
-    Greedy: each step adds strength to the expert that is predicted to bring the step's share of the way at the lowest
-    additional price. The next step differentiates the language model with the edits so far, which also measures them. A
-    step that brings less than ``MIN_SHARE`` of what was predicted is undone and its expert excluded. At the end all
-    strengths are reduced by the largest common factor with which the probability is still reached. Arguments and errors
-    as ``find``.
-    """
-    search = _Search.prepare(language_model, runs, config, units, callbacks)
-    prices, goal = search.unit_prices(), _log_odds(config.probability)
-    start, first_effects = search.linearized()
-    state, effects = start, first_effects
-    strengths: dict[tuple[str, int], float] = {}
-    excluded: set[tuple[str, int]] = set()
-    for _ in range(MAX_STEPS):
-        step = min(goal - state.log_odds, (goal - start.log_odds) / STEPS)
-        if step <= 0:
-            break
-        chosen = _cheapest(
-            search, strengths, excluded, {run: effect * state.slope for run, effect in effects.items()}, prices, step
-        )
-        if chosen is None:
-            break
-        key, strength = chosen
-        tried = {**strengths, key: strength}
-        new_state, new_effects = search.linearized(_edits(tried))
-        if new_state.log_odds - state.log_odds < MIN_SHARE * step:
-            excluded.add(key)
-        else:
-            strengths, state, effects = tried, new_state, new_effects
-    edits = _weakest(search, strengths, goal)
-    predicted = sum(edit.strength * float(first_effects[edit.run or ""][edit.expert]) for edit in edits)
-    price = sum(edit.strength**2 * float(prices[edit.run or ""][edit.expert]) for edit in edits)
-    (effect,) = search.effects([edits])
-    return FoundGroup(
-        edits, search.predicted(start, predicted), price, effect, effect.probability >= config.probability
-    )
-
-
-def _edits(strengths: Mapping[tuple[str, int], float], scale: float = 1.0) -> tuple[Edit, ...]:
-    return tuple(
-        Edit(run=run, expert=expert, mode="add", strength=round(scale * strength, 2))
-        for (run, expert), strength in strengths.items()
-    )
-
-
-def _cheapest(
-    search: _Search,
-    strengths: Mapping[tuple[str, int], float],
-    excluded: set[tuple[str, int]],
-    effects: Mapping[str, Tensor],
-    prices: Mapping[str, Tensor],
-    step: float,
-) -> tuple[tuple[str, int], float] | None:
-    """The expert that gains ``step`` log-odds at the lowest additional price, and its new strength."""
-    best: tuple[float, tuple[str, int], float] | None = None
-    for run, effect_N in effects.items():
-        present_N = torch.zeros_like(effect_N)
-        allowed_N = (effect_N > 0) & (prices[run] > 0)
-        for (name, expert), strength in strengths.items():
-            if name == run:
-                present_N[expert] = strength
-        if len(strengths) == MAX_EXPERTS:
-            allowed_N &= present_N > 0
-        for name, expert in excluded:
-            if name == run:
-                allowed_N[expert] = False
-        strength_N = present_N + step / effect_N
-        allowed_N &= (strength_N <= MAX_STRENGTH) & (prices[run] * strength_N**2 <= search.config.max_price)
-        added_N = torch.where(allowed_N, prices[run] * (strength_N**2 - present_N**2), math.inf)
-        price, expert_index = (float(value) for value in added_N.min(0))
-        if best is None or price < best[0]:
-            best = price, (run, int(expert_index)), float(strength_N[int(expert_index)])
-    return None if best is None or best[0] == math.inf else best[1:]
-
-
-def _weakest(search: _Search, strengths: Mapping[tuple[str, int], float], goal: float) -> tuple[Edit, ...]:
-    """The edits at the smallest common scale with which the goal is reached, or in full."""
-    scaled = [_edits(strengths, number / SCALES) for number in range(1, SCALES + 1)]
-    if not strengths:
-        return ()
-    sufficient = (edits for edits, state in zip(scaled, search.measured(scaled), strict=True) if state.log_odds >= goal)
-    return next(sufficient, scaled[-1])

@@ -135,21 +135,6 @@ class FoundExperts:
 
 @documented
 @dataclass(frozen=True)
-class FoundGroup:
-    """Edits of several experts that together reach a probability, where the search found such edits."""
-
-    edits: tuple[Edit, ...]
-    predicted: float
-    """Predicted change of the wish, in nats: the sum of the predictions of the search's steps."""
-    predicted_price: float
-    """Predicted price: the sum over the experts, in nats per token."""
-    effect: EditEffect
-    reached: bool
-    """True if the measured probability is at least the requested one."""
-
-
-@documented
-@dataclass(frozen=True)
 class ExpertWrites:
     """Next tokens that an expert promotes and suppresses most: its direct effect, averaged over examples."""
 

@@ -35,7 +35,6 @@ from mxd.backend.queries.steering_units import units_of
 from mxd.backend.responses import model_response
 from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.backend.schemas.steering import (
-    CombinationResponse,
     EffectsOfEditsRequest,
     EffectsOfEditsResponse,
     FindRequest,
@@ -148,15 +147,6 @@ async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, ht
     job = services.inference.submit(request.runs, jobs.measure, config, request.groups)
     done = await cancel_on_disconnect(http, job)
     return model_response(EffectsOfEditsResponse(effects=done.value, took_ms=done.took_ms))
-
-
-@router.post("/find/combination", response_model=CombinationResponse)
-async def combination(request: FindRequest, services: ServicesDep, http: Request) -> Response:
-    """Up to five experts of all runs that together reach the requested probability at the lowest price."""
-    config = await _find_config(services, request)
-    done = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.combine, config))
-    experts = await asyncio.to_thread(_described, services, done.value.edits)
-    return model_response(CombinationResponse(combination=done.value, experts=experts, took_ms=done.took_ms))
 
 
 async def _find_config(services: Services, request: FindRequest) -> FindConfig:

@@ -23,7 +23,7 @@ from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings
-    from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts, FoundGroup
+    from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
     from mxd.trainer.inference.units import Units
     from mxd.trainer.storage.run import Run
 
@@ -252,8 +252,8 @@ class FindCommand(ModelCommand):
     ] = Field(default_factory=dict)
 
     def run(self) -> int:
-        """Search, measure, and print one line per expert and the combination."""
-        from mxd.trainer.analysis.effect_search import combine, find, measure
+        """Search, measure, and print one line per expert."""
+        from mxd.trainer.analysis.effect_search import find, measure
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_sets import check_compatible_runs
 
@@ -266,10 +266,9 @@ class FindCommand(ModelCommand):
             found = find(language_model, runs, config, callbacks=callbacks)
             edits = [(expert.edit,) for expert in found.experts]
             effects = measure(language_model, runs, config, edits, callbacks=callbacks)
-            group = combine(language_model, runs, config, callbacks=callbacks)
-        labels = self._labels([*(expert.edit for expert in found.experts), *group.edits])
-        result = {**asdict(found), "effects": [asdict(effect) for effect in effects], "combination": asdict(group)}
-        text = _format_found(config, runs[0].name, found, effects, group, labels)
+        labels = self._labels([edit for (edit,) in edits])
+        result = {**asdict(found), "effects": [asdict(effect) for effect in effects]}
+        text = _format_found(config, runs[0].name, found, effects, labels)
         self.report_measured(result, text, runs)
         return 0
 
@@ -299,22 +298,15 @@ def _format_found(
     run: str,
     found: FoundExperts,
     effects: Sequence[EditEffect],
-    group: FoundGroup,
     labels: dict[tuple[str, int], str],
 ) -> str:
     what = "of the wanted text" if config.wanted else "that no unwanted text follows"
     lines = [f"Probability {what}: {found.probability:.2%} without edits."]
     lines += [_found_line(expert, effect, labels) for expert, effect in zip(found.experts, effects, strict=True)]
-    if not group.edits:
-        return "\n".join([*lines, "No combination is needed." if group.reached else "No expert helps."])
-    effect, share = group.effect, f"{config.probability:.0%}"
-    lines.append(
-        f"Together, {len(group.edits)} experts make it {effect.probability:.2%} "
-        f"({'reached' if group.reached else 'below'} {share}): predicted {group.predicted:+.2f}, measured "
-        f"{effect.change:+.2f} nats; price {effect.price:.3f}, random experts {effect.random_price:.3f} nats per token."
-    )
-    edits = " ".join(f"--edit {quote(str(edit))}" for edit in group.edits)
-    return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} {edits}"])
+    if not found.experts:
+        return "\n".join([*lines, "No expert helps."])
+    edit = quote(str(found.experts[0].edit))
+    return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} --edit {edit}"])
 
 
 def _found_line(expert: FoundExpert, effect: EditEffect, labels: dict[tuple[str, int], str]) -> str:

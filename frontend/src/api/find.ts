@@ -10,25 +10,12 @@ const MINUTE = 60_000;
 export type FindRequest = components["schemas"]["FindRequest"];
 export type FindResponse = components["schemas"]["FindResponse"];
 export type FoundExpert = components["schemas"]["FoundExpert"];
-export type CombinationResponse = components["schemas"]["CombinationResponse"];
 
 /** Experts that make wanted text more probable; disabled without a request, here and below. */
 export function findQuery(request: FindRequest | null) {
   return queryOptions({
     queryKey: ["run", request?.runs[0], "find", request],
     queryFn: request === null ? skipToken : ({ signal }) => unwrap(client.POST("/api/find", { body: request, signal })),
-    staleTime: 5 * MINUTE,
-  });
-}
-
-/** Up to five experts that together reach the probability. */
-export function combinationQuery(request: FindRequest | null) {
-  return queryOptions({
-    queryKey: ["run", request?.runs[0], "find-combination", request],
-    queryFn:
-      request === null
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/find/combination", { body: request, signal })),
     staleTime: 5 * MINUTE,
   });
 }

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mxd.trainer.analysis import edit_price as edit_price_module
 from mxd.trainer.analysis import effect_search
 from mxd.trainer.analysis.edit_price import UNRELATED_TOKENS, ability_items, edit_price
-from mxd.trainer.analysis.effect_search import combine, expert_effects, find, measure, unit_prices
+from mxd.trainer.analysis.effect_search import expert_effects, find, measure, unit_prices
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.layer import methods
@@ -185,42 +185,6 @@ def test_a_price_shrinks_towards_its_layers_mean(world: World) -> None:
     draws = 2 * effect_search.SIGNS
     expected_N = (draws * raw_N + 16 * raw_N[alive_N].mean()) / (draws + 16)
     torch.testing.assert_close(prices["early"], torch.where(alive_N, expected_N, 0.0))
-
-
-def test_a_combination_reaches_what_it_says(world: World) -> None:
-    language_model, runs = world.language_model, runs_of(world)
-    config = FindConfig(prompts=PROMPTS, wanted=("s",), unrelated=UNRELATED, probability=0.0055, max_price=5)
-    before = find(language_model, runs, config)
-    assert before.probability < 0.0042
-    group = combine(language_model, runs, config)
-    share = sum(probabilities(language_model, runs, group.edits, prompt, ("s",)) for prompt in PROMPTS) / len(PROMPTS)
-    assert group.reached and share >= 0.0055
-    assert group.effect.probability == pytest.approx(share, abs=1e-4)
-    assert 1 <= len(group.edits) <= 5 and len({(e.run, e.expert) for e in group.edits}) == len(group.edits)
-    assert group.effect.change == pytest.approx(
-        wish_of(language_model, runs, group.edits, config) - before.wish, abs=1e-3
-    )
-    cheaper = combine(language_model, runs, config.model_copy(update={"probability": 0.0042}))
-    assert cheaper.effect.price < group.effect.price
-    per_unit = {
-        (each.edit.run, each.edit.expert): each.per_unit
-        for each in find(language_model, runs, config.model_copy(update={"hits": 66})).experts
-    }
-    slope = 1 / (1 - before.probability)
-    odds = math.log(before.probability / (1 - before.probability))
-    odds += slope * sum(edit.strength * per_unit[edit.run, edit.expert] for edit in group.edits)
-    assert group.predicted == pytest.approx(-math.log1p(math.exp(-odds)) - math.log(before.probability), rel=1e-3)
-
-
-def test_what_cannot_be_reached_is_said(world: World) -> None:
-    config = FindConfig(
-        prompts=PROMPTS, wanted=(" the red dog",), unrelated=UNRELATED, probability=0.99, max_price=1e-4
-    )
-    group = combine(world.language_model, runs_of(world), config)
-    assert not group.reached and group.effect.probability < 0.99
-    done = combine(world.language_model, runs_of(world), config.model_copy(update={"probability": 1e-9}))
-    assert (done.edits, done.effect.change, done.effect.price, done.effect.random_price) == ((), 0.0, 0.0, 0.0)
-    assert done.reached == (done.effect.probability >= 1e-9)
 
 
 def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:

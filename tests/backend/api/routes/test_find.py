@@ -8,9 +8,9 @@ from dataclasses import asdict
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.schemas.steering import CombinationResponse, EffectsOfEditsResponse, FindResponse
+from mxd.backend.schemas.steering import EffectsOfEditsResponse, FindResponse
 from mxd.trainer.analysis.edit_price import edit_price
-from mxd.trainer.analysis.effect_search import combine, find, measure
+from mxd.trainer.analysis.effect_search import find, measure
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.language_model.model import LanguageModel
@@ -21,7 +21,7 @@ TEXTS = {"prompts": ["the old fox"], "wanted": [" sang"], "unrelated": ["red dog
 REQUEST = {"runs": ["small"], **TEXTS}
 
 
-def test_experts_effects_and_combination_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
+def test_experts_and_effects_equal_those_of_the_trainer(live_client: TestClient, fitted: World) -> None:
     run, config = Run.load("small", fitted.data), FindConfig.model_validate(TEXTS)
     language_model = LanguageModel.load(run.config.language_model, "cpu")
     answer = FindResponse.model_validate(live_client.post("/api/find", json=REQUEST).json())
@@ -39,8 +39,6 @@ def test_experts_effects_and_combination_equal_those_of_the_trainer(live_client:
         assert (effect.change, effect.price, effect.random_price) == pytest.approx(
             (other.change, other.price, other.random_price), rel=1e-3, abs=1e-6
         )
-    together = CombinationResponse.model_validate(live_client.post("/api/find/combination", json=REQUEST).json())
-    assert together.combination.edits == combine(language_model, run, config).edits
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import {
-  combinationQuery,
-  type CombinationResponse,
-  findQuery,
-  type FindRequest,
-  type FindResponse,
-  type FoundExpert,
-  pricesQuery,
-} from "@/api/find";
+import { findQuery, type FindRequest, type FindResponse, type FoundExpert, pricesQuery } from "@/api/find";
 import { routingOptionsQuery } from "@/api/queries";
 import type { RoutedExpertInfo, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
@@ -129,7 +121,6 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
 
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const found = useQuery(findQuery(request));
-  const combination = useQuery(combinationQuery(found.data === undefined ? null : request));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
   if (found.data === undefined)
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
@@ -143,42 +134,8 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
         {what} follows with a probability of {formatProbability(probability)} %.{" "}
         {experts.length === 0 && "No expert makes it more probable."}
       </p>
-      {experts.length > 0 && (
-        <>
-          <Combination run={run} query={combination} />
-          <FoundTable run={run} request={request} found={found.data} isReady={!combination.isPending} />
-        </>
-      )}
+      {experts.length > 0 && <FoundTable run={run} request={request} found={found.data} />}
     </>
-  );
-}
-
-interface CombinationProps {
-  readonly run: string;
-  readonly query: { readonly data: CombinationResponse | undefined; readonly error: unknown };
-}
-
-function Combination({ run, query: { data, error } }: CombinationProps) {
-  const tray = useTray();
-  if (error != null) return <ErrorState error={error} />;
-  if (data === undefined) return <p className="dim">Combining experts and measuring the price…</p>;
-  const { edits, effect, predicted, reached } = data.combination;
-  if (edits.length === 0) return <p>{reached ? "No edit is needed." : "No combination of experts helps."}</p>;
-  return (
-    <div className="find-combination">
-      <span>
-        <b>
-          {edits.length === 1 ? "One expert makes" : `${edits.length} experts together make`} it{" "}
-          {formatProbability(effect.probability)} %
-        </b>
-        {!reached && " (less than 50 %)"}: predicted {formatSigned(predicted)}, measured {formatSigned(effect.change)}{" "}
-        nats. <Term id="edit_price">Price</Term> {formatFixed(effect.price, 3)}, random experts{" "}
-        {formatFixed(effect.random_price, 3)} nats per token.
-      </span>
-      <Button variant="primary" onClick={() => tray.replaceAll(edits.map((edit) => trayEdit(edit, run)))}>
-        Use this combination
-      </Button>
-    </div>
   );
 }
 
@@ -186,13 +143,11 @@ interface FoundTableProps {
   readonly run: string;
   readonly request: FindRequest;
   readonly found: FindResponse;
-  /** Prices are measured last. */
-  readonly isReady: boolean;
 }
 
-function FoundTable({ run, request, found, isReady }: FoundTableProps) {
+function FoundTable({ run, request, found }: FoundTableProps) {
   const { experts } = found.found;
-  const prices = useQuery(pricesQuery(isReady ? request : null, experts));
+  const prices = useQuery(pricesQuery(request, experts));
   return (
     <div className="find-table">
       <table>
