@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Event
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import CircuitConfig, FindConfig
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
 
-Result = TypeVar("Result")
-
 
 class CompletionConfig(SteeringConfig):
     """A steered text without its baseline. It also ends where the language model's context does."""
@@ -47,17 +45,6 @@ ROWS_OF_BASELINE = 2
 
 
 @dataclass(frozen=True)
-class JobResult(Generic[Result]):
-    """The return value of a job with its running time."""
-
-    value: Result
-    took_ms: float
-    """Running time of the job, without its time in the queue."""
-    max_tokens: int
-    """Longest prompt that the server accepts for this language model, in tokens."""
-
-
-@dataclass(frozen=True)
 class JobContext:
     """The language model and the runs that a job works on."""
 
@@ -67,11 +54,6 @@ class JobContext:
     """The server's limit on the length of a prompt, in tokens."""
     cancelled: Event
     """Set when the client no longer waits for the result."""
-
-    @property
-    def max_tokens(self) -> int:
-        """Longest prompt in tokens that both the language model and the server accept."""
-        return min(self.language_model.max_tokens, self.prompt_tokens)
 
     @property
     def callbacks(self) -> Callbacks:

@@ -7,7 +7,6 @@ requests. Chats are formatted by templates, which come with language models and 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -16,7 +15,7 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, UnusableRunError
-from mxd.backend.inference.jobs import JobContext, JobResult, max_rows, prepare_generation
+from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.worker import (
     Delivery,
@@ -86,7 +85,7 @@ class InferenceService:
         job: Callable[Concatenate[JobContext, Params], Result],
         *args: Params.args,
         **kwargs: Params.kwargs,
-    ) -> JobResult[Result]:
+    ) -> Result:
         """Run ``job(context, *args, **kwargs)`` on the thread of the runs' language model.
 
         Cancelling the task that awaits this cancels the job: before it starts, or at its next ``check_cancelled``.
@@ -100,12 +99,10 @@ class InferenceService:
         with self._admission():
             runs = await self._load_runs(names)
 
-            def call(language_model: LanguageModel) -> JobResult[Result]:
+            def call(language_model: LanguageModel) -> Result:
                 _load_layers(runs)
-                started = time.perf_counter()
                 context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
-                value = job(context, *args, **kwargs)
-                return JobResult(value, (time.perf_counter() - started) * 1000, context.max_tokens)
+                return job(context, *args, **kwargs)
 
             try:
                 return await asyncio.wrap_future(self._worker(runs[0]).call(call))
@@ -271,7 +268,7 @@ async def contrast_steps(
         BusyError: too many requests are waiting.
         UserError: the run cannot be used, a text is too short, or no expert is active often enough.
     """
-    measurement = (await live.submit([run], _begin, texts, config)).value
+    measurement = await live.submit([run], _begin, texts, config)
     yield _progress(measurement)
     while not measurement.is_done:
         await _in_turn(live, [run], lambda _context: measurement.step(SEQUENCES_PER_STEP))
@@ -295,7 +292,7 @@ async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[J
     """Run one step between other requests; an admitted job waits when the queue is full."""
     while True:
         try:
-            return (await live.submit(runs, job)).value
+            return await live.submit(runs, job)
         except BusyError:
             await asyncio.sleep(BUSY_SECONDS)
 
@@ -316,7 +313,7 @@ async def price_steps(
         BusyError: too many requests are waiting.
         UserError: a run cannot be used, or an edit has a condition.
     """
-    measurement = (await live.submit(runs, _begin_price, edits)).value
+    measurement = await live.submit(runs, _begin_price, edits)
     while measurement.done < measurement.total:
         yield (PriceProgressEvent(done=measurement.done, total=measurement.total),)
         await _in_turn(live, runs, lambda _context: measurement.step(ITEMS_PER_STEP))
@@ -344,7 +341,7 @@ async def ablation_steps(
         BusyError: too many requests are waiting.
         UserError: the run cannot be used, or the expert has no examples.
     """
-    measurement = (await live.submit([run], _begin_ablation, expert, database)).value
+    measurement = await live.submit([run], _begin_ablation, expert, database)
 
     def advance(_context: JobContext) -> None:
         for _ in range(SEQUENCES_PER_ABLATION_STEP):

@@ -95,12 +95,7 @@ def _least_lift(firing: Firing) -> float:
 
 
 def passage_result(
-    session: Session,
-    run: RunRecord,
-    routing: Routing,
-    request: PassageRequest,
-    vocabulary: Vocabulary,
-    took_ms: float,
+    session: Session, run: RunRecord, routing: Routing, request: PassageRequest, vocabulary: Vocabulary
 ) -> PassageResult:
     """Return the ranked experts of a routed passage.
 
@@ -129,7 +124,6 @@ def passage_result(
         ),
         matching=len(best),
         firing=len(firings_of),
-        took_ms=took_ms,
     )
 
 

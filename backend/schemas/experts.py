@@ -339,15 +339,6 @@ class SearchHit(Schema):
     """Best matching example, if the text was found in one."""
 
 
-class SearchResult(Schema):
-    """Experts that match a search."""
-
-    text: str
-    hits: tuple[SearchHit, ...]
-    took_ms: float
-    """Search time in milliseconds."""
-
-
 class RelatedHits(Schema):
     """Experts of one run that fire on related words, best first."""
 
@@ -355,16 +346,6 @@ class RelatedHits(Schema):
     words: tuple[str, ...]
     """Related words that were looked up, most probable first: those on which few experts fire."""
     hits: tuple[SearchHit, ...]
-
-
-class RelatedResult(Schema):
-    """Experts that fire on words which the language model relates to a text."""
-
-    text: str
-    runs: tuple[RelatedHits, ...]
-    """In the requested order."""
-    took_ms: float
-    """Time of the language model in milliseconds."""
 
 
 class Ablation(Schema):
@@ -408,7 +389,6 @@ class WritesResponse(Schema):
     """Null if no other expert is active."""
     exceeds_random: bool
     """True if its largest rise of a log-probability is at least twice the random expert's."""
-    took_ms: float
 
 
 class AblationProgressEvent(Schema):

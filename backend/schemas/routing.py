@@ -12,7 +12,7 @@ from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config import Method, Size
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
-from mxd.trainer.inference.results import PredictedToken, RoutedToken
+from mxd.trainer.inference.results import RoutedToken
 from mxd.trainer.language_model.chat_template import Turn
 
 
@@ -38,16 +38,6 @@ class JointRequest(RoutingRequest):
     """Names of runs whose layers replace the MLPs of other layers at the same time."""
 
 
-class PredictionsResponse(Schema):
-    """Next-token distributions with the original MLPs and with the runs' layers."""
-
-    run: str
-    tokens: tuple[PredictedToken, ...]
-    """One entry per token of the routing of the same text."""
-    took_ms: float
-    """Computation time in milliseconds."""
-
-
 class RoutedExpertInfo(Schema):
     """Label and statistics of an expert."""
 
@@ -69,10 +59,6 @@ class LayerRouting(Schema):
     tokens: tuple[RoutedToken, ...]
     experts: dict[int, RoutedExpertInfo]
     """Labels and statistics of all experts in ``tokens``, by id."""
-    max_tokens: int
-    """Maximum number of tokens that the server routes."""
-    took_ms: float
-    """Computation time in milliseconds."""
 
 
 class RoutingResponse(LayerRouting):
@@ -151,22 +137,12 @@ class CircuitResponse(Schema):
     graph: Circuit
     experts: dict[str, dict[int, CircuitExpert]]
     """Labels and statistics of the graph's experts, by run and expert."""
-    took_ms: float
-    """Computation time in milliseconds."""
 
 
 class CircuitCheckRequest(CircuitRequest):
     """A circuit to check, with the settings that it was traced with."""
 
     graph: Circuit
-
-
-class CircuitCheckResponse(Schema):
-    """Measured effects of a circuit."""
-
-    check: CircuitCheck
-    took_ms: float
-    """Computation time in milliseconds."""
 
 
 class CircuitFileRequest(Schema):
@@ -215,14 +191,3 @@ class CircuitEffectsRequest(CircuitRequest):
     """The experts of a group are ablated jointly, each group in its own forward pass."""
     read: Annotated[tuple[AblatedExpert, ...], Field(max_length=1024)] = ()
     """Experts whose gate activations are read in each pass."""
-
-
-class CircuitEffectsResponse(Schema):
-    """Measured effects of the requested groups."""
-
-    measured: tuple[float, ...]
-    """Change of the target for each group, in the requested order."""
-    activations: tuple[tuple[float, ...], ...]
-    """Changes of the gate activations of the experts that were read, for each group."""
-    took_ms: float
-    """Computation time in milliseconds."""

@@ -78,5 +78,3 @@ class PassageResult(Schema):
     """Number of active experts within the bounds."""
     firing: int
     """Number of active experts."""
-    took_ms: float
-    """Computation time in milliseconds."""

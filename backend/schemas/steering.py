@@ -9,7 +9,7 @@ from pydantic import Field, StringConstraints
 
 from mxd.backend.schemas.base import ErrorEvent, Schema
 from mxd.backend.schemas.routing import RoutedExpertInfo
-from mxd.trainer.analysis.results import EditEffect, EditPrice, FoundExperts
+from mxd.trainer.analysis.results import EditPrice, FoundExperts
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.inference.results import (
@@ -170,8 +170,6 @@ class FindResponse(Schema):
     found: FoundExperts
     experts: dict[str, dict[int, RoutedExpertInfo]]
     """Labels and statistics of the experts, by run and expert."""
-    took_ms: float
-    """Computation time in milliseconds."""
 
 
 class PriceRequest(Schema):
@@ -198,12 +196,3 @@ class PriceDoneEvent(Schema):
 
 
 PriceEvent = Annotated[PriceProgressEvent | PriceDoneEvent | ErrorEvent, Field(discriminator="event")]
-
-
-class EffectsOfEditsResponse(Schema):
-    """Measured effects and prices."""
-
-    effects: tuple[EditEffect, ...]
-    """One per group, in the requested order."""
-    took_ms: float
-    """Computation time in milliseconds."""

@@ -60,8 +60,9 @@ class BenchGenerate(Command):
             f"{found.forward_ms:.0f} ms); a default and steered pair is {found.pair_speedup:.2f} times as fast as two "
             f"plain generations; 8 together are {found.batch_speedup:.2f} times as fast as one after the other; "
             f"telling tokens makes a step {found.stream_overhead:.2f} times as long, a server "
-            f"{served.served_overhead:.2f} times ({served.token_gap_ms:.1f} ms); HTTP adds {served.http_ms:.0f} ms to "
-            f"a routing; predictions and KL take {found.predictions_ratio:.2f} forward passes more.",
+            f"{served.served_overhead:.2f} times ({served.token_gap_ms:.1f} ms); HTTP adds "
+            f"{served.served_routing_ms - found.routing_ms:.0f} ms to a routing; predictions and KL take "
+            f"{found.predictions_ratio:.2f} forward passes more.",
         )
         return 0
 

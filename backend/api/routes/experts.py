@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
@@ -46,8 +45,7 @@ from mxd.backend.schemas.experts import (
     RandomExamples,
     RandomExpert,
     RelatedHits,
-    RelatedResult,
-    SearchResult,
+    SearchHit,
     SimilarBy,
     SimilarExperts,
     WritesResponse,
@@ -133,9 +131,9 @@ async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Re
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
     examples = await run_in_threadpool(_written_examples, services, run, expert)
     result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_writes, examples))
-    own, other = result.value[0], result.value[1] if len(result.value) > 1 else None
+    own, other = result[0], result[1] if len(result) > 1 else None
     exceeds = ablation_queries.exceeds(own.promoted, () if other is None else other.promoted)
-    return WritesResponse(writes=own, random=other, exceeds_random=exceeds, took_ms=result.took_ms)
+    return WritesResponse(writes=own, random=other, exceeds_random=exceeds)
 
 
 def _written_examples(
@@ -154,8 +152,7 @@ def _written_examples(
 async def expert_map(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> Response:
     """An expert as a matrix: leading singular directions, and output dimensions that it scales most."""
     await run_in_threadpool(_check, services, run, expert)
-    result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_map, expert))
-    return json_response(result.value)
+    return json_response(await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_map, expert)))
 
 
 def _check(services: Services, run: str, expert: int) -> None:
@@ -216,30 +213,29 @@ def _sample(services: Services, session: Session, run: RunRecord) -> Coactivatio
     return services.coactivation.get(run.id, created, lambda: load_coactivation(session, run.id))
 
 
-@router.get("/search", response_model=SearchResult)
-def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
+@router.get("/search")
+def search(
+    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
+) -> tuple[SearchHit, ...]:
     """Search experts: labels first, then tokens, then examples."""
-    started = time.perf_counter()
     vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
     with reading(services.database) as session:
         tokens = services.run_cache.tokens(session, browsed)
-        hits = search_queries.search(session, browsed, tokens, text, limit, vocabulary)
-    return model_response(SearchResult(text=text, hits=hits, took_ms=(time.perf_counter() - started) * 1000))
+        return search_queries.search(session, browsed, tokens, text, limit, vocabulary)
 
 
-@of_all_runs.get("/search/related", response_model=RelatedResult)
+@of_all_runs.get("/search/related")
 async def search_related(
     text: Annotated[SearchText, Query()],
     runs: Annotated[list[str], Query(min_length=1, max_length=32, description="Names of runs of one language model.")],
     services: ServicesDep,
     http: Request,
     limit: Limit = 20,
-) -> Response:
+) -> tuple[RelatedHits, ...]:
     """Search experts of several layers in plain words, by the words that their language model relates to them."""
     await run_in_threadpool(_check_indexed, services, runs)
     words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
-    hits = await run_in_threadpool(_related_hits, services, runs, text, words.value, limit)
-    return model_response(RelatedResult(text=text, runs=hits, took_ms=words.took_ms))
+    return await run_in_threadpool(_related_hits, services, runs, text, words, limit)
 
 
 def _check_indexed(services: Services, runs: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -15,7 +15,6 @@ from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
 from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
 from mxd.backend.inference import jobs
-from mxd.backend.inference.jobs import JobResult
 from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known
@@ -25,9 +24,7 @@ from mxd.backend.queries.steering_units import options_of
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.routing import (
     CircuitCheckRequest,
-    CircuitCheckResponse,
     CircuitEffectsRequest,
-    CircuitEffectsResponse,
     CircuitExpert,
     CircuitFileRequest,
     CircuitRequest,
@@ -35,18 +32,14 @@ from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
     JointRequest,
-    PredictionsResponse,
     RoutedExpertInfo,
     RoutingOptions,
     RoutingResponse,
 )
 from mxd.backend.schemas.search import PassageRequest, PassageResult
-from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
-
-if TYPE_CHECKING:
-    from mxd.trainer.inference.results import Routing
-
+from mxd.trainer.inference.results import Predictions, Routing
 
 router = APIRouter(tags=["routing"])
 
@@ -70,14 +63,13 @@ async def route(run: RunName, request: JointRequest, services: ServicesDep, http
     return json_response(await asyncio.to_thread(_described, services, routed))
 
 
-@router.post("/runs/{run}/routing/predictions", response_model=PredictionsResponse)
+@router.post("/runs/{run}/routing/predictions", response_model=Predictions)
 async def predictions(run: RunName, request: JointRequest, services: ServicesDep, http: Request) -> Response:
     """Next-token distributions at each token of a text, with the original MLP and with the layer in its place."""
-    result = await _computed(services, run, request, http, jobs.predict)
-    return json_response({"run": run, "tokens": result.value.tokens, "took_ms": result.took_ms})
+    return json_response(await _computed(services, run, request, http, jobs.predict))
 
 
-async def _computed(services: Services, run: str, request: JointRequest, http: Request, job: Any) -> JobResult[Any]:
+async def _computed(services: Services, run: str, request: JointRequest, http: Request, job: Any) -> Any:
     """Run a job on the prompt with all runs of the request."""
     runs = [run, *request.others]
     await asyncio.to_thread(find_runs, services, runs)
@@ -92,7 +84,7 @@ async def effects(run: RunName, request: EffectsRequest, services: ServicesDep, 
     await asyncio.to_thread(find_runs, services, [run])
     text = await prompt_text(services, run, request.text, request.turns)
     job = services.inference.submit([run], jobs.direct_effects, text, request.position, request.k)
-    experts = (await cancel_on_disconnect(http, job)).value
+    experts = await cancel_on_disconnect(http, job)
     return EffectsResponse(run=run, position=request.position, experts=experts)
 
 
@@ -102,14 +94,14 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
     await asyncio.to_thread(find_runs, services, [run])
     text = await prompt_text(services, run, request.text, request.turns)
     routed = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text))
-    return await asyncio.to_thread(_passage, services, run, request, routed)
+    return await asyncio.to_thread(_passage, services, run, request, routed[0])
 
 
-def _passage(services: Services, run: str, request: PassageRequest, routed: JobResult[tuple[Routing, ...]]) -> Response:
+def _passage(services: Services, run: str, request: PassageRequest, routing: Routing) -> Response:
     vocabulary = services.runs.run(run).vocabulary
     with reading(services.database) as session:
         record = find_run(session, run)
-        return model_response(passage_result(session, record, routed.value[0], request, vocabulary, routed.took_ms))
+        return model_response(passage_result(session, record, routing, request, vocabulary))
 
 
 def find_runs(services: Services, names: Sequence[str]) -> None:
@@ -123,7 +115,7 @@ def find_runs(services: Services, names: Sequence[str]) -> None:
             find_run(session, name)
 
 
-def _described(services: Services, routed: JobResult[tuple[Routing, ...]]) -> dict[str, Any]:
+def _described(services: Services, routed: Sequence[Routing]) -> dict[str, Any]:
     """Return routings in the shape of ``RoutingResponse``, with what is known about their experts."""
     first, *others = (
         {
@@ -132,10 +124,8 @@ def _described(services: Services, routed: JobResult[tuple[Routing, ...]]) -> di
             "experts": expert_infos(
                 services, routing.run, {expert.expert for token in routing.tokens for expert in token.experts}
             ),
-            "max_tokens": routed.max_tokens,
-            "took_ms": routed.took_ms,
         }
-        for routing in routed.value
+        for routing in routed
     )
     return {**first, "others": others}
 
@@ -169,11 +159,11 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
     """
     config = await circuit_config(services, request)
     traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
-    experts = await asyncio.to_thread(_circuit_experts, services, traced.value)
-    return model_response(CircuitResponse(graph=traced.value, experts=experts, took_ms=traced.took_ms))
+    experts = await asyncio.to_thread(_circuit_experts, services, traced)
+    return model_response(CircuitResponse(graph=traced, experts=experts))
 
 
-@router.post("/circuits/check", response_model=CircuitCheckResponse)
+@router.post("/circuits/check", response_model=CircuitCheck)
 async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, http: Request) -> Response:
     """Measure every effect that a circuit predicts, what its experts do together, and what remains without all others.
 
@@ -181,25 +171,17 @@ async def check_circuit(request: CircuitCheckRequest, services: ServicesDep, htt
     """
     config = await circuit_config(services, request)
     job = services.inference.submit(request.runs, jobs.check_circuit, config, request.graph)
-    checked = await cancel_on_disconnect(http, job)
-    return model_response(CircuitCheckResponse(check=checked.value, took_ms=checked.took_ms))
+    return json_response(await cancel_on_disconnect(http, job))
 
 
-@router.post("/circuits/effects", response_model=CircuitEffectsResponse)
+@router.post("/circuits/effects", response_model=tuple[GroupEffect, ...])
 async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep, http: Request) -> Response:
-    """Measured changes of the target, and of the experts that are read, when groups of experts are ablated."""
+    """Measured changes of the target, and of the experts that are read, when each group of experts is ablated."""
     config = await circuit_config(services, request)
     groups = [[ExpertAtToken(node.run, node.position, node.expert) for node in group] for group in request.groups]
     read = [ExpertAtToken(node.run, node.position, node.expert) for node in request.read]
     job = services.inference.submit(request.runs, jobs.ablate, config, groups, read)
-    ablated = await cancel_on_disconnect(http, job)
-    return model_response(
-        CircuitEffectsResponse(
-            measured=tuple(effect.target for effect in ablated.value),
-            activations=tuple(effect.activations for effect in ablated.value),
-            took_ms=ablated.took_ms,
-        )
-    )
+    return json_response(await cancel_on_disconnect(http, job))
 
 
 @router.post("/circuits/graph", response_model=dict[str, Any])

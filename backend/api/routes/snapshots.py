@@ -78,8 +78,7 @@ def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
 
 async def _routing(services: Services, run: str, request: RoutingSnapshot, http: Request) -> Snapshot:
     text = await prompt_text(services, run, request.text, request.turns)
-    routed = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
-    (routing,) = routed.value
+    (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
     experts = {run: {each.expert for token in routing.tokens for each in token.experts}}
     command = route_command(run, text, request.k)
     return routing.snapshot(await asyncio.to_thread(_origin, services, [run], experts, command))

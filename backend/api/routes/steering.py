@@ -32,11 +32,10 @@ from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import price_steps
 from mxd.backend.queries.runs import find_run
 from mxd.backend.queries.steering_units import units_of
-from mxd.backend.responses import model_response
+from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.backend.schemas.steering import (
     EffectsOfEditsRequest,
-    EffectsOfEditsResponse,
     FindRequest,
     FindResponse,
     HomeShowcase,
@@ -54,6 +53,7 @@ from mxd.backend.schemas.steering import (
     StrengthSweepEvent,
     StrengthSweepRequest,
 )
+from mxd.trainer.analysis.results import EditEffect
 from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import NotFoundError, UserError
@@ -134,19 +134,17 @@ async def _with_queue_position(
 async def find(request: FindRequest, services: ServicesDep, http: Request) -> Response:
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
     config = await _find_config(services, request)
-    done = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
-    edits = [expert.edit for expert in done.value.experts]
-    experts = await asyncio.to_thread(_described, services, edits)
-    return model_response(FindResponse(found=done.value, experts=experts, took_ms=done.took_ms))
+    found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
+    experts = await asyncio.to_thread(_described, services, [expert.edit for expert in found.experts])
+    return model_response(FindResponse(found=found, experts=experts))
 
 
-@router.post("/find/effects", response_model=EffectsOfEditsResponse)
+@router.post("/find/effects", response_model=tuple[EditEffect, ...])
 async def edit_effects(request: EffectsOfEditsRequest, services: ServicesDep, http: Request) -> Response:
     """Effect of each group of edits on the wanted text, and its price on unrelated text."""
     config = await _find_config(services, request)
     job = services.inference.submit(request.runs, jobs.measure, config, request.groups)
-    done = await cancel_on_disconnect(http, job)
-    return model_response(EffectsOfEditsResponse(effects=done.value, took_ms=done.took_ms))
+    return json_response(await cancel_on_disconnect(http, job))
 
 
 async def _find_config(services: Services, request: FindRequest) -> FindConfig:

@@ -21,7 +21,7 @@ from mxd.trainer.errors import UserError
 READS_DATABASE = ("ablate", "evaluate-steering", "label")
 REPEATABLE = (*READS_DATABASE, "benchmark", "circuit", "contrast", "evaluate", "find", "probe", "recurrence")
 """Commands that only measure, first those that read the index from the database. Others are never executed."""
-NOT_COMPARED = {"provenance", "seconds", "took_ms", "is_stored"}
+NOT_COMPARED = {"provenance", "seconds", "is_stored"}
 KEYS = ("expert", "run", "subject", "name")
 """Fields that identify an element of a list. A record may contain only some of the elements."""
 TOLERANCE = 1e-6

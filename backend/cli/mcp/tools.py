@@ -61,11 +61,8 @@ class ReadingTools:
     ) -> Answer:
         """Search experts by number, then by label, top token and example text. A match is a candidate, not evidence:
         confirm it with test_expert_on_texts and steer."""
-        response = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
-        hits = [
-            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])}
-            for hit in response["hits"]
-        ]
+        found = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
+        hits = [{**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])} for hit in found]
         control = "No control: a text match. test_expert_on_texts compares an expert with a random one."
         total = (await self._api.get(f"/runs/{run}"))["run"]["num_experts"]
         return Answer(result={"hits": hits}, control=control, sample={"hits": len(hits), "experts_of_the_run": total})
@@ -391,7 +388,7 @@ class MeasuringTools:
         others = await self._others(text, nodes)
         groups = [[{name: node[name] for name in ("run", "position", "expert")}] for node in (*nodes, *others)]
         request = {"runs": runs, "text": text, "target": graph["target"], "groups": groups}
-        measured = (await self._api.post("/circuits/effects", request))["measured"]
+        measured = [effect["target"] for effect in await self._api.post("/circuits/effects", request)]
         names = ("run", "layer", "position", "expert", "predicted")
         shown = [
             {**{name: node[name] for name in names}, "measured": change}

@@ -36,7 +36,7 @@ def hits(client: TestClient, typed: str, **more: Any) -> list[tuple[int, str]]:
     """(expert, where it was found) of each hit."""
     answer = client.get(f"{PATH}/search", params={"text": typed, **more})
     assert answer.status_code == 200
-    return [(hit["expert"], hit["matched"]) for hit in answer.json()["hits"]]
+    return [(hit["expert"], hit["matched"]) for hit in answer.json()]
 
 
 def found_in_page(client: TestClient, typed: str) -> set[int]:
@@ -71,7 +71,7 @@ def test_experts_of_a_token_are_sorted_by_share(client: TestClient) -> None:
 
 def test_matching_tokens_are_returned_with_their_share(client: TestClient) -> None:
     answer = client.get(f"{PATH}/search", params={"text": "c", "limit": 100}).json()
-    by_token = [hit for hit in answer["hits"] if hit["matched"] == "token"]
+    by_token = [hit for hit in answer if hit["matched"] == "token"]
     assert by_token
     for hit in by_token:
         row = client.get(f"{PATH}/experts", params={"among": hit["expert"]}).json()["experts"][0]
@@ -80,7 +80,7 @@ def test_matching_tokens_are_returned_with_their_share(client: TestClient) -> No
         }
         assert hit["token_share"] == pytest.approx(shares[hit["token"]])
         assert hit["token_share"] == pytest.approx(max(shares.values()))
-    assert all(hit["token"] is None for hit in answer["hits"] if hit["matched"] != "token")
+    assert all(hit["token"] is None for hit in answer if hit["matched"] != "token")
 
 
 @pytest.mark.parametrize("typed", ["46", " #46 ", "Expert 46", "expert46"])
@@ -96,11 +96,11 @@ def test_other_numbers_find_no_expert_by_number(client: TestClient) -> None:
 
 def test_matching_examples_are_returned(client: TestClient) -> None:
     answer = client.get(f"{PATH}/search", params={"text": "fox sa", "limit": 7}).json()
-    assert len(answer["hits"]) == 7
-    for hit in answer["hits"]:
+    assert len(answer) == 7
+    for hit in answer:
         assert hit["matched"] == "example"
         assert "".join(hit["example"]["tokens"]) == "the old fox sang."[:16]
-    assert len({hit["expert"] for hit in answer["hits"]}) == 7
+    assert len({hit["expert"] for hit in answer}) == 7
     assert found_in_page(client, "fox sa") == set(range(ACTIVE))
 
 
@@ -168,7 +168,7 @@ def test_a_description_is_searched_with_the_language_model(live_client: TestClie
     row = live_client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()["experts"][0]
     word = next(token["text"].strip() for token in row["top_tokens"] if token["text"].strip())
     answer = live_client.get("/api/search/related", params={"text": word, "runs": ["small"], "limit": 100}).json()
-    (of_run,) = answer["runs"]
+    (of_run,) = answer
     assert of_run["run"] == "small"
     assert row["expert"] in [hit["expert"] for hit in of_run["hits"]]
     unknown = live_client.get("/api/search/related", params={"text": word, "runs": ["none"]})

@@ -53,7 +53,7 @@ function useCommands(text: string): readonly Command[] {
             url: links.page("steering", { edits: formatEdits([edit]), ...(prompt !== "" && { prompt }) }),
           },
         ];
-  const experts = searched === "" || edit !== null ? [] : firstHitPerExpert(found?.hits ?? []);
+  const experts = searched === "" || edit !== null ? [] : firstHitPerExpert(found ?? []);
   const sessions = (saved?.sessions ?? []).filter(({ name }) => matches(name, typed));
   const otherRuns = runs.filter((run) => run.name !== current && matches(`run ${run.name}`, typed));
   return [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fastapi.testclient import TestClient
 
-from mxd.backend.schemas.routing import PredictionsResponse, RoutingResponse
+from mxd.backend.schemas.routing import RoutingResponse
 from mxd.trainer.analysis.effects import direct_effects, expert_map
 from mxd.trainer.inference.routing import predict, route
 from mxd.trainer.language_model.model import LanguageModel
@@ -33,7 +33,6 @@ def test_predictions_equal_those_of_the_trainer(live_client: TestClient, fitted:
     answer = live_client.post(f"{RUN}/routing/predictions", json={"text": PROMPT}).json()
     run = Run.load("small", fitted.data)
     expected = predict(LanguageModel.load(run.config.language_model, "cpu"), run, PROMPT)
-    PredictionsResponse.model_validate(answer)
     assert [token["kl"] for token in answer["tokens"]] == pytest.approx([it.kl for it in expected.tokens], abs=1e-5)
     for token, wanted in zip(answer["tokens"], expected.tokens, strict=True):
         assert [it["id"] for it in token["predictions"]] == [it.id for it in wanted.predictions]

@@ -16,5 +16,5 @@ export function useSearchHits(text: string, run?: string) {
   const name = run ?? current.name;
   const debounced = useDebouncedValue(text.trim());
   const query = useQuery(searchQuery(name ?? "", name === null ? "" : debounced));
-  return { hits: debounced === "" ? [] : (query.data?.hits ?? []), debounced, query };
+  return { hits: debounced === "" ? [] : (query.data ?? []), debounced, query };
 }

@@ -199,7 +199,7 @@ function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
   const links = usePageLinks();
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return isCurrent && <LoadingState label="Searching" rows={10} />;
-  const hits = merged(data.hits, related);
+  const hits = merged(data, related);
   if (!isCurrent && (related === undefined || hits.length === 0)) return null;
   const preview = isCurrent ? PREVIEW : PREVIEW_OF_OTHERS;
   return (
@@ -279,7 +279,7 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   const names = layers.map(({ name }) => name);
   const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
   const related = useQuery(relatedQuery(names, isSettled ? text : ""));
-  const relatedOf = (name: string) => related.data?.runs.find((one) => one.run === name);
+  const relatedOf = (name: string) => related.data?.find((one) => one.run === name);
   return (
     <>
       <RelatedWords words={relatedOf(run.name)?.words} failure={related.error} />

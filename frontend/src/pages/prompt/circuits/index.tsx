@@ -255,8 +255,7 @@ function Tables({ response, check, params, setParams }: Omit<ViewProps, "request
 
 function CircuitView({ response, request, params, setParams }: ViewProps) {
   const { graph } = response;
-  const { data, error } = useQuery(circuitCheckQuery(request, graph));
-  const check = data?.check ?? null;
+  const { data: check = null, error } = useQuery(circuitCheckQuery(request, graph));
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request: bodyOf(request), graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;

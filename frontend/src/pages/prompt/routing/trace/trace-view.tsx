@@ -54,7 +54,7 @@ function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCel
   );
   const fed = useMemo(() => {
     if (later.length === 0) return NONE;
-    return data?.activations[0] === undefined ? undefined : strongestFed(later, data.activations[0]);
+    return data?.[0] === undefined ? undefined : strongestFed(later, data[0].activations);
   }, [later, data]);
   return { fed, error };
 }

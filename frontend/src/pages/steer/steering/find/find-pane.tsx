@@ -184,7 +184,7 @@ function FoundTable({ run, request, found }: FoundTableProps) {
               run={run}
               expert={expert}
               info={found.experts[expert.edit.run ?? run]?.[expert.edit.expert]}
-              price={prices.data?.effects[index]}
+              price={prices.data?.[index]}
             />
           ))}
         </tbody>
