@@ -95,10 +95,6 @@ def progress(title: str, unit: str = "tokens") -> Iterator[ProgressBar | Progres
         bar.close()
 
 
-def _show_nothing(_done: int, _total: int, _note: str) -> None:
-    pass
-
-
 @contextmanager
 def progress_of(group: ProcessGroup, title: str) -> Iterator[ShowProgress]:
     """Show the progress of a task that several processes share, from the main process only."""
@@ -106,7 +102,7 @@ def progress_of(group: ProcessGroup, title: str) -> Iterator[ShowProgress]:
         with progress(title) as bar:
             yield bar
     else:
-        yield _show_nothing
+        yield lambda _done, _total, _note: None
 
 
 class Interrupted(Exception):

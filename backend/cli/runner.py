@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -63,7 +62,9 @@ def guarded(work: Callable[[], int]) -> int:
     except Interrupted as error:
         return complain(str(error), error.exit_code)
     except _database_errors() as error:
-        message = _database_message(error)
+        from mxd.trainer.storage.database.engine import database_error_message
+
+        message = database_error_message(error)
         if message is None:
             raise
         return complain(message)
@@ -90,9 +91,3 @@ def _database_errors() -> tuple[type[Exception], ...]:
     from sqlalchemy.exc import DBAPIError
 
     return (DBAPIError,)
-
-
-def _database_message(error: Any) -> str | None:
-    from mxd.trainer.storage.database.engine import database_error_message
-
-    return database_error_message(error)

@@ -92,7 +92,11 @@ class CircuitCommand(ModelCommand):
         if self.out is not None:
             _write(self.out, result)
         if self.graph is not None:
-            self._write_graph(self.graph, runs, circuit, checked)
+            from mxd.backend.database.engine import opened, reading
+            from mxd.backend.export.graph_folder import export_circuit
+
+            with opened(self.settings().database_url) as database, reading(database) as session:
+                export_circuit(session, runs, circuit, checked, self.graph, self.model_id)
         lines = [*summary(circuit, checked), *(f"Written to {it}." for it in (self.out, self.graph) if it)]
         self.report_measured(result, "\n".join(lines), runs)
         return 0
@@ -147,13 +151,6 @@ class CircuitCommand(ModelCommand):
         runs = [Run.load(name, self.settings().data) for name in self.names]
         check_compatible_runs(runs)
         return runs
-
-    def _write_graph(self, folder: Path, runs: list[Run], circuit: Circuit, check: CircuitCheck | None) -> None:
-        from mxd.backend.database.engine import opened, reading
-        from mxd.backend.export.graph_folder import export_circuit
-
-        with opened(self.settings().database_url) as database, reading(database) as session:
-            export_circuit(session, runs, circuit, check, folder, self.model_id)
 
 
 def as_json(circuit: Circuit, check: CircuitCheck | None) -> dict[str, Any]:

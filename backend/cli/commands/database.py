@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from sqlalchemy import Engine
     from sqlalchemy.orm import Session
 
-    from mxd.backend.database.access_tokens import NewToken
-
 
 MEGABYTE = 10**6
 
@@ -57,7 +55,12 @@ class DatabaseCommand(Command):
             assert self.file is not None
             self._rescue(self.file)
         elif self.action == "compact":
-            self._compact()
+            from mxd.backend.database.maintenance.compact import compact_database
+
+            with existing_database(self.settings()) as database:
+                result = compact_database(database)
+            before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
+            self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
         else:
             self._upgrade()
         return 0
@@ -87,14 +90,6 @@ class DatabaseCommand(Command):
         copied = rescue_annotations(Path(url.database), file)
         rows = ", ".join(f"{count} {table}" for table, count in copied.items())
         self.report({"file": str(file), "copied": copied}, f"Saved to {file}: {rows}.")
-
-    def _compact(self) -> None:
-        from mxd.backend.database.maintenance.compact import compact_database
-
-        with existing_database(self.settings()) as database:
-            result = compact_database(database)
-        before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
-        self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
 
     def _upgrade(self) -> None:
         from mxd.backend.database.maintenance.upgrade import upgrade_database
@@ -172,12 +167,8 @@ def create_first_tokens(database: Engine) -> None:
     with writing(database) as session:
         created = [] if count_tokens(session) else [create_token(session, role, "first") for role in ("write", "read")]
     if created:
-        print(_format_tokens(created), flush=True)
-
-
-def _format_tokens(created: list[NewToken]) -> str:
-    lines = [f"  {token.role:5}  {token.token}" for token in created]
-    return "\n".join(["Clients need one of these tokens:", *lines, f"Save them now. {SHOWN_ONCE}"])
+        print("Clients need one of these tokens:", *(f"  {each.role:5}  {each.token}" for each in created), sep="\n")
+        print(f"Save them now. {SHOWN_ONCE}", flush=True)
 
 
 class RemoveCommand(Command):

@@ -65,13 +65,12 @@ class DoctorCommand(Command):
     def run(self) -> int:
         """Run all checks, and print one line per finding."""
         findings = list(examine(self.settings(**self.flags)))
-        self.report([asdict(finding) for finding in findings], "\n".join(map(_format_finding, findings)))
+        lines = [
+            f"{MARKS[each.verdict]:4}  {each.check}: {each.state}" + (f"\n      {each.advice}" if each.advice else "")
+            for each in findings
+        ]
+        self.report([asdict(finding) for finding in findings], "\n".join(lines))
         return int(any(finding.verdict == "bad" for finding in findings))
-
-
-def _format_finding(finding: Finding) -> str:
-    advice = f"\n      {finding.advice}" if finding.advice else ""
-    return f"{MARKS[finding.verdict]:4}  {finding.check}: {finding.state}{advice}"
 
 
 def examine(settings: Settings) -> Iterator[Finding]:
@@ -220,7 +219,9 @@ def _runs(settings: Settings) -> Iterator[Finding]:
                 f"run {name}", "bad", f"language model damaged: {problem}", "Copy or download the files again."
             )
         else:
-            yield Finding(f"run {name}", "good", f"language model {source}{_unread(source)}{_origin(source)}")
+            size = _weights_bytes(Path(source)) if Path(source).is_absolute() else 0
+            unread = f", weights not read ({size / GIGABYTE:.1f} GB)" if size > LARGEST_READ else ""
+            yield Finding(f"run {name}", "good", f"language model {source}{unread}{_origin(source)}")
 
 
 def _demo(_settings: Settings) -> Iterator[Finding]:
@@ -263,12 +264,6 @@ def _weights_problem(folder: Path) -> str | None:
 
 def _weights_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-
-
-def _unread(source: str) -> str:
-    """Return a note that the weights were not read, for large ones."""
-    size = _weights_bytes(Path(source)) if Path(source).is_absolute() else 0
-    return f", weights not read ({size / GIGABYTE:.1f} GB)" if size > LARGEST_READ else ""
 
 
 def _origin(source: str) -> str:

@@ -64,30 +64,22 @@ class EvaluateCommand(ModelCommand):
         settings = self.settings()
         runs = [Run.load(name, settings.data) for name in self.names]
         _check_same_model(runs)
-        self._check_ks(runs)
-        with opened(settings.database_url) as database:
-            for run in runs:
-                register_run(run, database)
-            results = self._measure(runs, database)
-        datasets = [self.config.text.dataset, *([self.other_dataset] if self.other_dataset else [])]
-        texts = [self._config_for(dataset, runs[0]).text for dataset in datasets]
-        self.report_measured(results, _format_results(results), runs, texts)
-        return 0
-
-    def _measure(self, runs: Sequence[Run], database: Engine) -> list[Result]:
-        """Return the results on the first text, each with those on the second one."""
-        results = self._measure_on(self.config.text.dataset, runs, database)
-        if self.other_dataset is None:
-            return results
-        others = self._measure_on(self.other_dataset, runs, database)
-        return [{**result, "other_dataset": other} for result, other in zip(results, others, strict=True)]
-
-    def _check_ks(self, runs: Sequence[Run]) -> None:
         chosen = [k for k in self.k if k is not None]
         if chosen and (self.together or self.layer_by_layer):
             raise UserError("--k cannot be combined with --together or --layer-by-layer, which use each run's own K.")
         for run in runs if chosen else ():
             run.at_k(max(chosen))
+        with opened(settings.database_url) as database:
+            for run in runs:
+                register_run(run, database)
+            results = self._measure_on(self.config.text.dataset, runs, database)
+            if self.other_dataset is not None:
+                others = self._measure_on(self.other_dataset, runs, database)
+                results = [{**result, "other_dataset": other} for result, other in zip(results, others, strict=True)]
+        datasets = [self.config.text.dataset, *([self.other_dataset] if self.other_dataset else [])]
+        texts = [self._config_for(dataset, runs[0]).text for dataset in datasets]
+        self.report_measured(results, _format_results(results), runs, texts)
+        return 0
 
     def _measure_on(self, text: str, runs: Sequence[Run], database: Engine) -> list[Result]:
         from dataclasses import replace
@@ -131,7 +123,9 @@ class EvaluateCommand(ModelCommand):
             return evaluate(evaluator, run, is_training_text(config.text, run.config.text))
 
         results = [
-            measure([run], subject_name(run.name, k), partial(alone, run=run), k) for run in runs for k in self._ks(run)
+            measure([run], subject_name(run.name, k), partial(alone, run=run), k)
+            for run in runs
+            for k in (None if k == run.layer_config.k else k for k in self.k)  # None: the run's own K
         ]
         individual_losses = [result["loss_increase"]["value"] for result in results]
         if self.together:
@@ -143,10 +137,6 @@ class EvaluateCommand(ModelCommand):
             added = partial(evaluate_layer_by_layer, runs=runs, individual_losses=individual_losses)
             results.append(measure(sort_by_layer(runs), layer_by_layer_subject(runs), added))
         return results
-
-    def _ks(self, run: Run) -> list[int | None]:
-        """Return the K to evaluate, None for the run's own."""
-        return [None if k == run.layer_config.k else k for k in self.k]
 
     def _config_for(self, text: str, run: Run) -> EvaluateConfig:
         dataset = with_context_of(run, self.config.text).model_copy(update={"dataset": text})

@@ -18,12 +18,12 @@ from mxd.trainer.config import Edit, Size, SteeringConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.config.steering import EDIT_FORMATS
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.results import PredictedToken, RoutedToken, SteeredGeneration, SteeringStep, TokenEvent
+from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, TokenEvent
 from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
     from mxd.backend.settings import Settings
-    from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
+    from mxd.trainer.analysis.results import EditEffect, FoundExperts
     from mxd.trainer.inference.units import Units
     from mxd.trainer.storage.run import Run
 
@@ -57,17 +57,15 @@ class RouteCommand(ModelCommand):
         ids = text_ids(language_model, [run], self.text)
         (routing,) = route_together(language_model, [run], ids, self.k)
         predictions = predict(language_model, run, ids, self.k)
-        pairs = zip(routing.tokens, predictions.tokens, strict=True)
-        lines = (_route_line(token, prediction, self.top) for token, prediction in pairs)
+        lines = []
+        for token, prediction in zip(routing.tokens, predictions.tokens, strict=True):
+            shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[: self.top])
+            more = len(token.experts) - self.top
+            shown += f"  and {more} more" if more > 0 else ""
+            lines.append(f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}")
         result = {"run": run.name, "tokens": routing.tokens, "predictions": predictions.tokens}
         self.report(result, "\n".join(lines))
         return 0
-
-
-def _route_line(token: RoutedToken, prediction: PredictedToken, top: int) -> str:
-    shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[:top])
-    more = len(token.experts) - top
-    return f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}{f'  and {more} more' if more > 0 else ''}"
 
 
 class SteerCommand(ModelCommand):
@@ -114,7 +112,10 @@ class SteerCommand(ModelCommand):
         others = dict.fromkeys(name for edit in config.edits for name in edit.runs)
         runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
         for each in runs:
-            _check_experts(each, [expert for name, expert in config.experts(run.name) if name == each.name])
+            count = each.layer_config.num_experts
+            for name, expert in config.experts(run.name):
+                if name == each.name and expert >= count:
+                    raise NotFoundError(unknown_expert(expert, name, count))
         config, units = _from_index(settings, config, runs)
         language_model = self.load_language_model(run.language_model_source)
         steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
@@ -166,13 +167,6 @@ def parse_positions(word: str) -> tuple[int, ...]:
         return () if word == "none" else tuple(int(part) for part in word.split(","))
     except ValueError as error:
         raise UserError(f"Invalid --positions: '{word}'. Write whole numbers such as 1,4,5, or none.") from error
-
-
-def _check_experts(run: Run, experts: list[int]) -> None:
-    count = run.layer_config.num_experts
-    for expert in experts:
-        if expert >= count:
-            raise NotFoundError(unknown_expert(expert, run.name, count))
 
 
 def _from_index(settings: Settings, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
@@ -302,17 +296,13 @@ def _format_found(
 ) -> str:
     what = "of the wanted text" if config.wanted else "that no unwanted text follows"
     lines = [f"Probability {what}: {found.probability:.2%} without edits."]
-    lines += [_found_line(expert, effect, labels) for expert, effect in zip(found.experts, effects, strict=True)]
+    lines += [
+        f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "
+        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}, random expert "
+        f"{effect.random_price:.3f}  {labels.get((expert.edit.run or '', expert.edit.expert), 'no label')}"
+        for expert, effect in zip(found.experts, effects, strict=True)
+    ]
     if not found.experts:
         return "\n".join([*lines, "No expert helps."])
     edit = quote(str(found.experts[0].edit))
     return "\n".join([*lines, f"Run: mxd steer {run} {quote(config.prompts[0])} --edit {edit}"])
-
-
-def _found_line(expert: FoundExpert, effect: EditEffect, labels: dict[tuple[str, int], str]) -> str:
-    label = labels.get((expert.edit.run or "", expert.edit.expert), "no label")
-    return (
-        f"{expert.edit}  {expert.per_unit:+.2f} nats per unit; predicted {expert.predicted:+.2f}, measured "
-        f"{expert.change:+.2f} nats, {expert.probability:.2%}; price {effect.price:.3f}, random expert "
-        f"{effect.random_price:.3f}  {label}"
-    )

@@ -449,7 +449,9 @@ class TrainCommand(ModelCommand):
         chosen = combinations(swept)
         saved = self._saved(data) if self.resume and len(chosen) == 1 else None
         if saved is not None:
-            return [self._validate(_merge(saved, nest(self.config_class, self._flags(chosen[0]))))]
+            given = nest(self.config_class, self._flags(chosen[0]))
+            nested = {name: {**saved[name], **value} for name, value in given.items() if isinstance(value, dict)}
+            return [self._validate({**saved, **given, **nested})]
         varied = [name for name, values in swept.items() if len(values) > 1]
         configs = [self._validate({**nest(self.config_class, self._flags(one)), "name": "unnamed"}) for one in chosen]
         order = configs[0].seed if configs[0].data_seed is None else configs[0].data_seed
@@ -490,18 +492,13 @@ class TrainCommand(ModelCommand):
             flags["language_model_dtype"] = self.dtype
         if flags.get("num_experts") == "auto":
             flags["num_experts"] = None
-        ranked, top_k = self._methods_with_rank_and_top_k()
-        if flags.get("method", "mxd") not in ranked and ranked:
+        traits = {method: method_traits(method) for method in self._methods()}
+        own = traits.get(flags.get("method", "mxd"))
+        if any(its.rank is not None for its in traits.values()) and (own is None or own.rank is None):
             flags.pop("rank", None)
-        if flags.get("method", "mxd") not in top_k and top_k:
+        if any(its.has_top_k for its in traits.values()) and (own is None or not own.has_top_k):
             flags.pop("min_k", None)
         return flags
-
-    def _methods_with_rank_and_top_k(self) -> tuple[set[str], set[str]]:
-        """Return which methods of the sweep have a rank, and which have a top-k."""
-        traits = {method: method_traits(method) for method in self._methods()}
-        ranked = {method for method, its in traits.items() if its.rank is not None}
-        return ranked, {method for method, its in traits.items() if its.has_top_k}
 
     def _methods(self) -> Sequence[str]:
         """Return the methods of the sweep.
@@ -532,12 +529,6 @@ class TrainCommand(ModelCommand):
         slug = re.sub(r"[^A-Za-z0-9._-]+", "-", source).strip("-._").lower() or "run"
         method = "" if list(self._swept("method")) == ["mxd"] else "-{method}"
         return f"{slug}-l{{layer}}{method}-k{{k}}"
-
-
-def _merge(saved: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return ``saved`` updated with ``given``, one level of nesting deep."""
-    nested = {name: {**saved[name], **value} for name, value in given.items() if isinstance(value, dict)}
-    return {**saved, **given, **nested}
 
 
 def _format_result(result: TrainResult) -> str:

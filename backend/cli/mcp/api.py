@@ -54,15 +54,12 @@ class Api:
         except httpx2.TransportError as error:
             raise ToolError(f"The server cannot be reached: {error}. Check --url.") from error
         if response.is_error:
-            raise ToolError(_message(response))
+            try:
+                message = str(response.json()["error"]["message"])
+            except (ValueError, KeyError, TypeError):
+                message = f"The server answered with status {response.status_code}. Check --url."
+            raise ToolError(message)
         return response
-
-
-def _message(response: httpx2.Response) -> str:
-    try:
-        return str(response.json()["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"The server answered with status {response.status_code}. Check --url."
 
 
 @asynccontextmanager

@@ -426,7 +426,10 @@ class MeasuringTools:
         measures: dict[str, Any] = {f"{name}_texts": each for name, each in texts.items()}
         measures |= {"kl": fmean(token["kl"] for token in steered), "tokens": len(steered)}
         if count:
-            measures |= {f"{name}_with_count": _containing(each, count) for name, each in texts.items()}
+            measures |= {
+                f"{name}_with_count": sum(any(part.lower() in text.lower() for part in count) for text in each)
+                for name, each in texts.items()
+            }
         return measures
 
     async def _others(self, text: str, nodes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -451,11 +454,6 @@ def _parsed(edits: Sequence[str]) -> list[Edit]:
         return TypeAdapter(list[Edit]).validate_python(list(edits))
     except ValidationError as error:
         raise ToolError(f"Invalid edit: {error.errors()[0]['msg']}. Write {EDIT_FORMATS}.") from error
-
-
-def _containing(texts: Sequence[str], parts: Sequence[str]) -> int:
-    """Return the number of texts that contain any of ``parts``, ignoring case."""
-    return sum(any(part.lower() in text.lower() for part in parts) for text in texts)
 
 
 class WritingTools:
