@@ -134,7 +134,12 @@ class Authenticator:
         known = self._known.get(key)
         if known is not None and now < known.until:
             return known.role
-        role = await asyncio.to_thread(self._look_up, token)
+
+        def look_up() -> Role | None:
+            with Session(self._database) as session:
+                return role_of(session, token)
+
+        role = await asyncio.to_thread(look_up)
         if role is None:
             self._known.pop(key, None)
             return None
@@ -142,10 +147,6 @@ class Authenticator:
             self._known.clear()
         self._known[key] = _CachedRole(role, now + SECONDS_REMEMBERED)
         return role
-
-    def _look_up(self, token: str) -> Role | None:
-        with Session(self._database) as session:
-            return role_of(session, token)
 
 
 class AuthMiddleware:

@@ -11,7 +11,6 @@ from threading import BoundedSemaphore
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from sqlalchemy.exc import DataError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
@@ -97,7 +96,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
         docs_url=None,
         redoc_url=None,
         openapi_url="/openapi.json",
-        generate_unique_id_function=_operation_id,
+        generate_unique_id_function=lambda route: route.name,
         responses={
             "4XX": {"model": ErrorResponse, "description": "The request cannot be served; the message says why."},
             "5XX": {"model": ErrorResponse, "description": "The server cannot answer now."},
@@ -109,14 +108,15 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
     app.include_router(openai.router)
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
-    app.add_api_route("/healthz", _alive, include_in_schema=False, response_class=PlainTextResponse)
+    app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)
     for known in (UserError, BusyError, ClientGoneError, NotSignedInError, DataError):
-        app.add_exception_handler(known, _known_error)
+        app.add_exception_handler(known, lambda _, error: response_to(error))
     for broken in (DBAPIError, PoolTimeoutError):
         app.add_exception_handler(broken, _database_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(Exception, _unknown_error)
+    # This response bypasses all middleware.
+    app.add_exception_handler(Exception, lambda _, error: error_response(500, error_body(error), SECURITY_HEADERS))
     app.add_middleware(GZipMiddleware, minimum_size=MINIMUM_TO_COMPRESS, compresslevel=COMPRESSION_LEVEL)
     # From the inside out: the token is checked before the body is read.
     app.add_middleware(BodyLimitMiddleware, most_bytes=body_bytes)
@@ -137,15 +137,6 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.database.dispose()
 
 
-def _operation_id(route: APIRoute) -> str:
-    return route.name
-
-
-def _alive() -> str:
-    """Health check without a token; the response only says that the process answers."""
-    return "ok"
-
-
 def _metrics(request: Request) -> Response:
     services: Services = request.app.state.services
     services.metrics.inference.set(services.inference.num_active)
@@ -160,20 +151,11 @@ def _docs(request: Request) -> HTMLResponse:
 # ---------------------------------------------------------------- errors, all in one shape
 
 
-def _known_error(_request: Request, error: Exception) -> JSONResponse:
-    return response_to(error)
-
-
 def _database_error(_request: Request, error: Exception) -> JSONResponse:
     known = to_client_error(error)
     if known is error:
         raise error  # a bug: logged, and answered with status 500
     return response_to(known)
-
-
-def _unknown_error(_request: Request, error: Exception) -> JSONResponse:
-    # This response bypasses all middleware.
-    return error_response(500, error_body(error), SECURITY_HEADERS)
 
 
 def _http_error(request: Request, error: Exception) -> JSONResponse:

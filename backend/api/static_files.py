@@ -49,7 +49,9 @@ class _Files(StaticFiles):
         """
         is_page = path == "." or "text/html" in Headers(scope=scope).get("accept", "")
         if not self.index.is_file():
-            return self._not_built(scope)
+            if "text/html" in Headers(scope=scope).get("accept", ""):
+                return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)
         try:
             return await (self._lasting(path, scope) if path.startswith("assets/") else self._fresh(path, scope))
         except HTTPException as error:
@@ -71,8 +73,3 @@ class _Files(StaticFiles):
         if encoded:
             response.headers["Content-Encoding"] = "gzip"
         return response
-
-    def _not_built(self, scope: Scope) -> Response:
-        if "text/html" in Headers(scope=scope).get("accept", ""):
-            return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
-        raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)

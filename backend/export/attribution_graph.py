@@ -50,7 +50,11 @@ def cantor(x: int, y: int) -> int:
 
 def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
     """Return a circuit as a JSON object."""
-    ids = [_node_id(circuit, node) for node in circuit.nodes]
+    target = f"{_last_layer(circuit)}_{_target_token(circuit)}"
+    ids = [
+        f"{target if node.kind == 'target' else f'{node.layer}_{node.expert}'}_{node.position}"
+        for node in circuit.nodes
+    ]
     nodes = len(circuit.nodes)
     measured, edges = (
         ([None] * nodes, [None] * len(circuit.edges))
@@ -112,12 +116,6 @@ def _metadata(circuit: Circuit, context: GraphContext) -> dict[str, Any]:
             **({} if context.check is None else {"agreement": asdict(context.check.experts)}),
         },
     }
-
-
-def _node_id(circuit: Circuit, node: CircuitNode) -> str:
-    if node.kind == "target":
-        return f"{_last_layer(circuit)}_{_target_token(circuit)}_{node.position}"
-    return f"{node.layer}_{node.expert}_{node.position}"
 
 
 def _last_layer(circuit: Circuit) -> int:

@@ -32,9 +32,17 @@ def write_features(session: Session, exported: Exported, experts: Collection[int
 
 def _feature(exported: Exported, row: Row, examples: list[Row], influence: AblationRecord | None) -> Mapping[str, Any]:
     names = exported.vocabulary.names
+    quantiles = []
+    for number in sorted({one["bin"] for one in examples}):
+        name = "Top activations"
+        if number:
+            low, high, _ = row["bins"][number - 1]
+            name = f"Activations {low:.3g} to {high:.3g}"
+        shown = [_example(example) for example in examples if example["bin"] == number]
+        quantiles.append({"quantile_name": name, "examples": shown})
     return {
         "transcoder_id": exported.run.name,
-        "examples_quantiles": [_quantile(row, number, examples) for number in sorted({one["bin"] for one in examples})],
+        "examples_quantiles": quantiles,
         "top_logits": names(int(token) for token, _ in influence.promoted) if influence else [],
         "bottom_logits": names(int(token) for token, _ in influence.suppressed) if influence else [],
         "act_min": 0.0,
@@ -43,14 +51,6 @@ def _feature(exported: Exported, row: Row, examples: list[Row], influence: Ablat
         "histogram": list(row["histogram"]),
         "activation_frequency": row["density"],
     }
-
-
-def _quantile(row: Row, number: int, examples: list[Row]) -> Mapping[str, Any]:
-    name = "Top activations"
-    if number:
-        low, high, _ = row["bins"][number - 1]
-        name = f"Activations {low:.3g} to {high:.3g}"
-    return {"quantile_name": name, "examples": [_example(example) for example in examples if example["bin"] == number]}
 
 
 def _example(example: Row) -> Mapping[str, Any]:

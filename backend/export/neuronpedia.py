@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -71,7 +70,10 @@ class Batches:
         ]
         if features:
             self._write(f"batch-{self._written}.json", self._head | {"features": features})
-            self._write_explanations([row for row in active if _label(row)])
+            folder = self._folder / "explanations"
+            folder.mkdir(exist_ok=True)
+            lines = "".join(_json(self._explanation(row)) + "\n" for row in active if _label(row))
+            (folder / f"batch-{self._written}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
             self._written += 1
 
     def end(self) -> None:
@@ -82,12 +84,6 @@ class Batches:
 
     def _write(self, name: str, content: dict[str, Any]) -> None:
         (self._folder / name).write_text(_json(content), "utf-8")
-
-    def _write_explanations(self, rows: Sequence[Row]) -> None:
-        folder = self._folder / "explanations"
-        folder.mkdir(exist_ok=True)
-        lines = "".join(_json(self._explanation(row)) + "\n" for row in rows)
-        (folder / f"batch-{self._written}.jsonl.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
     def _explanation(self, row: Row) -> dict[str, Any]:
         head, label = self._head, _label(row)

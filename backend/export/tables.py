@@ -111,7 +111,7 @@ class JsonTable:
     def __init__(self, path: Path, stack: ExitStack) -> None:
         self._file = stack.enter_context(path.open("w", encoding="utf-8"))
         self._file.write("[")
-        stack.callback(self._end)
+        stack.callback(self._file.write, "\n]\n")
         self._between = "\n"
 
     def add(self, rows: Sequence[Row]) -> None:
@@ -119,9 +119,6 @@ class JsonTable:
         for row in rows:
             self._file.write(self._between + json.dumps(row, ensure_ascii=False))
             self._between = ",\n"
-
-    def _end(self) -> None:
-        self._file.write("\n]\n")
 
 
 class CsvTable:

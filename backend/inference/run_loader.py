@@ -122,13 +122,12 @@ class Vocabulary:
                 continue
             # Decode parts of characters with the next complete token, before which unfinished characters are written.
             stop = next((index for index in range(start, len(ids)) if texts[index] is not None), len(ids) - 1) + 1
-            texts[start:stop] = self._decode_parts(ids[start:stop])
+            part = ids[start:stop]
+            is_known = max(part) < len(self._bytes)  # other ids have no token
+            texts[start:stop] = (
+                decode_each(self._bytes[token] for token in part) if is_known else token_texts(self._tokenizer, part)
+            )
         return tuple(map(str, texts))
-
-    def _decode_parts(self, ids: Sequence[int]) -> list[str]:
-        if max(ids) >= len(self._bytes):  # ids without a token
-            return token_texts(self._tokenizer, ids)
-        return decode_each(self._bytes[token] for token in ids)
 
     def name(self, token: int) -> str:
         """Text of a token alone; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""

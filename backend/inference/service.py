@@ -313,17 +313,17 @@ async def price_steps(
         BusyError: too many requests are waiting.
         UserError: a run cannot be used, or an edit has a condition.
     """
-    measurement = await live.submit(runs, _begin_price, edits)
+
+    def begin(context: JobContext) -> PriceMeasurement:
+        from mxd.trainer.analysis.edit_price import PriceMeasurement
+
+        return PriceMeasurement(context.language_model, context.runs, edits)
+
+    measurement = await live.submit(runs, begin)
     while measurement.done < measurement.total:
         yield (PriceProgressEvent(done=measurement.done, total=measurement.total),)
         await _in_turn(live, runs, lambda _context: measurement.step(ITEMS_PER_STEP))
     yield (PriceDoneEvent(price=measurement.result()),)
-
-
-def _begin_price(context: JobContext, edits: Sequence[Edit]) -> PriceMeasurement:
-    from mxd.trainer.analysis.edit_price import PriceMeasurement
-
-    return PriceMeasurement(context.language_model, context.runs, edits)
 
 
 SEQUENCES_PER_ABLATION_STEP = 2
@@ -341,7 +341,15 @@ async def ablation_steps(
         BusyError: too many requests are waiting.
         UserError: the run cannot be used, or the expert has no examples.
     """
-    measurement = await live.submit([run], _begin_ablation, expert, database)
+
+    def begin(context: JobContext) -> AblationMeasurement:
+        from mxd.trainer.analysis.ablation import AblationMeasurement
+        from mxd.trainer.config import AblationConfig
+
+        config = AblationConfig(experts=(expert,))
+        return AblationMeasurement(context.runs[0], config, context.language_model, database)
+
+    measurement = await live.submit([run], begin)
 
     def advance(_context: JobContext) -> None:
         for _ in range(SEQUENCES_PER_ABLATION_STEP):
@@ -353,14 +361,6 @@ async def ablation_steps(
         await _in_turn(live, [run], advance)
     await _in_turn(live, [run], lambda _context: measurement.write(database))
     yield (AblationStoredEvent(),)
-
-
-def _begin_ablation(context: JobContext, expert: int, database: Engine) -> AblationMeasurement:
-    from mxd.trainer.analysis.ablation import AblationMeasurement
-    from mxd.trainer.config import AblationConfig
-
-    config = AblationConfig(experts=(expert,))
-    return AblationMeasurement(context.runs[0], config, context.language_model, database)
 
 
 WAIT_SECONDS = 10.0

@@ -43,8 +43,12 @@ class ExpertSimilarity:
         """
         rows, norms_N = self._rows(by), self._norms_of(by)
         direction_D = rows(slice(expert, expert + 1))[0] / float(norms_N[expert])
-        cosines_N = torch.cat([_product(rows(chunk), direction_D) for chunk in self._chunks]) / norms_N
-        return closest(cosines_N.numpy(), expert, count)
+        products = []
+        for chunk in self._chunks:
+            rows_ED = rows(chunk)
+            # Another thread may be moving the layer to another device.
+            products.append((rows_ED @ direction_D.to(rows_ED)).float().cpu())
+        return closest((torch.cat(products) / norms_N).numpy(), expert, count)
 
     def _rows(self, by: By) -> Callable[[ExpertSelection], Tensor]:
         """Function that returns the directions of some experts."""
@@ -67,11 +71,6 @@ class ExpertSimilarity:
                 norms_N = torch.cat([rows(chunk).norm(dim=1).float().cpu() for chunk in self._chunks])
                 self._norms[by] = norms_N.clamp_min(torch.finfo(norms_N.dtype).tiny)
             return self._norms[by]
-
-
-def _product(rows_ED: Tensor, direction_D: Tensor) -> Tensor:
-    """Products of rows with a direction, [E], on the CPU: another thread may be moving the layer to another device."""
-    return (rows_ED @ direction_D.to(rows_ED)).float().cpu()
 
 
 EXPERTS_PER_BLOCK = 4096

@@ -131,12 +131,13 @@ class ModelWorker:
             self._check_open()
             self._calls += 1
             future = self._thread.submit(self._call, job)
-        future.add_done_callback(self._forget_call)
-        return future
 
-    def _forget_call(self, _future: Future[Result]) -> None:
-        with self._lock:
-            self._calls -= 1
+        def forget(_: Future[Result]) -> None:
+            with self._lock:
+                self._calls -= 1
+
+        future.add_done_callback(forget)
+        return future
 
     def generate(self, request: GenerationRequest) -> None:
         """Queue a generation; it joins the batch once its rows fit."""
@@ -209,15 +210,20 @@ class ModelWorker:
 
     def _turn(self) -> None:
         """Take one step with all running generations."""
-        self._drop_cancelled()
+        with self._lock:
+            self._waiting = deque(request for request in self._waiting if not request.cancelled.is_set())
+        for request in [request for request in self._running if request.cancelled.is_set()]:
+            self._remove(request)
         self._admit()
         if self._running:
             self._step()
         if self._ran_out_of_memory:
             self._ran_out_of_memory = False
             _free_memory()
-        if not self._running:
-            self._return_memory()
+        # Return the memory of a large batch to the system. Small batches use the same memory again.
+        if not self._running and self._most_rows > self._max_rows // 2:
+            self._most_rows = 0
+            trim_freed_memory()
 
     def _after_turn(self, turn: Future[None]) -> None:
         """Queue the next turn after the jobs that wait. A defect is logged and ends the generations that it hit."""
@@ -235,21 +241,15 @@ class ModelWorker:
         if following is not None:
             following.add_done_callback(self._after_turn)
 
-    def _return_memory(self) -> None:
-        """Return the memory of a large batch to the system. Small batches use the same memory again."""
-        if self._most_rows > self._max_rows // 2:
-            self._most_rows = 0
-            trim_freed_memory()
-
-    def _drop_cancelled(self) -> None:
-        with self._lock:
-            self._waiting = deque(request for request in self._waiting if not request.cancelled.is_set())
-        for request in [request for request in self._running if request.cancelled.is_set()]:
-            self._remove(request)
-
     def _admit(self) -> None:
         """Admit waiting requests in order of arrival while their rows fit; report queue positions to the others."""
-        while (request := self._next_that_fits()) is not None:
+        while True:
+            # Identical texts share rows, but each request counts with all the rows that it may need later.
+            used = sum(request.rows for request in self._running)
+            with self._lock:
+                if not self._waiting or (used and used + self._waiting[0].rows > self._max_rows):
+                    break
+                request = self._waiting.popleft()
             self._joining = request
             try:
                 self._join(request)
@@ -262,14 +262,6 @@ class ModelWorker:
             waiting = list(self._waiting)
         for before, request in enumerate(waiting):
             request.deliver_position(before)
-
-    def _next_that_fits(self) -> GenerationRequest | None:
-        # Identical texts share rows, but each request counts with all the rows that it may need later.
-        used = sum(request.rows for request in self._running)
-        with self._lock:
-            if self._waiting and (not used or used + self._waiting[0].rows <= self._max_rows):
-                return self._waiting.popleft()
-        return None
 
     def _join(self, request: GenerationRequest) -> None:
         from mxd.trainer.inference.generation import RowBatch

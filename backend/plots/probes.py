@@ -83,26 +83,17 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
 def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
     """Names of the classes of each probe, with the file name if there are several probes."""
     sets = {_texts(probe): probe for probe in probe_records}
-    return {
-        texts: {
-            name: name if len(sets) == 1 else f"{_stem(probe.labels)}: {name}{_level(probe.level)}"
-            for name in _experts(probe)
-        }
-        for texts, probe in sets.items()
-    }
+    named = {}
+    for texts, probe in sets.items():
+        before = "" if len(sets) == 1 else f"{PurePath(probe.labels).name.split('.')[0]}: "
+        after = "" if len(sets) == 1 or probe.level == "text" else ", tokens"
+        named[texts] = {name: f"{before}{name}{after}" for name in _experts(probe)}
+    return named
 
 
 def _texts(probe: ProbeRecord) -> tuple[str, str]:
     """Identity of the labelled texts, wherever their file lies."""
     return probe.fingerprint, probe.level
-
-
-def _stem(labels: str) -> str:
-    return PurePath(labels).name.split(".")[0]
-
-
-def _level(level: str) -> str:
-    return "" if level == "text" else ", tokens"
 
 
 def _experts(probe: ProbeRecord) -> dict[str, Result]:

@@ -70,13 +70,10 @@ class CoactivationIndex:
         self._tokens_by_expert = token_P[order]
         self.active_N = np.bincount(experts_P, minlength=n)
         self._ends_N = np.concatenate([[0], self.active_N.cumsum()])
-        self._make_token_weights(experts_P, token_P)
-
-    def _make_token_weights(self, experts_P: Ints, token_P: NDArray[np.int32]) -> None:
-        """Compute each expert's token counts as a unit vector, indexed by token id."""
-        keys, counts = np.unique(self._token_ids_T[token_P] * self.num_experts + experts_P, return_counts=True)
-        self._weight_token, self._weight_expert = np.divmod(keys, self.num_experts)
-        norms = np.sqrt(np.bincount(self._weight_expert, counts.astype(float) ** 2, self.num_experts))
+        # Each expert's token counts as a unit vector, indexed by token id.
+        keys, counts = np.unique(token_ids_T[token_P] * n + experts_P, return_counts=True)
+        self._weight_token, self._weight_expert = np.divmod(keys, n)
+        norms = np.sqrt(np.bincount(self._weight_expert, counts.astype(float) ** 2, n))
         self._weight = counts / norms[self._weight_expert]
 
     def tokens_of(self, expert: int) -> Ints:
@@ -106,17 +103,14 @@ class CoactivationIndex:
         for other in np.argsort(-jaccard_N, kind="stable").tolist():
             if len(companions) == limit or jaccard_N[other] == 0:
                 break
-            one = self._companion(other, len(tokens), int(counts_N[other]), float(jaccard_N[other]))
-            if one.share_interval is None or one.share_interval[0] > self._rate(other):
-                companions.append(one)
+            count, jaccard, rate = int(counts_N[other]), float(jaccard_N[other]), self._rate(other)
+            share, interval, lift = None, None, None
+            if len(tokens) >= MIN_EVENTS:
+                share = count / len(tokens)
+                interval, lift = wilson_interval(share, len(tokens)), share / rate
+            if interval is None or interval[0] > rate:
+                companions.append(CoactivatingExpert(other, share, interval, lift, jaccard, count, len(tokens)))
         return companions
-
-    def _companion(self, other: int, tokens: int, count: int, jaccard: float) -> CoactivatingExpert:
-        if tokens < MIN_EVENTS:
-            return CoactivatingExpert(other, None, None, None, jaccard, count, tokens)
-        share = count / tokens
-        interval = wilson_interval(share, tokens)
-        return CoactivatingExpert(other, share, interval, share / self._rate(other), jaccard, count, tokens)
 
     def _rate(self, expert: int) -> float:
         return int(self.active_N[expert]) / self.tokens

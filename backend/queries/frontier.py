@@ -48,7 +48,8 @@ def frontier(session: Session, run: RunRecord) -> Frontier | None:
     if not records:
         return None
     sample = sample_of(records[0])
-    lines = [line for line in lines_of(session) if _is_mlp_of(line, run)]
+    same = ("language_model", "layer")
+    lines = [line for line in lines_of(session) if all(line.settings[name] == run.config[name] for name in same)]
     for line in lines:
         line.points = [point for point in line.points if sample_of(point.records[0]) == sample]
     lines = sorted((line for line in lines if line.points), key=lambda line: run.name not in _runs_of(line))
@@ -63,10 +64,6 @@ def frontier(session: Session, run: RunRecord) -> Frontier | None:
         seen_text=result["seen_text"],
         lines=tuple(_frontier_line(line, name, own, own_points) for line, name in zip(lines, names, strict=True)),
     )
-
-
-def _is_mlp_of(line: Line, run: RunRecord) -> bool:
-    return all(line.settings[name] == run.config[name] for name in ("language_model", "layer"))
 
 
 def _runs_of(line: Line) -> tuple[str, ...]:

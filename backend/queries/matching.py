@@ -5,7 +5,7 @@ Shapes: E active experts, Q experts to match.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -54,7 +54,14 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
     by = matched_by(*loaded)
     # Stable: lower ids first among equal densities.
     most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MAX_MATCHED]
-    matches = match(*_VECTORS[by](one, two, loaded), torch.from_numpy(most_used))
+    if by == "gate":
+        vectors: Sequence[Vectors] = [
+            Directions(run.run.layer.gate.rows, torch.tensor([each.expert for each in experts]))
+            for run, experts in zip(loaded, (one, two), strict=True)
+        ]
+    else:
+        vectors = token_shares([each.spread for each in one], [each.spread for each in two])
+    matches = match(*vectors, torch.from_numpy(most_used))
     return MatchedExperts(
         by=by,
         active=len(one),
@@ -94,28 +101,6 @@ class _ActiveExpert(NamedTuple):
     @property
     def spread(self) -> list[tuple[int, float]]:
         return [(token, count / self.active_tokens) for token, count in self.top_tokens]
-
-
-Actives = Sequence[_ActiveExpert]
-Loaded = tuple[LoadedRun, LoadedRun]
-
-
-def _by_gate(one: Actives, other: Actives, loaded: Loaded) -> tuple[Vectors, Vectors]:
-    first, second = (
-        Directions(run.run.layer.gate.rows, torch.tensor([each.expert for each in experts]))
-        for run, experts in zip(loaded, (one, other), strict=True)
-    )
-    return first, second
-
-
-def _by_tokens(one: Actives, other: Actives, _: Loaded) -> tuple[Vectors, Vectors]:
-    return token_shares([each.spread for each in one], [each.spread for each in other])
-
-
-_VECTORS: dict[MatchedBy, Callable[[Actives, Actives, Loaded], tuple[Vectors, Vectors]]] = {
-    "gate": _by_gate,
-    "tokens": _by_tokens,
-}
 
 
 def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:

@@ -87,11 +87,7 @@ def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Fi
     ]
     if request.by == "mass":
         return sorted(best, key=lambda firing: (-firing.mass, firing.expert))
-    return sorted(best, key=lambda firing: (-_least_lift(firing), -firing.mass, firing.expert))
-
-
-def _least_lift(firing: Firing) -> float:
-    return firing.lift_interval[0] if firing.lift_interval else 0.0
+    return sorted(best, key=lambda firing: (-(firing.lift_interval or (0.0,))[0], -firing.mass, firing.expert))
 
 
 def passage_result(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice, pairwise
 from typing import Annotated
 
@@ -33,7 +33,7 @@ from mxd.trainer.storage.database.search import (
     is_beginning,
     split_words,
 )
-from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
+from mxd.trainer.storage.database.tables import ExampleRecord
 
 SearchText = Annotated[str, Field(min_length=1, max_length=200)]
 Ints = NDArray[np.int32]
@@ -123,25 +123,18 @@ def best_examples(
     fitting: dict[int, StoredExample] = {}
     for low, high in pairwise(RANKS):
         left = [expert for expert in experts if expert not in fitting]
-        for row in _of_ranks(session, browsed.record, left, low, high) if left else ():
+        if not left:
+            break
+        ranked = ExampleRecord.bin == 0, ExampleRecord.rank >= low, ExampleRecord.rank < high
+        of_experts = ExampleRecord.run_id == browsed.record.id, among(session, ExampleRecord.expert, left)
+        for row in stored_examples(session, [*of_experts, *ranked], [ExampleRecord.expert, ExampleRecord.rank]):
             largest.setdefault(row.expert, row)
-            if row.expert not in fitting and _fits(row, words, vocabulary):
-                fitting[row.expert] = row
+            if row.expert not in fitting:
+                window = row.token_ids[max(0, row.position - SEARCH_MARGIN) : row.position + SEARCH_MARGIN + 1]
+                around = "".join(map(vocabulary.name, window)).casefold()
+                if all(word in around for word in words):
+                    fitting[row.expert] = row
     return {expert: describe(row, vocabulary) for expert, row in {**largest, **fitting}.items()}
-
-
-def _of_ranks(session: Session, run: RunRecord, experts: Collection[int], low: int, high: int) -> list[StoredExample]:
-    """Return the top examples of some experts between two ranks, in order."""
-    ranked = ExampleRecord.bin == 0, ExampleRecord.rank >= low, ExampleRecord.rank < high
-    of_experts = ExampleRecord.run_id == run.id, among(session, ExampleRecord.expert, experts)
-    return stored_examples(session, [*of_experts, *ranked], [ExampleRecord.expert, ExampleRecord.rank])
-
-
-def _fits(example: StoredExample, words: Sequence[str], vocabulary: Vocabulary) -> bool:
-    start = max(0, example.position - SEARCH_MARGIN)
-    window = example.token_ids[start : example.position + SEARCH_MARGIN + 1]
-    around = "".join(map(vocabulary.name, window)).casefold()
-    return all(word in around for word in words)
 
 
 def search(

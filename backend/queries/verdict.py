@@ -15,7 +15,6 @@ from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k,
 from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.comparison import (
-    MeanOverExperts,
     Verdict,
     VerdictCell,
     VerdictMetric,
@@ -90,9 +89,15 @@ def _row(session: Session, run: RunRecord, result: Mapping[str, Any]) -> Verdict
     found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
     cells = [VerdictCell(key=key, **measured) for key, measured in found if measured is not None]
     if (means := interpretability(session, run)) is not None:
-        found_means = ((metric.key, getattr(means, metric.key)) for metric in MEANS_OVER_EXPERTS)
-        cells += [_mean_cell(key, mean) for key, mean in found_means if mean is not None]
-    cells += _dead_share(session, run)
+        for metric in MEANS_OVER_EXPERTS:
+            if (mean := getattr(means, metric.key)) is not None:
+                margin = NORMAL_95 * mean.standard_error
+                ends = {"low": mean.value - margin, "high": mean.value + margin}
+                cells.append(VerdictCell(key=metric.key, value=mean.value, **ends))
+    if session.get(IndexRecord, run.id) is not None:
+        active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
+        share = 1 - (session.scalar(active) or 0) / run.num_experts
+        cells.append(VerdictCell(key=DEAD_IN_INDEX.key, value=share, low=None, high=None))
     return VerdictRun(
         name=run.name,
         method=run.method,
@@ -104,19 +109,6 @@ def _row(session: Session, run: RunRecord, result: Mapping[str, Any]) -> Verdict
         seen_text=result["seen_text"],
         cells=tuple(cells),
     )
-
-
-def _mean_cell(key: str, mean: MeanOverExperts) -> VerdictCell:
-    margin = NORMAL_95 * mean.standard_error
-    return VerdictCell(key=key, value=mean.value, low=mean.value - margin, high=mean.value + margin)
-
-
-def _dead_share(session: Session, run: RunRecord) -> list[VerdictCell]:
-    if session.get(IndexRecord, run.id) is None:
-        return []
-    active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-    share = 1 - (session.scalar(active) or 0) / run.num_experts
-    return [VerdictCell(key=DEAD_IN_INDEX.key, value=share, low=None, high=None)]
 
 
 def _best(rows: Sequence[VerdictRun], metric: Metric) -> str | None:

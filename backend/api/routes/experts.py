@@ -233,14 +233,10 @@ async def search_related(
     limit: Limit = 20,
 ) -> tuple[RelatedHits, ...]:
     """Search experts of several layers in plain words, by the words that their language model relates to them."""
-    await run_in_threadpool(_check_indexed, services, runs)
+    for run in runs:
+        await run_in_threadpool(services.run_cache.of, run)  # reports runs without an index before anything is computed
     words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
     return await run_in_threadpool(_related_hits, services, runs, text, words, limit)
-
-
-def _check_indexed(services: Services, runs: Sequence[str]) -> None:
-    for run in runs:
-        services.run_cache.of(run)
 
 
 def _related_hits(

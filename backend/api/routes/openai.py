@@ -330,7 +330,9 @@ async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, htt
     """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     generation = await _started(services, request, "chatcmpl")
     if request.stream:
-        first = [ChunkChoice(index=index, delta=Delta(role="assistant", content="")) for index in _indices(generation)]
+        first = [
+            ChunkChoice(index=index, delta=Delta(role="assistant", content="")) for index in range(generation.samples)
+        ]
         return await _stream(generation, request, _chat_chunk, first)
     texts, reasons = await cancel_on_disconnect(http, _collected(generation))
     choices = tuple(
@@ -370,10 +372,6 @@ async def _started(
     head = {"id": f"{prefix}-{uuid4().hex}", "created": int(time.time()), "model": request.model}
     pieces = TextPieces(config.sampling.stop, config.sampling.samples)
     return _Generation(head, pieces, services.inference.generate(list(units), config, units), config.sampling.samples)
-
-
-def _indices(generation: _Generation) -> range:
-    return range(generation.samples)
 
 
 async def _collected(generation: _Generation) -> tuple[list[str], list[FinishReason]]:

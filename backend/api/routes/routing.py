@@ -93,15 +93,14 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
     """Experts that fire on a passage, or on one of its tokens."""
     await asyncio.to_thread(find_runs, services, [run])
     text = await prompt_text(services, run, request.text, request.turns)
-    routed = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text))
-    return await asyncio.to_thread(_passage, services, run, request, routed[0])
+    (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text))
 
+    def ranked() -> Response:
+        vocabulary = services.runs.run(run).vocabulary
+        with reading(services.database) as session:
+            return model_response(passage_result(session, find_run(session, run), routing, request, vocabulary))
 
-def _passage(services: Services, run: str, request: PassageRequest, routing: Routing) -> Response:
-    vocabulary = services.runs.run(run).vocabulary
-    with reading(services.database) as session:
-        record = find_run(session, run)
-        return model_response(passage_result(session, record, routing, request, vocabulary))
+    return await asyncio.to_thread(ranked)
 
 
 def find_runs(services: Services, names: Sequence[str]) -> None:
@@ -185,9 +184,20 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
 
 
 @router.post("/circuits/graph", response_model=dict[str, Any])
-async def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> Response:
+def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> Response:
     """A circuit in the attribution graph format of Neuronpedia and circuit-tracer, to be saved as a file."""
-    return json_response(await asyncio.to_thread(_graph_file, services, request))
+    from mxd.trainer.analysis.labelling.rules import quoted
+
+    find_runs(services, request.graph.runs)
+    labels: dict[str, dict[int, str]] = {run: {} for run in request.graph.runs}
+    for run, infos in _circuit_experts(services, request.graph).items():
+        for expert, info in infos.items():
+            # Other programs know nothing else of the expert.
+            automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
+            tokens = f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None
+            if (label := info.label or automatic or tokens) is not None:
+                labels[run][expert] = label
+    return json_response(attribution_graph(request.graph, GraphContext(labels, request.check)))
 
 
 async def circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
@@ -213,20 +223,3 @@ def _circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, 
             for expert, info in expert_infos(services, run, shown).items()
         }
     return result
-
-
-def _graph_file(services: Services, request: CircuitFileRequest) -> dict[str, Any]:
-    find_runs(services, request.graph.runs)
-    labels = {
-        run: {expert: label for expert, info in infos.items() if (label := _graph_label(info)) is not None}
-        for run, infos in _circuit_experts(services, request.graph).items()
-    }
-    return attribution_graph(request.graph, GraphContext(labels, request.check))
-
-
-def _graph_label(info: CircuitExpert) -> str | None:
-    """Name for programs that know nothing else of the expert."""
-    from mxd.trainer.analysis.labelling.rules import quoted
-
-    automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
-    return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)

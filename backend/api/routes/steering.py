@@ -239,25 +239,19 @@ def _is_readable(record: SessionRecord) -> bool:
 def _fields(record: SessionRecord) -> dict[str, object]:
     steering = SteeringRequest.model_validate(record.steering)
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
-    alone = _alone(record.run, steering)
+    # The edit that amplifies an expert, if it is the only one.
+    edit = steering.edits[0] if len(steering.edits) == 1 else None
+    is_alone = edit is not None and edit.mode == "add" and edit.strength > 0 and edit.run in (None, record.run)
     return {
         "id": record.id,
         "name": record.name,
         "run": record.run,
         "prompt": prompt[:PROMPT_SHOWN],
         "edits": len(steering.edits),
-        "expert": None if alone is None else alone.expert,
-        "strength": None if alone is None else alone.strength,
+        "expert": edit.expert if edit is not None and is_alone else None,
+        "strength": edit.strength if edit is not None and is_alone else None,
         "saved_at": record.saved_at_utc,
     }
-
-
-def _alone(run: str, steering: SteeringRequest) -> Edit | None:
-    """Return the edit that amplifies an expert, if it is the only one."""
-    if len(steering.edits) != 1:
-        return None
-    (edit,) = steering.edits
-    return edit if edit.mode == "add" and edit.strength > 0 and edit.run in (None, run) else None
 
 
 def _opened(session: Session, library: RunLoader, record: SessionRecord) -> SavedSession:

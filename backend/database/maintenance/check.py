@@ -107,15 +107,11 @@ def _check_sample(session: Session, run: RunRecord, index: IndexRecord, sample: 
         of_expert = ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
         ordered = WITH_TOKENS.where(*of_expert).order_by(ExampleRecord.bin, ExampleRecord.rank)
         rows = list(session.execute(ordered))
-        for problem in (*_check_statistics(record), *_check_examples(record, index, rows)):
+        if {sum(record.histogram), sum(int(active) for *_, active in record.bins)} != {record.active_tokens}:
+            yield f"expert {expert}: its histogram and bins do not add up to its {record.active_tokens} active tokens."
+        for problem in _check_examples(record, index, rows):
             yield f"expert {expert}: {problem}"
         session.expunge(record)
-
-
-def _check_statistics(record: ExpertRecord) -> Iterator[str]:
-    totals = {sum(record.histogram), sum(int(active) for *_, active in record.bins)}
-    if totals != {record.active_tokens}:
-        yield f"its histogram and bins do not add up to its {record.active_tokens} active tokens."
 
 
 def _check_examples(record: ExpertRecord, index: IndexRecord, rows: list[Any]) -> Iterator[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import DatabaseError
@@ -37,7 +36,7 @@ def upgrade_database(url: str) -> UpgradeResult:
         _check_exists(engine)
         if engine.dialect.name == "sqlite":
             # Alembic's batch mode drops and recreates a table. With foreign keys on, dependent rows would be deleted.
-            event.listen(engine, "connect", _disable_foreign_keys)
+            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = OFF"))
         with schema_transaction(engine) as connection:
             return _upgrade(connection)
     except DatabaseError as error:
@@ -50,10 +49,6 @@ def _check_exists(engine: Engine) -> None:
     if engine.dialect.name == "sqlite" and not Path(engine.url.database or "").is_file():
         location = engine.url.render_as_string()
         raise NotFoundError(f"No database at {location}. Choose one with --database or --data.")
-
-
-def _disable_foreign_keys(connection: Any, _record: Any) -> None:
-    connection.execute("PRAGMA foreign_keys = OFF")
 
 
 def _upgrade(connection: Connection) -> UpgradeResult:

@@ -52,14 +52,10 @@ def check_plain(name: str, value: object, depth: int = 0) -> None:
     if isinstance(value, Mapping | list):
         if depth > DEEPEST:
             raise InvalidValueError(f"{name} is nested too deeply")
-        for item in _inside(value):
+        for item in value if isinstance(value, list) else chain(value.keys(), value.values()):
             check_plain(name, item, depth + 1)
     elif (problem := _problem(value)) is not None:
         raise InvalidValueError(f"{name} {problem}")
-
-
-def _inside(value: Mapping[str, Any] | list[Any]) -> Iterable[object]:
-    return value if isinstance(value, list) else chain(value.keys(), value.values())
 
 
 def _problem(value: object) -> str | None:
@@ -343,16 +339,11 @@ def _probe(run: RunContents, row: Row) -> None:
         raise InvalidValueError("the kinds of features have different classes")
     for kind in kinds.values():
         for name, scores in kind["classes"].items():
-            _check_probe_scores(name, scores)
+            for probe in (scores["top1"], scores["top5"]):  # what pages show
+                if not probe["experts"] or None in (probe["f1"], probe["f1_low"], probe["f1_high"]):
+                    raise InvalidValueError(f"the probe of class {name[:40]!r} lacks a score")
     for scores in kinds["experts"]["classes"].values():
         check_whole("expert", scores["expert"], run.num_experts)
-
-
-def _check_probe_scores(name: str, scores: Mapping[str, Any]) -> None:
-    """Check what pages show of the probes of one class: features, and F1 scores that are numbers."""
-    for probe in (scores["top1"], scores["top5"]):
-        if not probe["experts"] or None in (probe["f1"], probe["f1_low"], probe["f1_high"]):
-            raise InvalidValueError(f"the probe of class {name[:40]!r} lacks a score")
 
 
 # ---------------------------------------------------------------- user annotations

@@ -50,15 +50,12 @@ def commands(session: Session) -> list[str]:
     for probe in session.scalars(select(ProbeRecord).order_by(ProbeRecord.id)):
         lines.append(_line("probe", [runs[probe.run_id].name], probe.settings))
     measured = session.scalars(select(AblationRecord.run_id).distinct())
-    lines += [_ablate(session, runs[run_id]) for run_id in sorted(measured)]
+    for run_id in sorted(measured):
+        flags = _settings(session, run_id, "ablate")
+        experts = ",".join(map(str, flags.pop("experts", ()))) or None
+        lines.append(_line("ablate", [runs[run_id].name], {**flags, "experts": experts}))
     lines += [_steering(session, run) for run in runs.values()]
     return [line for line in dict.fromkeys(lines) if line]
-
-
-def _ablate(session: Session, run: RunRecord) -> str:
-    flags = _settings(session, run.id, "ablate")
-    experts = flags.pop("experts", ())
-    return _line("ablate", [run.name], {**flags, "experts": ",".join(map(str, experts)) or None})
 
 
 def _steering(session: Session, run: RunRecord) -> str:

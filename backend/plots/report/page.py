@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from html import escape
@@ -21,10 +21,8 @@ from mxd.backend.plots.report.commands import commands
 from mxd.backend.plots.steering import steering
 from mxd.backend.queries.evaluations import evaluated, evaluations_of, seeds
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.evaluations import EvaluationMetric
 from mxd.backend.schemas.runs import Figure
 from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
-from mxd.trainer.evaluation.seeds import SeedGroup
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 
 OF_ALL: tuple[tuple[Callable[[Session], Figure], Callable[[Session], str]], ...] = (
@@ -110,7 +108,14 @@ def _seeds(session: Session) -> str:
     groups = [group for group in seeds(session) if len(group.records) > 1]
     if not groups:
         return ""
-    rows = [(", ".join(group.names), *_sizes(group), *_over_seeds(group)) for group in groups]
+    rows = []
+    for group in groups:
+        result = group.records[0].result  # all seeds have the same sizes
+        row = [", ".join(group.names), f"{result['tokens']:,}", f"{result['sequences']:,}"]
+        measures = (group.loss_increase, group.measure("normalized_mse"), group.measure("routing_share"))
+        for one, form in zip(measures, ("+.4f", ".4f", ".3f"), strict=True):
+            row += [f"{one.value:{form}}", f"{one.low:{form}} to {one.high:{form}}"]
+        rows.append(row)
     head = (
         "runs",
         "tokens each",
@@ -127,19 +132,6 @@ def _seeds(session: Session) -> str:
         "<p>Loss increase: 95 % over seeds and sequences. Other figures: mean over the seeds, between the "
         f"lowest and the highest end of their intervals.</p>{_html_table(head, rows)}"
     )
-
-
-def _sizes(group: SeedGroup) -> tuple[str, str]:
-    """Number of tokens and sequences, which are the same for all seeds."""
-    result = group.records[0].result
-    return f"{result['tokens']:,}", f"{result['sequences']:,}"
-
-
-def _over_seeds(group: SeedGroup) -> Iterator[str]:
-    measures = (group.loss_increase, group.measure("normalized_mse"), group.measure("routing_share"))
-    for one, digits in zip(measures, ("+.4f", ".4f", ".3f"), strict=True):
-        yield f"{one.value:{digits}}"
-        yield f"{one.low:{digits}} to {one.high:{digits}}"
 
 
 def _drawn(session: Session, names: Sequence[str]) -> list[str]:
@@ -178,13 +170,16 @@ def _warnings(session: Session, names: Sequence[str]) -> str:
         newest = evaluations_of(session, run)[0]
         sample = _sample(sample_sizes.of_evaluation(session, run))
         said = "".join(f"<li class='{one.level}'>{escape(one.text)}</li>" for one in newest.warnings)
-        facts = [_fact(fact) for fact in newest.metrics]
+        facts = [
+            (
+                fact.title,
+                "" if fact.value is None else f"{fact.value:.4g}",
+                "" if fact.low is None or fact.high is None else f"{fact.low:.4g} to {fact.high:.4g}",
+                fact.description,
+            )
+            for fact in newest.metrics
+        ]
         table = _html_table(("figure", "value", "95 %", "what it is"), facts)
         details = f"<details><summary>All figures</summary>{table}</details>"
         parts.append(f"<h3>{escape(name)}</h3>{sample}<ul>{said}</ul>{details}")
     return "".join(parts)
-
-
-def _fact(fact: EvaluationMetric) -> tuple[str, ...]:
-    between = "" if fact.low is None or fact.high is None else f"{fact.low:.4g} to {fact.high:.4g}"
-    return (fact.title, "" if fact.value is None else f"{fact.value:.4g}", between, fact.description)

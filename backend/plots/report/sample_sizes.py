@@ -71,14 +71,11 @@ def _values(results: Sequence[Result], name: str) -> str:
 
 def _probed(records: Iterable[ProbeRecord]) -> str:
     files = {(probe.labels, probe.level): probe.result for probe in records}
-    return "; ".join(
-        f"{PurePath(labels).name}: {_tested(result):,} test {level}s of {result['examples']:,} labelled {level}s "
-        f"in {len(result['kinds']['experts']['classes']):,} classes"
-        for (labels, level), result in files.items()
-    )
-
-
-def _tested(result: Result) -> int:
-    """Number of test examples: every class has its own and all others."""
-    panel = next(iter(result["kinds"]["experts"]["classes"].values()))
-    return int(sum(panel["class_counts"]) + sum(panel["other_counts"]))
+    parts = []
+    for (labels, level), result in files.items():
+        classes = result["kinds"]["experts"]["classes"]
+        panel = next(iter(classes.values()))  # the test examples of a class and all others, the same for each
+        tested = sum(panel["class_counts"]) + sum(panel["other_counts"])
+        labelled = f"{tested:,} test {level}s of {result['examples']:,} labelled {level}s"
+        parts.append(f"{PurePath(labels).name}: {labelled} in {len(classes):,} classes")
+    return "; ".join(parts)
