@@ -39,13 +39,10 @@ def error_response(status: int, body: ErrorBody, headers: Mapping[str, str] | No
 
 def response_to(error: BaseException) -> JSONResponse:
     """Return the response to an exception, with a Retry-After header if retrying helps."""
-    status, _ = status_and_code(error)
-    return error_response(status, error_body(error), _retry_headers(error))
-
-
-def _retry_headers(error: BaseException) -> dict[str, str] | None:
+    seconds: float | None = None
     if isinstance(error, DatabaseUnavailableError):
-        return {"Retry-After": str(RETRY_AFTER_S)}
-    if isinstance(error, BusyError):
-        return {"Retry-After": str(max(1, math.ceil(error.seconds)))}
-    return None
+        seconds = RETRY_AFTER_S
+    elif isinstance(error, BusyError):
+        seconds = max(1, math.ceil(error.seconds))
+    headers = None if seconds is None else {"Retry-After": str(seconds)}
+    return error_response(status_and_code(error)[0], error_body(error), headers)

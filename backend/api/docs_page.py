@@ -30,10 +30,14 @@ def docs_page(openapi: JsonObject) -> str:
         "<p>The same for programs: <a href='/openapi.json'>/openapi.json</a></p><h2>Endpoints</h2>",
         *_endpoints(openapi["paths"]),
         "<h2>Types</h2>",
-        *_types(openapi["components"]["schemas"]),
-        "</body></html>",
     ]
-    return "\n".join(parts)
+    for name, schema in sorted(openapi["components"]["schemas"].items()):
+        parts.append(f"<h3 id='{escape(name)}'>{escape(name)}</h3><p>{escape(schema.get('description', ''))}</p>")
+        parts.append("<table>")
+        for field, its in schema.get("properties", {}).items():
+            parts.append(_line(field, its, its.get("description", "")))
+        parts.append("</table>")
+    return "\n".join([*parts, "</body></html>"])
 
 
 def _endpoints(paths: JsonObject) -> Iterator[str]:
@@ -48,14 +52,6 @@ def _endpoints(paths: JsonObject) -> Iterator[str]:
             for status, response in operation["responses"].items():
                 yield _line(status, _schema_of(response), response["description"])
             yield "</table>"
-
-
-def _types(schemas: JsonObject) -> Iterator[str]:
-    for name, schema in sorted(schemas.items()):
-        yield f"<h3 id='{escape(name)}'>{escape(name)}</h3><p>{escape(schema.get('description', ''))}</p><table>"
-        for field, field_schema in schema.get("properties", {}).items():
-            yield _line(field, field_schema, field_schema.get("description", ""))
-        yield "</table>"
 
 
 def _line(name: str, schema: JsonObject, note: str) -> str:

@@ -29,13 +29,12 @@ Positional = Annotated[T, POSITIONAL]
 """A field that is read from its position on the command line rather than from a flag."""
 
 
-def _as_tuple(value: object) -> object:
-    """Return a single value, as a config file may hold it, as a tuple of one."""
-    return value if isinstance(value, list | tuple) else (value,)
-
-
-Several = Annotated[tuple[T, ...], BeforeValidator(_as_tuple), Field(min_length=1)]
-"""One or more values, separated by commas on the command line."""
+Several = Annotated[
+    tuple[T, ...],
+    BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,)),
+    Field(min_length=1),
+]
+"""One or more values, separated by commas on the command line; in a config file also a single value."""
 
 
 @dataclass(frozen=True)

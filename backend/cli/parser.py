@@ -200,7 +200,13 @@ def parse(model: type[M], words: Sequence[str], prog: str) -> M:
     known, parser = options(model), _parser(model, prog)
     namespace, unknown = parser.parse_known_args(words)
     if unknown:
-        raise UserError(_unknown_word(unknown[0], parser))
+        word, more = unknown[0], f"Run '{parser.prog} --help' for a list."
+        if not word.startswith("-"):
+            raise UserError(f"Unexpected argument '{word}'. Quote text with spaces. {more}")
+        flag = word.partition("=")[0]
+        names = [name.lstrip("-") for name in parser._option_string_actions]
+        hint = suggest(flag.lstrip("-"), names).replace("'", "'--", 1)
+        raise UserError(f"Unknown option '{flag}'.{hint} {more}")
     given = vars(namespace)
     file = given.pop("config", None) if issubclass(model, Command) else None
     values = {**(_read_config(file, known) if file else {}), **given}
@@ -289,7 +295,13 @@ def _list(items: Sequence[str]) -> str:
 
 def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
     """Return usage, description and examples for the help of a command."""
-    needed = [_usage(option) for option in options(model).values() if option.is_positional or option.is_required]
+    needed = []
+    for option in options(model).values():
+        if option.is_positional:
+            word = f"{option.label} [{option.label} …]" if option.is_list else option.label
+            needed.append(word if option.is_required else f"[{word}]")
+        elif option.is_required:
+            needed.append(f"{option.label} {option.value}")
     width = max(get_terminal_size().columns - 2, 40)
     description = "\n\n".join(fill(part, width) for part in cleandoc(model.__doc__ or "").split("\n\n"))
     examples = "\n".join(f"  {line}" for line in getattr(model, "examples", ()))
@@ -299,12 +311,6 @@ def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
         "epilog": f"examples:\n{examples}" if examples else None,
         "formatter_class": RawDescriptionHelpFormatter,
     }
-
-
-def _usage(option: Option) -> str:
-    word = option.label if option.is_positional else f"{option.label} {option.value}"
-    word = f"{word} [{option.label} …]" if option.is_positional and option.is_list else word
-    return word if option.is_required else f"[{word}]"
 
 
 def _add_options(parser: ArgumentParser, model: type[BaseModel]) -> None:
@@ -346,15 +352,6 @@ def _default(option: Option) -> str:
     shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
     said = "default" in option.help.lower() or option.default in (None, False, ()) or not shown
     return "" if said else f" (default: {shown})"
-
-
-def _unknown_word(word: str, parser: ArgumentParser) -> str:
-    if not word.startswith("-"):
-        return f"Unexpected argument '{word}'. Quote text with spaces. Run '{parser.prog} --help' for a list."
-    flag = word.partition("=")[0]
-    names = [known.lstrip("-") for known in parser._option_string_actions]
-    hint = suggest(flag.lstrip("-"), names).replace("'", "'--", 1)
-    return f"Unknown option '{flag}'.{hint} Run '{parser.prog} --help' for a list."
 
 
 def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:

@@ -85,10 +85,15 @@ GLOBAL_FLAGS = ("--data", "--database", "--config")
 def overview(group: str = "") -> str:
     """Return the help of ``mxd``, or of one command group: all commands with their summaries."""
     if group:
-        usage, purpose, shown = f"mxd {group} COMMAND [options]", GROUPS[group], {"commands": _below(group)}
+        usage, purpose = f"mxd {group} COMMAND [options]", GROUPS[group]
+        shown: dict[str, dict[str, str]] = {"commands": _below(group)}
     else:
         usage, purpose = "mxd COMMAND [options]", PURPOSE
-        shown = {title: _summaries(section) for title, section in SECTIONS.items()}
+        shown = {title: {} for title in SECTIONS}
+        for title, section in SECTIONS.items():
+            for name, entry in section.items():
+                first, _, second = name.partition(" ")  # a command group has a single line
+                shown[title][first] = GROUPS[first] if second else entry.summary
     lines = [f"usage: {usage}", "", purpose]
     for title, summaries in shown.items():
         lines += ["", f"{title}:", *(f"  {name:<18} {summary}" for name, summary in summaries.items())]
@@ -134,12 +139,3 @@ def _below(group: str) -> dict[str, str]:
         for name, command in COMMANDS.items()
         if name.startswith(f"{group} ")
     }
-
-
-def _summaries(section: Mapping[str, Entry]) -> dict[str, str]:
-    """Return the lines of a section. A command group has a single line."""
-    lines = {}
-    for name, entry in section.items():
-        first = name.partition(" ")[0]
-        lines[first] = GROUPS.get(first, entry.summary) if " " in name else entry.summary
-    return lines

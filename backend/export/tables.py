@@ -153,17 +153,17 @@ class ParquetTable:
         """Append rows."""
         import pyarrow
 
-        if rows:
-            self._writer.write_table(pyarrow.Table.from_pylist([_listed(row) for row in rows], self._schema))
-
-
-def _listed(row: Row) -> Row:
-    """Active tokens and bins as named fields, because a list of mixed types has no column type."""
-    names = {"active": ("position", "coefficient", "rank"), "bins": ("low", "high", "active_tokens")}
-    return {
-        name: [dict(zip(names[name], values, strict=True)) for values in value] if name in names else value
-        for name, value in row.items()
-    }
+        # Active tokens and bins get named fields, because a list of mixed types has no column type.
+        names = {"active": ("position", "coefficient", "rank"), "bins": ("low", "high", "active_tokens")}
+        listed = [
+            {
+                name: [dict(zip(names[name], values, strict=True)) for values in value] if name in names else value
+                for name, value in row.items()
+            }
+            for row in rows
+        ]
+        if listed:
+            self._writer.write_table(pyarrow.Table.from_pylist(listed, self._schema))
 
 
 def _schemas() -> tuple[Any, Any]:

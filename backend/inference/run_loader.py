@@ -11,7 +11,6 @@ import gc
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
 from itertools import islice, takewhile
@@ -86,12 +85,6 @@ def _decode(piece: bytes) -> str | None:
         return None
 
 
-def _with_hex_bytes(piece: bytes) -> str:
-    """Decode what is UTF-8; write other bytes as SentencePiece names them, for example ``<0xF0><0x9F>``."""
-    escaped = piece.decode("utf-8", "surrogateescape")  # byte 0xNN becomes U+DCNN
-    return "".join(f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped)
-
-
 class Vocabulary:
     """Texts of tokens, in sequences and alone, and tokens by their text."""
 
@@ -145,7 +138,11 @@ class Vocabulary:
         if text and "\N{REPLACEMENT CHARACTER}" not in text:
             return text
         if token < len(self._bytes) and self._bytes[token]:
-            return _with_hex_bytes(self._bytes[token])
+            # What is no UTF-8 is written as SentencePiece names bytes, for example <0xF0><0x9F>. Byte 0xNN is U+DCNN.
+            escaped = self._bytes[token].decode("utf-8", "surrogateescape")
+            return "".join(
+                f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped
+            )
         return str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
 
     @cached_property
@@ -246,8 +243,13 @@ class RunLoader:
     def fingerprint(self, name: str) -> int:
         """A value that changes whenever the run's files do."""
         folder = runs_folder(self.data) / name
-        paths = [folder, folder / RUN_FILE, folder / WEIGHTS_FILE]
-        return hash(tuple(map(_modified_ns, paths)))
+        changed: list[int | None] = []
+        for path in (folder, folder / RUN_FILE, folder / WEIGHTS_FILE):
+            try:
+                changed.append(path.stat().st_mtime_ns)
+            except OSError:  # files may be removed at any time
+                changed.append(None)
+        return hash(tuple(changed))
 
     def _load(self, name: str) -> LoadedRun:
         try:
@@ -259,10 +261,3 @@ class RunLoader:
             ) from error
         except UserError as error:  # the server's files, not the request
             raise UnusableRunError(str(error)) from error
-
-
-def _modified_ns(path: Path) -> int | None:
-    """Time of the last change; None if there is no such file, which may be removed at any time."""
-    with suppress(OSError):
-        return path.stat().st_mtime_ns
-    return None

@@ -41,7 +41,12 @@ class ExpertSimilarity:
             by: compare gate directions (rows of G) or output scalings (rows of C).
             count: largest number of experts to return.
         """
-        rows, norms_N = self._rows(by), self._norms_of(by)
+        rows = self._rows(by)
+        with self._lock:
+            if by not in self._norms:
+                norms_N = torch.cat([rows(chunk).norm(dim=1).float().cpu() for chunk in self._chunks])
+                self._norms[by] = norms_N.clamp_min(torch.finfo(norms_N.dtype).tiny)
+            norms_N = self._norms[by]
         direction_D = rows(slice(expert, expert + 1))[0] / float(norms_N[expert])
         products = []
         for chunk in self._chunks:
@@ -63,14 +68,6 @@ class ExpertSimilarity:
     def _chunks(self) -> list[slice]:
         starts = range(0, self._run.layer.config.num_experts, ROWS_PER_CHUNK)
         return [slice(start, start + ROWS_PER_CHUNK) for start in starts]
-
-    def _norms_of(self, by: By) -> Tensor:
-        with self._lock:
-            if by not in self._norms:
-                rows = self._rows(by)
-                norms_N = torch.cat([rows(chunk).norm(dim=1).float().cpu() for chunk in self._chunks])
-                self._norms[by] = norms_N.clamp_min(torch.finfo(norms_N.dtype).tiny)
-            return self._norms[by]
 
 
 EXPERTS_PER_BLOCK = 4096

@@ -125,7 +125,11 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
         if current is None or _order(row) < _order(current):
             best[expert] = tuple(row)
     density = _densities(session, run_id)
-    lowest = {expert: _lowest_accuracy(row, density.get(expert, 0.0)) for expert, row in best.items()}
+    lowest = {}
+    for expert, row in best.items():
+        label = _served(row, density.get(expert, 0.0))
+        interval = accuracy_interval(label, density.get(expert, 0.0))
+        lowest[expert] = (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
     order = sorted(best, key=lambda expert: (-lowest[expert], expert))
     return ShownLabels({expert: best[expert] for expert in order}, density)
 
@@ -133,12 +137,6 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
 def _densities(session: Session, run_id: int, *conditions: ColumnElement[bool]) -> dict[int, float]:
     query = select(ExpertRecord.expert, ExpertRecord.density).where(ExpertRecord.run_id == run_id, *conditions)
     return dict(session.execute(query).all())
-
-
-def _lowest_accuracy(row: Sequence[Any], density: float) -> float:
-    label = _served(row, density)
-    interval = accuracy_interval(label, density)
-    return (label["balanced_accuracy"] or 0.0) if interval is None else interval[0]
 
 
 def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tuple[float, float] | None:

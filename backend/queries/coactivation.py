@@ -103,7 +103,8 @@ class CoactivationIndex:
         for other in np.argsort(-jaccard_N, kind="stable").tolist():
             if len(companions) == limit or jaccard_N[other] == 0:
                 break
-            count, jaccard, rate = int(counts_N[other]), float(jaccard_N[other]), self._rate(other)
+            count, jaccard = int(counts_N[other]), float(jaccard_N[other])
+            rate = int(self.active_N[other]) / self.tokens
             share, interval, lift = None, None, None
             if len(tokens) >= MIN_EVENTS:
                 share = count / len(tokens)
@@ -111,9 +112,6 @@ class CoactivationIndex:
             if interval is None or interval[0] > rate:
                 companions.append(CoactivatingExpert(other, share, interval, lift, jaccard, count, len(tokens)))
         return companions
-
-    def _rate(self, expert: int) -> float:
-        return int(self.active_N[expert]) / self.tokens
 
     def _counts(self, tokens: Ints) -> Ints:
         """Return [N]: the number of ``tokens`` on which each expert is active."""

@@ -175,7 +175,12 @@ class PriceMeasurement:
         """Measure up to ``count`` texts and items."""
         for number in range(self.done, min(self.done + count, self.total)):
             if number < len(self._texts):
-                self._read_text(self._texts[number])
+                reading = self._texts[number]
+                logits_GSV = self._logits(reading)
+                original_SV = logits_GSV[0].log_softmax(-1)
+                self._kl_G += _divergence(original_SV, logits_GSV)
+                self._loss_G -= _log_p(reading, logits_GSV)
+                self._tokens += len(original_SV)
             else:
                 self._read_item(ability_items()[number - len(self._texts)])
             self.done = number + 1
@@ -200,13 +205,6 @@ class PriceMeasurement:
         return EditPrice(
             on_text(edited), on_text(drawn), len(ability_items()), ability(original), ability(edited), ability(drawn)
         )
-
-    def _read_text(self, reading: Reading) -> None:
-        logits_GSV = self._logits(reading)
-        original_SV = logits_GSV[0].log_softmax(-1)
-        self._kl_G += _divergence(original_SV, logits_GSV)
-        self._loss_G -= _log_p(reading, logits_GSV)
-        self._tokens += len(original_SV)
 
     def _read_item(self, item: AbilityItem) -> None:
         language_model, runs = self._passes.language_model, self._passes.runs

@@ -340,7 +340,8 @@ def _candidates(
 ) -> list[tuple[Edit, float, float]]:
     """Edits with the largest predicted effects at equal predicted price, with effect and price of one unit."""
     found: list[tuple[float, Edit, float, float]] = []
-    needed = _log_odds(search.config.probability) - before.log_odds
+    wanted_odds = search.config.probability / (1 - search.config.probability)
+    needed = math.log(wanted_odds) - before.log_odds
     for run, price_N in search.unit_prices().items():
         per_root_N = torch.where(price_N > 0, effects[run] / price_N.sqrt(), 0.0)
         for score, expert in zip(
@@ -354,10 +355,6 @@ def _candidates(
                 found.append((score, Edit(run=run, expert=expert, mode="add", strength=strength), effect, price))
     found.sort(key=lambda each: -each[0])
     return [(edit, effect, price) for _, edit, effect, price in found[:count]]
-
-
-def _log_odds(probability: float) -> float:
-    return math.log(probability / (1 - probability))
 
 
 def measure(

@@ -213,7 +213,10 @@ def _compare(measurement: _Measurement, other: Firing, name: str) -> tuple[RunRe
     best_E, match_E, mutual_E = _best_matches(own, other, 0, measured_E)
     chance_E, _, _ = _best_matches(own, other, int(shifts[0]), measured_E)
     shuffled_E, shuffled_match_E, shuffled_mutual_E = _best_matches(own, other, int(shifts[1]), measured_E)
-    level_E = _chance_levels(chance_E, own.active_N[measured_E])
+    # The percentile of the shuffled cosines among experts with a similar number of active tokens.
+    level_E, active_E = torch.empty_like(chance_E), own.active_N[measured_E]
+    for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
+        level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
     random_E = torch.from_numpy(generator.permutation(match_E.numpy()))
     writing_E, random_writing_E, shuffled_writing_E = (
         (own.direction_NO[measured_E] * other.direction_NO[partner_E]).sum(1)
@@ -263,14 +266,6 @@ def _products(own: Routing, other: Routing, shift: int, count: int, other_count:
         product_TKK = own.activations_TK[part, :, None] * activations_TK[part, None]
         sums_P.index_add_(0, pair_TKK.reshape(-1), product_TKK.reshape(-1).float())
     return sums_P.reshape(count, other_count)
-
-
-def _chance_levels(chance_E: Tensor, active_E: Tensor) -> Tensor:
-    """For each expert, the percentile of the shuffled cosines among experts with a similar number of active tokens."""
-    level_E = torch.empty_like(chance_E)
-    for experts_B in active_E.argsort().tensor_split(min(DENSITY_BINS, len(active_E))):
-        level_E[experts_B] = chance_E[experts_B].quantile(FIRING_PERCENTILE)
-    return level_E
 
 
 def save_recurrence(database: Engine, result: Recurrence, config: RecurrenceConfig) -> bool:

@@ -80,20 +80,15 @@ def _clause(match: re.Match[str]) -> tuple[str, Any]:
         return "until", match["rest"]
     name, _, value = match["word"].partition(":")
     if name == "when":
-        return "gates", _gate_test(value)
+        if (test := _TEST.fullmatch(value)) is None:
+            raise ValueError(f"Invalid gate test: '{value}'. Write EXPERT>UNITS, EXPERT<=UNITS, or median for UNITS.")
+        level = "above" if test["sign"] == ">" else "at_most"
+        return "gates", {"run": test["run"], "expert": test["expert"], level: test["level"]}
     if name in ("prompt", "generated") and not value:
         return "scope", name
     if name in _COUNTED:
         return name, value
     raise ValueError(f"Unknown clause: '@{match['word']}'. Use {CLAUSES}.")
-
-
-def _gate_test(text: str) -> dict[str, Any]:
-    match = _TEST.fullmatch(text)
-    if match is None:
-        raise ValueError(f"Invalid gate test: '{text}'. Write EXPERT>UNITS, EXPERT<=UNITS, or median for UNITS.")
-    level = "above" if match["sign"] == ">" else "at_most"
-    return {"run": match["run"], "expert": match["expert"], level: match["level"]}
 
 
 def format_edit(edit: Mapping[str, Any]) -> str:

@@ -177,15 +177,11 @@ def filled_cache(
         CancelledError: writing was cancelled. What has been written remains.
         UserError: as ``write_cache`` and ``ActivationCache.open``.
     """
-    if not _is_complete(folder):
+    if not (folder / MANIFEST).is_file() or not _read_manifest(folder).is_complete:
         manifest = write_cache(folder, stream, language_model, group, callbacks)
         if not manifest.is_complete:
             raise CancelledError("Stopped. To continue the cache, run the same command again.")
     return ActivationCache.open(folder, language_model.device)
-
-
-def _is_complete(folder: Path) -> bool:
-    return (folder / MANIFEST).is_file() and _read_manifest(folder).is_complete
 
 
 def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:

@@ -88,7 +88,11 @@ def _documents(config: TextConfig, files: Sequence[TextFile] | None, order: Orde
         first = list(_up_to_the_limits(whole))
         if next(whole, None) is None:
             stream = iter(first) if order == "sampled" else _emptied(first, rng)
-        elif _is_read_in_passes(files):
+        elif (
+            len(files) < OPEN_PIECES
+            and not all(can_be_divided(path) for path in files)
+            and _total_bytes(files) <= MOST_BYTES_IN_PASSES
+        ):  # few files hold a text of which a part can be read only after all before it
             del first, whole  # the first pass holds as much
             stream = _in_passes(lambda: _in_turn(ordered, config.column), rng)
         else:
@@ -150,15 +154,6 @@ def _mixed(files: Sequence[TextFile], column: str, rng: random.Random) -> Iterat
 
 def _total_bytes(files: Sequence[TextFile]) -> int:
     return sum(path.stat().st_size for path in files)
-
-
-def _is_read_in_passes(files: Sequence[TextFile]) -> bool:
-    """True if few files hold a text of which a part can be read only after all before it."""
-    return (
-        len(files) < OPEN_PIECES
-        and not all(can_be_divided(path) for path in files)
-        and _total_bytes(files) <= MOST_BYTES_IN_PASSES
-    )
 
 
 def _in_passes(read: Callable[[], Iterator[Document]], rng: random.Random) -> Iterator[Document]:

@@ -340,7 +340,10 @@ def _score(features_EF: Features, is_class_E: Mask, features: Sequence[int], spl
     regression, scale = _train_probe(features_EF, is_class_E, features, split.train_E)
     rows = features_EF[split.test_E][:, list(features)] / scale
     actual, predicted = is_class_E[split.test_E], regression.predict(rows)
-    low, high = _f1_interval(actual, predicted, seed)
+    sample_BE = np.random.default_rng(seed).integers(len(actual), size=(RESAMPLES, len(actual)))
+    actual_BE, predicted_BE = actual[sample_BE], predicted[sample_BE]
+    f1_B = 2 * (actual_BE & predicted_BE).sum(1) / np.maximum(actual_BE.sum(1) + predicted_BE.sum(1), 1)
+    low, high = np.percentile(f1_B, (2.5, 97.5)).tolist()
     has_both = actual.any() and not actual.all()
     return ProbeScore(
         experts=tuple(features),
@@ -350,15 +353,6 @@ def _score(features_EF: Features, is_class_E: Mask, features: Sequence[int], spl
         balanced_accuracy=float(balanced_accuracy_score(actual, predicted)) if has_both else float("nan"),
         roc_auc=float(roc_auc_score(actual, regression.decision_function(rows))) if has_both else float("nan"),
     )
-
-
-def _f1_interval(actual_E: Mask, predicted_E: Mask, seed: int) -> tuple[float, float]:
-    sample_BE = np.random.default_rng(seed).integers(len(actual_E), size=(RESAMPLES, len(actual_E)))
-    actual_BE, predicted_BE = actual_E[sample_BE], predicted_E[sample_BE]
-    true_positives_B = (actual_BE & predicted_BE).sum(1)
-    f1_B = 2 * true_positives_B / np.maximum(actual_BE.sum(1) + predicted_BE.sum(1), 1)
-    low, high = np.percentile(f1_B, (2.5, 97.5))
-    return float(low), float(high)
 
 
 def probe(

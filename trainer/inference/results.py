@@ -95,7 +95,11 @@ class Routing(ShortRepr):
             )
             for expert in experts
         ]
-        columns = [Token(token.text, tip=self._tip(token, origin)) for token in tokens]
+        columns = []
+        for token in tokens:
+            first = token.experts[:EXPERTS_IN_TIP]
+            lines = [f"{each.coefficient:.2f}  {origin.named(self.run, each.expert)}" for each in first]
+            columns.append(Token(token.text, tip="\n".join([plain(token.text), *lines])))
         text = "".join(token.text for token in tokens)
         subtitle = f"The {len(experts)} strongest experts of {self.run} on {len(tokens)} tokens"
         note = (
@@ -110,11 +114,6 @@ class Routing(ShortRepr):
         value, share = routed.coefficient, f"{routed.share:.1%} of output norm"
         tip = f"{plain(token.text)}\nExpert {named}\nActivation {value:.4f}\n{share}"
         return Token(f"{value:.1f}", activation_shade(value / largest), tip, value=value)
-
-    def _tip(self, token: RoutedToken, origin: Origin) -> str:
-        first = token.experts[:EXPERTS_IN_TIP]
-        lines = [f"{each.coefficient:.2f}  {origin.named(self.run, each.expert)}" for each in first]
-        return "\n".join([plain(token.text), *lines])
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()

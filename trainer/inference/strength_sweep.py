@@ -188,7 +188,11 @@ class StrengthSweep:
         if varied.mode == "ablate":
             raise UserError("The mode 'ablate' has no strength to vary. Use 'scale', 'add' or 'set'.")
         run = next((run for run in runs if run.name == (varied.run or runs[0].name)), runs[0])
-        control = _random_expert(run, varied.expert) if config.control is None else config.control
+        control = config.control
+        if control is None:  # a random other expert; one that is not dead, if the run has been indexed
+            indexed = [each for each, unit in run.units.items() if unit and each != varied.expert]
+            others = indexed or [each for each in range(run.layer.config.num_experts) if each != varied.expert]
+            control = random.Random(varied.expert).choice(others or [varied.expert])
         if units is None or control not in units.get(run.name, {}):
             saved = units_without_index(runs, config.model_copy(update={"control": control}))
             units = saved if units is None else {name: {**saved[name], **units.get(name, {})} for name in saved}
@@ -375,10 +379,3 @@ def _compared(
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)
     return ConceptScore(mean, control_mean, error, mean - control_mean >= max(smallest_difference, 2 * error))
-
-
-def _random_expert(run: Run, expert: int) -> int:
-    """Return another expert; one that is not dead, if the run has been indexed."""
-    indexed = [each for each, unit in run.units.items() if unit and each != expert]
-    others = indexed or [each for each in range(run.layer.config.num_experts) if each != expert]
-    return random.Random(expert).choice(others or [expert])

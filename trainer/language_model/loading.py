@@ -165,7 +165,13 @@ def load_outline(source: str) -> PreTrainedModel:
     Raises:
         UserError: there is no such config, or it does not describe a causal language model.
     """
-    return _read(source, _outline)
+
+    def outline(name: str, local: bool) -> PreTrainedModel:
+        config = _config(name, local)
+        _check_can_load(config, Path(name))
+        return _build_outline(config)
+
+    return _read(source, outline)
 
 
 def outline_of(shape: Mapping[str, Any]) -> PreTrainedModel:
@@ -337,7 +343,9 @@ def _pretrained(
     logging.getLogger("transformers.distributed.mixin").setLevel(logging.ERROR)  # rules for other architectures
     config = _config(name, local)
     _check_can_load(config, Path(name))
-    _check_fits_weights(config, Path(name))
+    if (stored := stored_weights(Path(name))) is not None:  # the config may describe more than the files hold
+        check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
+        check_sizes(_build_outline(config), stored)
     config = _up_to(config, last_layer)
     placement = {"device_map": device_map} if sharding is None else _distributed(config, sharding)
     loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -354,14 +362,6 @@ def _pretrained(
     module: PreTrainedModel = loaded[0]
     _check_weights(module, loaded[1])
     return module
-
-
-def _check_fits_weights(config: PreTrainedConfig, folder: Path) -> None:
-    """Raise BadConfigError if the config describes more than the weights in the folder hold."""
-    stored = stored_weights(folder)
-    if stored is not None:
-        check_layers(int(getattr(config.get_text_config(), "num_hidden_layers", 0)), stored)
-        check_sizes(_build_outline(config), stored)
 
 
 def _check_can_load(config: PreTrainedConfig, folder: Path) -> None:
@@ -384,12 +384,6 @@ def _check_can_load(config: PreTrainedConfig, folder: Path) -> None:
             raise _BadWeightsError(f"{', '.join(missing[:WEIGHTS_NAMED])}: named in {INDEX}, but not in the folder")
     elif stored_weights(folder) is None and (pickled := sorted(folder.glob("*.bin"))):
         raise _BadWeightsError(f"{pickled[0].name}: pickled weights can run code. Supported are .safetensors files")
-
-
-def _outline(name: str, local: bool) -> PreTrainedModel:
-    config = _config(name, local)
-    _check_can_load(config, Path(name))
-    return _build_outline(config)
 
 
 def _build_outline(config: PreTrainedConfig) -> PreTrainedModel:

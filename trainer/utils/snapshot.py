@@ -269,8 +269,10 @@ class Snapshot:
             _markdown(" · ".join([self.subtitle, *(f"{name} {value}" for name, value in self.facts)])),
             *(block.markdown() for block in self.blocks),
             _markdown(" · ".join([*origin, "made with MxD Explorer"])),
-            _fenced(self.origin.command) if self.origin.command else "",
         ]
+        if command := self.origin.command:
+            fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", command)), 0)
+            parts.append(f"{fence}sh\n{command}\n{fence}")
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def save(self, path: str | Path) -> Path:
@@ -352,8 +354,3 @@ def _quoted(tokens: Iterable[Token]) -> str:
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _fenced(text: str) -> str:
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 0)
-    return f"{fence}sh\n{text}\n{fence}"

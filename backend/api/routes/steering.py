@@ -268,13 +268,10 @@ def _changes(session: Session, library: RunLoader, record: SessionRecord, steeri
         return ("A run of this session is gone from the database, so its texts cannot be written again.",)
     except NotFoundError:
         return ("An expert of this session no longer exists: its run was trained again with fewer experts.",)
-    if _alike(now, record.units):
+    units, stored = (
+        {(run, expert): unit for run, its in each.items() for expert, unit in its.items()}
+        for each in (now, record.units)
+    )
+    if units.keys() == stored.keys() and all(isclose(stored[key], units[key], rel_tol=NEAR) for key in stored):
         return ()
     return ("A run was indexed again after this session was saved, so the units of its strengths have changed.",)
-
-
-def _alike(now: dict[str, dict[str, float]], stored: dict[str, dict[str, float]]) -> bool:
-    """Return True if units differ at most by rounding."""
-    known = {(run, expert): unit for run, units in stored.items() for expert, unit in units.items()}
-    units_now = {(run, expert): unit for run, units in now.items() for expert, unit in units.items()}
-    return known.keys() == units_now.keys() and all(isclose(known[key], units_now[key], rel_tol=NEAR) for key in known)

@@ -225,7 +225,14 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
     lines += [f"tags: {', '.join(row.tags)}"] if row.tags else []
     lines += [f"note: {detail.note}"] if detail.note else []
     lines += _format_recurrence(detail)
-    return "\n".join([*lines, f"top tokens: {tokens}", *map(_format_example, examples)])
+    lines.append(f"top tokens: {tokens}")
+    for example in examples:
+        # The strongest token is put in brackets.
+        peak, texts = example["position"], example["tokens"]
+        before, after = "".join(texts[max(peak - WINDOW, 0) : peak]), "".join(texts[peak + 1 : peak + 1 + WINDOW])
+        shown = " ".join(f"{before}[{texts[peak]}]{after}".split())
+        lines.append(f"{example['coefficient']:8.3f}  {shown}")
+    return "\n".join(lines)
 
 
 def _format_recurrence(detail: ExpertDetail) -> list[str]:
@@ -244,11 +251,3 @@ def _format_recurrence(detail: ExpertDetail) -> list[str]:
             for match in recurrence.matches
         ),
     ]
-
-
-def _format_example(example: Mapping[str, Any]) -> str:
-    """Return an example around its strongest token, which is put in brackets."""
-    peak, tokens = example["position"], example["tokens"]
-    before, after = "".join(tokens[max(peak - WINDOW, 0) : peak]), "".join(tokens[peak + 1 : peak + 1 + WINDOW])
-    text = " ".join(f"{before}[{tokens[peak]}]{after}".split())
-    return f"{example['coefficient']:8.3f}  {text}"

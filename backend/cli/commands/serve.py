@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import stat
 import sys
 from collections.abc import Callable
@@ -121,7 +120,9 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
 
         def ready() -> None:
             importing.start()
-            when_ready(_url(listener))
+            host, port = listener.getsockname()[:2]
+            host = LOOPBACK.get(host, host)
+            when_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
         sys.setswitchinterval(SWITCH_INTERVAL_S)
         config = uvicorn.Config(
@@ -156,12 +157,6 @@ def protect_folder(data: Path) -> None:
         print(f"mxd: {warning}", file=sys.stderr, flush=True)
     else:
         print(f"mxd: only you can read {data} from now on, because this server requires tokens.", file=sys.stderr)
-
-
-def _url(listener: socket.socket) -> str:
-    host, port = listener.getsockname()[:2]
-    host = LOOPBACK.get(host, host)
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 class DemoCommand(Command):

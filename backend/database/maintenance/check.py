@@ -46,7 +46,12 @@ def check_database(session: Session, sample: int) -> Iterator[str]:
 
 def _problems(session: Session, sample: int) -> Iterator[str]:
     if session.get_bind().dialect.name == "sqlite":
-        yield from _check_sqlite(session)
+        execute = session.connection().exec_driver_sql
+        for (message,) in execute(f"PRAGMA integrity_check({MAX_SQLITE_FINDINGS})"):
+            if message != "ok":
+                yield f"SQLite reports a damaged file: {message}."
+        for table, row, parent, _ in execute("PRAGMA foreign_key_check").fetchmany(MAX_SQLITE_FINDINGS):
+            yield f"Row {row} of {table} refers to a missing row of {parent}."
     for index, run in session.execute(select(IndexRecord, RunRecord).join(RunRecord)).all():
         for problem in (
             *_check_counts(session, run, index),
@@ -54,15 +59,6 @@ def _problems(session: Session, sample: int) -> Iterator[str]:
             *_check_sample(session, run, index, sample),
         ):
             yield f"{run.name}: {problem}"
-
-
-def _check_sqlite(session: Session) -> Iterator[str]:
-    connection = session.connection()
-    for (message,) in connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_SQLITE_FINDINGS})"):
-        if message != "ok":
-            yield f"SQLite reports a damaged file: {message}."
-    for table, row, parent, _ in connection.exec_driver_sql("PRAGMA foreign_key_check").fetchmany(MAX_SQLITE_FINDINGS):
-        yield f"Row {row} of {table} refers to a missing row of {parent}."
 
 
 def _check_counts(session: Session, run: RunRecord, index: IndexRecord) -> Iterator[str]:

@@ -351,7 +351,13 @@ def graph_scores(
     layers, replaced = range(len(language_model.architecture.blocks)), edited_mlps(sparse_layers, errors)
     functions = {layer: partial(constant, replaced.get(layer)) for layer in layers}
     forward = graph_forward(language_model, sparse_layers, reading, functions)
-    parts = [_expert_output(forward, *expert) for expert in experts]
+    parts = []
+    with torch.no_grad():
+        for layer, position, expert in experts:
+            sparse_layer, x_1I = sparse_layers[layer], forward.inputs_BTI[layer][:, position].float()
+            routing = sparse_layer.route(x_1I)
+            own = Routing(routing.activations_TK * (routing.indices_TK == expert), routing.indices_TK)
+            parts.append(sparse_layer.contribution(sparse_layer.dense_output(x_1I), own)[0])
     errors_LTO = {layer: _error(forward, layer) for layer in layers}
     rows = [_effects(forward, forward.activation(*expert), experts, parts, errors_LTO) for expert in experts]
     rows.append(_effects(forward, reading.value(forward), experts, parts, errors_LTO))
@@ -401,14 +407,6 @@ def _effects(
     from_tokens = (embedding_1TW[0] * forward.embedding_BTW[0].detach().float()).sum(1)
     rows = [*([torch.stack(from_experts)] if from_experts else []), *from_errors, from_tokens]
     return torch.cat([row.cpu() for row in rows])
-
-
-@torch.no_grad()
-def _expert_output(forward: Forward, layer: int, position: int, expert: int) -> Tensor:
-    sparse_layer, x_1I = forward.sparse_layers[layer], forward.inputs_BTI[layer][:, position].float()
-    routing = sparse_layer.route(x_1I)
-    one = Routing(routing.activations_TK * (routing.indices_TK == expert), routing.indices_TK)
-    return sparse_layer.contribution(sparse_layer.dense_output(x_1I), one)[0]
 
 
 @torch.no_grad()

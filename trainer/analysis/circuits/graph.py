@@ -134,9 +134,8 @@ class Circuit(ShortRepr):
             measured = None if check is None else check.measured[index]
             box = self._box(index, measured, largest, origin)
             boxes[node.layer][place[node.position]].append(box)
-        rows = [
-            ("Next" if layer is None else f"L{layer}", "", boxes[layer]) for layer in sorted(boxes, key=_late_first)
-        ]
+        late_first = sorted(boxes, key=lambda layer: -inf if layer is None else -layer)
+        rows = [("Next" if layer is None else f"L{layer}", "", boxes[layer]) for layer in late_first]
         prompt = [Token(token.text) for token in self.tokens if not token.start]
         note = (
             "A box is an expert on a token, and how the target changes when it is ablated: predicted, then measured. "
@@ -176,11 +175,6 @@ class Circuit(ShortRepr):
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
-
-
-def _late_first(layer: int | None) -> float:
-    """Order of layers: the target, then the last layer."""
-    return -inf if layer is None else -layer
 
 
 @documented

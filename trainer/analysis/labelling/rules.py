@@ -137,13 +137,12 @@ class BackgroundTokens:
 
 def matches(features_FT: Features, rule: Rule, tokens: Indices) -> NDArray[np.bool_]:
     """Test which tokens match a rule of at least one condition. Returns a mask over ``tokens``."""
-    tests = (_has_value(features_FT[condition.feature, tokens], condition.values) for condition in rule)
+    tests = []
+    for condition in rule:
+        feature_T = features_FT[condition.feature, tokens]
+        # There are so few values that comparing with each is faster than np.isin.
+        tests.append(reduce(np.logical_or, (feature_T == value for value in condition.values)))
     return reduce(np.logical_and, tests)
-
-
-def _has_value(feature_T: Values, values: Sequence[int]) -> NDArray[np.bool_]:
-    """Mask over tokens; a condition has so few values that comparing with each is faster than ``np.isin``."""
-    return reduce(np.logical_or, (feature_T == value for value in values))
 
 
 def is_among(tokens: Indices, ascending: Indices) -> NDArray[np.bool_]:

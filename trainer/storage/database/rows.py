@@ -45,13 +45,13 @@ _PLAIN: tuple[tuple[type[Any], tuple[type[Any], ...]], ...] = (
 
 def as_json(table: Table, row: Mapping[str, Any], left_out: frozenset[str]) -> dict[str, Any]:
     """Return a row without some columns as JSON values: bytes in base64, times in ISO 8601."""
-    return {column.name: _encoded(row[column.name]) for column in table.columns if column.name not in left_out}
-
-
-def _encoded(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    return value.isoformat() if isinstance(value, datetime) else value
+    values = {column.name: row[column.name] for column in table.columns if column.name not in left_out}
+    for name, value in values.items():
+        if isinstance(value, bytes):
+            values[name] = base64.b64encode(value).decode("ascii")
+        elif isinstance(value, datetime):
+            values[name] = value.isoformat()
+    return values
 
 
 def from_json(table: Table, values: object, left_out: frozenset[str]) -> dict[str, Any]:

@@ -134,7 +134,11 @@ def _transcoder(settings: SourceSettings, tensors: SourceTensors) -> tuple[Any, 
 
 def _unpickle(path: Path) -> tuple[SourceSettings, SourceTensors]:
     """Read config and tensors of a checkpoint without executing anything in it."""
-    _check_archive_size(path)
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            unpacked = sum(entry.file_size for entry in archive.infolist())
+        if unpacked > MAX_UNPACK_RATIO * path.stat().st_size:
+            raise UserError(f"Invalid PyTorch checkpoint: {path} unpacks to {unpacked:,} bytes.")
     try:
         with warnings.catch_warnings(), torch.serialization.safe_globals([(_RunnerSettings, SETTINGS_CLASS)]):
             warnings.simplefilter("ignore")  # pickles not written by PyTorch, which are rejected
@@ -149,15 +153,6 @@ def _unpickle(path: Path) -> tuple[SourceSettings, SourceTensors]:
     return _parts(content, path.name)
 
 
-def _check_archive_size(path: Path) -> None:
-    if not zipfile.is_zipfile(path):
-        return
-    with zipfile.ZipFile(path) as archive:
-        unpacked = sum(entry.file_size for entry in archive.infolist())
-    if unpacked > MAX_UNPACK_RATIO * path.stat().st_size:
-        raise UserError(f"Invalid PyTorch checkpoint: {path} unpacks to {unpacked:,} bytes.")
-
-
 def _parts(content: object, where: str) -> tuple[SourceSettings, SourceTensors]:
     whole = content if isinstance(content, Mapping) else {}
     settings, tensors = whole.get("cfg"), whole.get("state_dict")
@@ -165,14 +160,9 @@ def _parts(content: object, where: str) -> tuple[SourceSettings, SourceTensors]:
         raise UserError(f"{where} is not a checkpoint of the paper's code: it needs cfg and state_dict.")
     if not all(isinstance(name, str) and isinstance(value, Tensor) for name, value in tensors.items()):
         raise UserError(f"The state_dict of {where} has values that are not tensors.")
-    invalid = sorted(name for name, value in tensors.items() if not _is_plain(value))
-    if invalid:
-        raise UserError(f"Tensor {invalid[0]} of {where} is larger than its data in the file. Copy the file again.")
+    for name, value in sorted(tensors.items()):
+        # A crafted file could claim any size.
+        is_plain = value.layout is torch.strided and value.device.type == "cpu"
+        if not is_plain or value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            raise UserError(f"Tensor {name} of {where} is larger than its data in the file. Copy the file again.")
     return SourceSettings(vars(settings), where), SourceTensors(dict(tensors), where)
-
-
-def _is_plain(value: Tensor) -> bool:
-    """Return whether the file holds all values of a tensor. A crafted one could claim any size."""
-    if value.layout is not torch.strided or value.device.type != "cpu":
-        return False
-    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
