@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
-from mxd.backend.database.stored_examples import WITH_TOKENS, StoredExample
+from mxd.backend.database.sql import WITH_TOKENS, StoredExample
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
 from mxd.backend.schemas.experts import (

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.sql import among
-from mxd.backend.database.stored_examples import StoredExample
+from mxd.backend.database.sql import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import TokenIndex

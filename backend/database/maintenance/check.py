@@ -15,7 +15,7 @@ from sqlalchemy import Row, exists, func, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.stored_examples import WITH_TOKENS
+from mxd.backend.database.sql import WITH_TOKENS
 from mxd.trainer.data.readers import one_line
 from mxd.trainer.errors import DamagedDatabaseError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
