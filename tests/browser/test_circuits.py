@@ -11,6 +11,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import hover
 from tests.browser.test_overlays import THEMES
 
 pytestmark = pytest.mark.browser
@@ -76,7 +77,7 @@ def test_the_panel_shows_effects_edges_and_examples(circuits: Page) -> None:
     heading = panel(circuits).get_by_role("heading", name=re.compile(r"^Expert \d+, layer \d, on "))
     selected = re.compile(" ".join((experts(circuits).nth(1).text_content() or "").split(",")[0].split()) + ",")
     expect(heading).to_have_text(selected)
-    experts(circuits).nth(4).hover()
+    hover(experts(circuits).nth(4))
     expect(heading).not_to_have_text(selected)
     circuits.mouse.move(2, 2)
     expect(heading).to_have_text(selected)

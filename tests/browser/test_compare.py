@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.axe import violations
-from tests.browser.test_pages import settle
+from tests.browser.rest import hover, rest, settle
 from tests.browser.test_routing import PROMPT, heat_map
 
 pytestmark = pytest.mark.browser
@@ -76,7 +76,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(plus).to_have_attribute("aria-pressed", "true")
     expect(page.get_by_role("complementary", name="Tray")).to_contain_text(re.compile(r"second/\d+"))
     cell = trace.get_by_role("row", name="Layer 1").get_by_role("button").nth(2)
-    cell.hover()
+    hover(cell)
     expect(page.get_by_role("tooltip")).to_contain_text(re.compile(r"Rank on this token.*Writes.*[+−]0\.", re.DOTALL))
     cell.click()
     expect(page.get_by_role("status").filter(has_text=re.compile("^Lines:|changes no cell"))).to_be_visible()
@@ -93,7 +93,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
 def test_rows_are_ranked_by_tokens_and_filtered_by_density(page: Page) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&rank=often")
     rows = heat_map(page).get_by_role("row").filter(has=page.get_by_role("rowheader"))
-    expect(heat_map(page).get_by_role("columnheader", name="Tokens")).to_be_visible()
+    rest(heat_map(page).get_by_role("columnheader", name="Tokens"))
     counts = [int(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:10]]
     assert counts == sorted(counts, reverse=True)
     before = page.get_by_text(re.compile(r"experts, by number")).inner_text()

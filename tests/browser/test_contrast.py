@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.axe import violations
+from tests.browser.rest import press
 
 pytestmark = pytest.mark.browser
 
@@ -60,15 +61,15 @@ def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
         route.fulfill(content_type="text/event-stream", body=f"data: {json.dumps(error)}\n\n")
 
     page.route("**/contrast", refuse)
-    page.keyboard.press("Control+Enter")
+    press(page, "Control+Enter")
     expect(page.get_by_role("alert")).to_have_text("No model.")
     tokens = page.get_by_role("textbox", name="Tokens per text")
     tokens.fill("512")
-    tokens.press("Control+Enter")
-    page.wait_for_timeout(300)
+    with page.expect_response("**/contrast"):
+        press(page, "Control+Enter")
     tokens.fill("256")
-    page.get_by_role("button", name="Compare").click()
-    page.wait_for_timeout(300)
+    with page.expect_response("**/contrast"):
+        page.get_by_role("button", name="Compare").click()
     assert [each["tokens"] for each in started] == [8192, 512, 256]
     page.get_by_role("combobox", name="Source of text B").select_option("story")
     expect(page.get_by_text("Choose two different kinds.")).to_be_visible()

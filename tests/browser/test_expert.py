@@ -11,7 +11,9 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import hover, press, rest, settle
 from tests.browser.sample import ANSWERING, UNLABELLED
+from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -23,7 +25,7 @@ NUMBER = re.compile(r"^\d+\.\d\d$")
 def expert(page: Page) -> Page:
     """The page of an expert with contexts."""
     page.goto(EXPERT)
-    expect(peak(page, 0)).to_be_visible()
+    rest(peak(page, 0))
     return page
 
 
@@ -69,7 +71,7 @@ def test_examples_have_three_views(expert: Page) -> None:
 
 def test_an_example_expands_and_more_examples_load(expert: Page) -> None:
     row = contexts(expert).first
-    row.hover()
+    hover(row)
     row.get_by_role("button", name="Show the full example").click()
     expect(row.get_by_text("Use in Routing")).to_be_visible()
     before = contexts(expert).count()
@@ -83,7 +85,7 @@ def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) 
     expect(marker(expert)).to_have_count(0)
     said = []
     for row in (0, 4):
-        peak(expert, row).hover()
+        hover(peak(expert, row))
         tip = expert.get_by_role("tooltip")
         expect(tip).to_contain_text("Activation")
         expect(marker(expert)).to_be_visible()
@@ -126,7 +128,7 @@ def test_a_lock_is_in_the_url_until_escape(expert: Page) -> None:
 def test_a_label_persists_after_reloading(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
-    page.keyboard.press("l")
+    press(page, "l")
     box = page.get_by_role("textbox", name="Label")
     expect(box).to_be_focused()
     box.fill("Speakers")
@@ -150,7 +152,7 @@ def test_a_label_persists_after_reloading(page: Page) -> None:
 def test_a_note_persists_after_reloading(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add note")).to_be_visible()
-    page.keyboard.press("n")
+    press(page, "n")
     box = page.get_by_role("textbox", name="Note")
     box.fill("Before somebody speaks.\nNot before code.")
     box.press("Control+Enter")
@@ -220,7 +222,7 @@ def test_use_in_steering_keeps_existing_edits(page: Page) -> None:
 def every_strength(page: Page) -> Page:
     """The page of an expert with its weaker contexts."""
     page.goto(f"{EXPERT}&all=1")
-    expect(random_rows(page).first).to_be_visible()
+    rest(random_rows(page).first)
     return page
 
 
@@ -238,11 +240,11 @@ def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> 
     region.get_by_role("button", name="Resample").click()
     expect(region).to_contain_text("Seed 1:")
     expect(every_strength).to_have_url(re.compile(r"[?&]seed=1\b"))
+    rest(random_rows(every_strength).first)
     second = random_rows(every_strength).all_inner_texts()
     assert first != second
     every_strength.reload()
-    expect(region).to_contain_text("Seed 1:")
-    assert random_rows(every_strength).all_inner_texts() == second
+    expect(random_rows(every_strength)).to_have_text(second, use_inner_text=True)
 
 
 def test_locking_a_random_example_marks_only_its_token(every_strength: Page) -> None:
@@ -265,8 +267,7 @@ def saved(page: Page, kind: str) -> str:
 def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     page.goto(f"{EXPERT}&view=snippet&open=1&breaks=1&all=1")
     rows = page.locator(".group").get_by_role("listitem")
-    expect(random_rows(page).first).to_be_visible()
-    expect(page.get_by_role("status", name=re.compile("Loading"))).to_have_count(0)
+    rest(random_rows(page).first)
     shown = [(row.locator(".v").inner_text(), row.locator(".w").text_content() or "") for row in rows.all()]
     table = list(csv.DictReader(saved(page, "Examples, CSV").splitlines()))
     assert [f"{float(row['activation']):.2f}" for row in table] == [activation for activation, _ in shown]
@@ -285,8 +286,8 @@ def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None
     page = open_page(viewport={"width": 390, "height": 844})
     page.goto(f"/experts/{ANSWERING}?details=1")
     label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
-    label.evaluate("(link) => link.prepend('a long label '.repeat(9))")
-    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    rest(label).evaluate("(link) => link.prepend('a long label '.repeat(9))")
+    wait_for(lambda: page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0)
 
 
 def test_answers_come_in_the_order_of_the_questions(open_page: OpenPage) -> None:
@@ -296,6 +297,7 @@ def test_answers_come_in_the_order_of_the_questions(open_page: OpenPage) -> None
     headings = [page.get_by_role("heading", name=name, exact=True) for name in names]
     for heading in headings:
         expect(heading).to_be_visible()
+    settle(page)
     tops = [box["y"] for heading in headings if (box := heading.bounding_box())]
     assert len(tops) == len(names)
     assert tops == sorted(tops)
@@ -330,6 +332,6 @@ def test_lists_of_coactivating_experts_are_short_until_all_are_shown(expert: Pag
     lists.append(expert.get_by_role("region", name="Same token"))
     expect(lists[0].get_by_role("listitem")).to_have_count(3)
     expert.get_by_role("button", name="Show up to 6 of each").click()
-    assert max(listed.get_by_role("listitem").count() for listed in lists) == 6
+    wait_for(lambda: max(listed.get_by_role("listitem").count() for listed in lists) == 6)
     expert.get_by_role("button", name="Show 3 of each").click()
     expect(lists[0].get_by_role("listitem")).to_have_count(3)

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import AT_REST, rest, settle
 from tests.browser.sample import ANSWERING, RUN
 
 pytestmark = pytest.mark.browser
@@ -25,8 +26,17 @@ PAGES = {
     "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts"),
     "unprobed": ("/probing?run=second", "has not been probed yet"),
     "steering": ("/steering", "Type a prompt to continue"),
+    "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here"),
+    "experts": (f"/experts?run={RUN}", "Density"),
+    "routing": (f"/routing?run={RUN}&prompt={PROMPT}", "Next token"),
+    "home": ("/", "Find an expert"),
+    "evaluate": (f"/evaluate?run={RUN}", "Loss increase"),
 }
 """Address of a page, and words on it once it has loaded."""
+PLACES = """[...document.querySelectorAll(".bar > *, main section, main li")].map(element => {
+    const {x, y} = element.getBoundingClientRect();
+    return [element.className || element.textContent, Math.round(x + scrollX), Math.round(y + scrollY)];
+})"""
 WIDTHS = {"wide": 1440, "narrow": 390}
 
 
@@ -42,9 +52,29 @@ def _open(open_page: OpenPage, address: str, width: int, height: int = 844) -> P
 def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, width: int) -> None:
     page = _open(open_page, address, width)
     expect(page.get_by_role("main")).to_contain_text(words)
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     page.wait_for_load_state("networkidle")
+    settle(page)
     assert page.evaluate("window.shift") <= MAX_SHIFT
+
+
+@pytest.mark.parametrize("width", [1440, 1000, 390])
+def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage, width: int) -> None:
+    page = open_page(viewport={"width": width, "height": 844})
+    held: list[Route] = []
+    page.route("**/writes", lambda route: held.append(route))
+    page.goto(f"/experts/{ANSWERING}?run={RUN}")
+    example = page.get_by_role("group", name="Example 1", exact=True).first
+    expect(example).to_be_visible()
+    expect(page.get_by_role("region", name="Steer here")).to_be_visible()
+    page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
+    example.evaluate(AT_REST)
+    before = page.evaluate(PLACES)
+    assert held
+    for route in held:
+        route.continue_()
+    rest(example)
+    expect(page.get_by_role("region", name="Writes")).to_contain_text("strongest examples")
+    assert page.evaluate(PLACES) == before
 
 
 @pytest.mark.parametrize("viewport", [(390, 844), (1280, 720)], ids=["narrow", "low"])

@@ -13,6 +13,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import Site
+from tests.browser.rest import press
 from tests.browser.sample import ANSWERING, BRACKET, CLOSING_TAG, DECIMAL_POINT, UNLABELLED
 
 pytestmark = pytest.mark.browser
@@ -27,10 +28,9 @@ def lists_of(page: Page, expert: int) -> Locator:
     return page.get_by_role("dialog", name=f"Lists for expert {expert}")
 
 
-def order(page: Page) -> list[int]:
-    """Experts of the list on screen."""
-    cells = page.locator("table.entries tbody td.mono").all_inner_texts()
-    return [int(cell) for cell in cells]
+def expect_order(page: Page, *experts: int) -> None:
+    """The list on screen has these experts."""
+    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(expert) for expert in experts])
 
 
 def without_a_label(page: Page, site: Site) -> list[int]:
@@ -57,11 +57,9 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     page.get_by_role("link", name="Worth showing").click()
     expect(page.get_by_role("navigation", name="Breadcrumbs").get_by_text("Worth showing")).to_be_visible()
     expect(page.get_by_role("button", name=f"Move {BRACKET} up")).to_be_enabled()
-    assert order(page) == list(EXPERTS)
+    expect_order(page, *EXPERTS)
     page.get_by_role("button", name=f"Move {BRACKET} up").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text(
-        [str(DECIMAL_POINT), str(BRACKET), str(CLOSING_TAG)]
-    )
+    expect_order(page, DECIMAL_POINT, BRACKET, CLOSING_TAG)
     note = page.get_by_role("textbox", name=f"Note on expert {DECIMAL_POINT}")
     note.fill("splits numbers")
     with page.expect_response(lambda answer: answer.request.method in ("PUT", "PATCH", "POST") and answer.ok):
@@ -71,12 +69,12 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     page.get_by_role("button", name="Undo").click()
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)
     expect(page.get_by_role("button", name=f"Remove {DECIMAL_POINT} from the list")).to_be_focused()
-    assert order(page) == [DECIMAL_POINT, BRACKET, CLOSING_TAG]
+    expect_order(page, DECIMAL_POINT, BRACKET, CLOSING_TAG)
     page.get_by_role("button", name=f"Remove {CLOSING_TAG} from the list").click()
-    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(DECIMAL_POINT), str(BRACKET)])
+    expect_order(page, DECIMAL_POINT, BRACKET)
     page.reload()
     expect(note).to_have_value("splits numbers")
-    assert order(page) == [DECIMAL_POINT, BRACKET]
+    expect_order(page, DECIMAL_POINT, BRACKET)
     rows = list(csv.DictReader(io.StringIO(downloaded(page, "CSV"))))
     assert [int(row["expert"]) for row in rows] == [DECIMAL_POINT, BRACKET]
     assert "splits numbers" in rows[0].values()
@@ -165,7 +163,7 @@ def test_a_tag_links_to_its_experts(page: Page) -> None:
 def test_a_user_label_takes_precedence_over_the_automatic_one(page: Page, site: Site) -> None:
     page.goto(f"/experts/{without_a_label(page, site)[-1]}")
     expect(page.get_by_role("heading", level=1)).to_contain_text("automatic label")
-    page.keyboard.press("l")
+    press(page, "l")
     box = page.get_by_role("textbox", name=re.compile("label", re.I))
     box.fill("Something new")
     box.press("Enter")

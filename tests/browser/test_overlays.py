@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
+from tests.browser.rest import hover, settle
 from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
@@ -27,12 +28,8 @@ class Overlay(NamedTuple):
 
 
 def _hover_example(page: Page) -> None:
-    """Point at a token of the first example, once what stands above has loaded."""
-    example = page.get_by_role("group", name="Example 1", exact=True).first
-    expect(example).to_be_visible()
-    expect(page.get_by_role("status", name="Computing what the expert writes")).to_have_count(0)
-    # The token that the tip is kept for; those before it may lie under the column beside.
-    example.locator("[tabindex='0']").hover()
+    """Point at the token of the first example that it is kept for; those before it may lie under the column beside."""
+    hover(page.get_by_role("group", name="Example 1", exact=True).first.locator("[tabindex='0']"))
 
 
 def search(page: Page) -> None:
@@ -96,6 +93,7 @@ def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
     page.goto(overlay.address)
     # The page has no shortcuts before it is drawn.
     expect(page.get_by_role("banner")).to_be_visible()
+    settle(page)
     overlay.open(page)
     for scheme in THEMES:
         page.emulate_media(color_scheme=scheme)
@@ -126,15 +124,15 @@ def test_failed_requests_show_an_error_and_can_be_retried(page: Page, forgiven: 
     expect(page.get_by_role("table").first).to_be_visible()
 
 
-def test_a_failed_script_download_shows_an_error(page: Page, forgiven: list[str]) -> None:
+def test_a_failed_script_download_shows_an_error_until_the_server_is_back(page: Page, forgiven: list[str]) -> None:
     forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be loaded"]
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("table").first).to_be_visible()
     page.route(re.compile(r"/assets/"), lambda route: route.abort())
     page.get_by_role("navigation").get_by_role("link", name="Runs").first.click()
     expect(page.get_by_role("alert")).to_contain_text("could not be loaded")
+    expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()
     page.unroute_all()
-    page.get_by_role("button", name="Try again").click()
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
 
 

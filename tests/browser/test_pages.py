@@ -13,13 +13,13 @@ from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import settle
 from tests.browser.sample import ANSWERING
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
 PROMPT = quote("The little girl said that she was hungry.")
-WAITING = re.compile("^(Loading (?!more)|Routing|Tracing|Choosing)")
 NARROW: ViewportSize = {"width": 390, "height": 844}
 
 
@@ -56,13 +56,6 @@ PLACES = {
     "glossary": Place("/glossary#density", lambda page: page.get_by_text("A dead expert is never active.")),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="Page not found")),
 }
-
-
-def settle(page: Page) -> None:
-    """Wait until nothing on the page says that it is waiting."""
-    expect(page.get_by_role("status", name=WAITING)).to_have_count(0)
-    expect(page.get_by_text("Loading figure")).to_have_count(0)
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
 
 
 def hidden_words(page: Page) -> int:

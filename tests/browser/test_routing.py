@@ -11,6 +11,8 @@ import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import hover, press, rest, settle, steady
+from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -36,8 +38,7 @@ def panel(page: Page) -> Locator:
 def typed(page: Page, text: str) -> None:
     """Type a prompt and wait for its map."""
     page.get_by_role("textbox", name="Prompt").fill(text)
-    expect(heat_map(page)).to_be_visible()
-    expect(page.locator("[data-busy]")).to_have_count(0)
+    rest(heat_map(page))
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_typing_a_prompt_draws_the_map(routing: Page) -> None:
 
 
 def test_the_map_follows_the_typed_prompt(routing: Page) -> None:
-    routing.keyboard.press("e")
+    press(routing, "e")
     box = routing.get_by_role("textbox", name="Prompt")
     expect(box).to_be_focused()
     box.press("Control+End")
@@ -90,13 +91,13 @@ def test_an_outdated_request_is_cancelled(routing: Page) -> None:
 
 
 def test_hovering_previews_clicking_locks_and_escape_unlocks(routing: Page) -> None:
-    token(routing, "girl").hover()
+    hover(token(routing, "girl"))
     expect(routing.get_by_role("tooltip")).to_contain_text("KL from original")
     expect(panel(routing).get_by_role("heading", name="Token: ␣girl")).to_be_visible()
     token(routing, "girl").click()
     expect(panel(routing).get_by_role("heading", name="Locked: ␣girl")).to_be_visible()
     expect(routing).to_have_url(re.compile(r"[?&]lock=3\b"))
-    token(routing, "said").hover()
+    hover(token(routing, "said"))
     expect(panel(routing).get_by_role("heading", name="Locked: ␣girl")).to_be_visible()
     routing.mouse.move(5, 5)
     routing.keyboard.press("Escape")
@@ -111,7 +112,7 @@ def test_clicking_a_cell_locks_its_expert_across_reloads(routing: Page) -> None:
     plus = first.get_by_role("rowheader").get_by_role("button").get_attribute("aria-label") or ""
     expert = plus.split()[1]
     cell = first.get_by_role("cell").get_by_role("button").first
-    cell.hover()
+    hover(cell)
     expect(routing.get_by_role("tooltip")).to_contain_text(re.compile(rf"^{expert}.*Rank on this token", re.DOTALL))
     cell.click()
     expect(routing).to_have_url(re.compile(rf"[?&]lock=\d+\.{expert}\b"))
@@ -121,13 +122,16 @@ def test_clicking_a_cell_locks_its_expert_across_reloads(routing: Page) -> None:
     # Promoted tokens are requested when a token is locked, and arrive a moment later.
     promotes = panel(routing).get_by_role("columnheader", name="promotes")
     expect(promotes).to_be_visible()
-    routing.wait_for_load_state("networkidle")  # labels of experts too
-    shown = (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot())
+
+    def shown() -> tuple[str, str]:
+        return heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()
+
+    settle(routing)
+    before = steady(routing, shown)
     routing.reload()
     expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
     expect(promotes).to_be_visible()
-    routing.wait_for_load_state("networkidle")
-    assert (heat_map(routing).aria_snapshot(), panel(routing).aria_snapshot()) == shown
+    wait_for(lambda: shown() == before)
 
 
 def test_arrow_keys_move_over_the_map_and_enter_locks(routing: Page) -> None:
@@ -213,7 +217,7 @@ def test_a_long_prompt_is_rendered_partially_and_scrolls(routing: Page) -> None:
     expect(routing.get_by_text(re.compile(r"^\d\d\d tokens"))).to_be_visible()
     heads = heat_map(routing).get_by_role("columnheader")
     assert heads.count() < 100
-    heat_map(routing).hover()
+    hover(heat_map(routing))
     routing.mouse.wheel(4000, 0)
     routing.mouse.move(5, 5)
     last = heat_map(routing).get_by_role("columnheader").nth(-3).get_by_role("button")
@@ -243,6 +247,7 @@ def test_a_phone_shows_at_least_six_tokens(open_page: OpenPage) -> None:
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote('Once upon a time there was a very little dog')}")
     tokens = heat_map(page).get_by_role("columnheader").get_by_role("button")
     expect(tokens.nth(5)).to_be_visible()
+    settle(page)
     right = heat_map(page).get_by_role("columnheader", name="Score").bounding_box()
     sixth = tokens.nth(5).bounding_box()
     assert right is not None

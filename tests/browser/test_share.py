@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from tests.browser.rest import hover
 from tests.browser.sample import ANSWERING, RUN
 
 pytestmark = pytest.mark.browser
@@ -27,7 +28,7 @@ def test_an_expert_is_shared_as_an_offline_page_and_as_a_picture(page: Page, bro
     assert saved.name == f"{RUN}-expert-{ANSWERING}.html"
     offline = browser.new_context(offline=True).new_page()
     offline.goto(saved.as_uri())
-    offline.locator("[data-tip]").first.hover()
+    hover(offline.locator("[data-tip]").first)
     assert RUN in offline.locator("footer").inner_text()
     offline.context.close()
     picture = shared(page, "PNG card").read_bytes()

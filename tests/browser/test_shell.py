@@ -9,6 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import OpenPage, Site
+from tests.browser.rest import hover, press, rest, settle
 from tests.browser.sample import ANSWERING
 
 pytestmark = pytest.mark.browser
@@ -50,11 +51,11 @@ def test_frame_and_chosen_theme_are_there_before_the_scripts(page: Page) -> None
 def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    page.keyboard.press("?")
+    press(page, "?")
     dialog = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(dialog).to_contain_text("Search labels, tokens and examples")
     expect(dialog).to_contain_text("Edit prompt")
-    page.keyboard.press("t")
+    press(page, "t")
     expect(dialog).to_be_visible()
     expect(page).to_have_url(re.compile("/runs"))
     page.keyboard.press("Escape")
@@ -69,7 +70,7 @@ def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
 
 def test_shortcuts_are_disabled_while_typing(page: Page) -> None:
     page.goto("/routing?run=demo-l3-k16")
-    page.get_by_role("textbox", name="Prompt").press_sequentially("rat/?")
+    rest(page.get_by_role("textbox", name="Prompt")).press_sequentially("rat/?")
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value("rat/?")
     expect(page).to_have_url(re.compile("/routing"))
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -78,7 +79,7 @@ def test_shortcuts_are_disabled_while_typing(page: Page) -> None:
 def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    page.keyboard.press("/")
+    press(page, "/")
     box = page.get_by_role("combobox", name="Search labels, tokens and examples")
     expect(box).to_be_focused()
     # The list of an earlier text, such as "d", has that expert too, but not as its first row.
@@ -98,7 +99,7 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
 def test_a_number_finds_the_expert_with_this_number(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("banner")).to_be_visible()
-    page.keyboard.press("/")
+    press(page, "/")
     box, option = page.get_by_role("combobox"), page.get_by_role("option")
     box.fill("46")
     expect(option.first).to_contain_text("Expert 46")
@@ -118,9 +119,7 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
         else:
             expect(page.get_by_text("No label, top token or top example contains “zzqqx”")).to_be_visible()
         row = page.get_by_role("option").last
-        row.scroll_into_view_if_needed()
-        page.wait_for_timeout(500)  # the browser scrolls the page too, and the list follows: a tap would miss its row
-        row.tap()
+        rest(row).tap()  # the browser scrolls the page too, and the list follows
         expect(page).to_have_url(re.compile(rf"/search\?.*(kind={kind}|text={text})"))
         expect(page.get_by_role("textbox", name="Words" if kind == "words" else "Passage")).to_have_value(text)
 
@@ -128,7 +127,7 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
 def test_the_search_list_follows_a_changed_query(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("banner")).to_be_visible()
-    page.keyboard.press("/")
+    press(page, "/")
     box, option = page.get_by_role("combobox"), page.get_by_role("option")
     for query in ("decimal", "html", "the", "decimal"):
         box.fill(query)
@@ -230,7 +229,7 @@ def test_search_results_show_why_they_match(page: Page) -> None:
 
 def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
     page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16&details=1")
-    page.get_by_role("link", name="Density").hover()
+    hover(page.get_by_role("link", name="Density"))
     expect(page.get_by_role("tooltip")).to_contain_text("Share of tokens on which the expert is active")
     page.get_by_role("link", name="Density").click()
     expect(page).to_have_url(re.compile(r"/glossary\?run=demo-l3-k16#density$"))
@@ -254,7 +253,7 @@ def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
     page = open_page(permissions=["clipboard-read", "clipboard-write"])
     page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add to tray")).to_be_visible()
-    page.keyboard.press("a")
+    press(page, "a")
     page.get_by_role("button", name="Copy link").click()
     expect(page.get_by_role("status").filter(has_text="opied").first).to_be_attached()
     copied = str(page.evaluate("navigator.clipboard.readText()"))
@@ -264,13 +263,14 @@ def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
 def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:
     page.goto("/")
     text = page.get_by_role("group", name=re.compile("(Steered|Original) text"))
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    expect(text).not_to_be_empty()
+    settle(page)
     steered = text.inner_text()
     page.get_by_role("slider").focus()
     page.keyboard.press("Home")
     expect(page).to_have_url(re.compile("strength=0"))
-    expect(page.get_by_role("group", name="Original text")).to_be_visible()
-    expect(page.locator("[aria-busy=true]")).to_have_count(0)
+    expect(page.get_by_role("group", name="Original text")).not_to_be_empty()
+    settle(page)
     assert text.inner_text() not in ("", steered), "the slider's first position changes the text"
     expect(page.get_by_role("region", name=re.compile("^Expert ")).get_by_role("paragraph")).to_have_count(3)
     page.get_by_role("textbox", name="Prompt to continue").fill("One day")
@@ -309,7 +309,7 @@ def test_the_home_page_shows_stored_texts_at_once(page: Page, site: Site) -> Non
 def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     page.goto("/runs")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
-    page.keyboard.press("Tab")
+    press(page, "Tab")
     expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.get_by_role("main")).to_be_focused()
@@ -355,7 +355,7 @@ def test_the_command_palette_opens_pages_experts_and_edits(page: Page) -> None:
         (str(ANSWERING), rf"/experts/{ANSWERING}\?run=demo-l3-k16"),
         ("steer 46 +2", r"/steering\?run=demo-l3-k16&edits=46(:|%3A)add(:|%3A)2"),
     ):
-        page.keyboard.press("Control+k")
+        press(page, "Control+k")
         box.fill(typed)
         expect(page.get_by_role("option", selected=True)).to_contain_text(
             re.compile(typed.split()[1 if " " in typed else 0], re.IGNORECASE)

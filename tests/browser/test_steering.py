@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import OpenPage
+from tests.browser.rest import hover
 from tests.browser.sample import ANSWERING, BRACKET
 
 pytestmark = pytest.mark.browser
@@ -148,7 +149,7 @@ def test_a_token_shows_the_kl_and_can_be_locked(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:4", 12))
     texts(page)
     tokens = page.get_by_role("group", name="Steered text").get_by_role("button")
-    tokens.nth(3).hover()
+    hover(tokens.nth(3))
     tip = page.get_by_role("tooltip")
     expect(tip).to_contain_text("KL between variants")
     tokens.nth(3).click()

@@ -61,8 +61,23 @@ class Boundary extends Component<BoundaryProps, BoundaryState> {
 
   override render(): ReactNode {
     const { error } = this.state;
-    return error === null ? this.props.children : <ErrorState error={error} onRetry={() => window.location.reload()} />;
+    return error === null ? this.props.children : <BrokenPage error={error} />;
   }
+}
+
+const RELOAD_AFTER_MS = 5000;
+
+/** A browser may remember that a script could not be fetched, so the page is loaded again once the server is back. */
+function BrokenPage({ error }: { readonly error: unknown }) {
+  const isUnfetched = error instanceof ApiError && error.status === 0;
+  const { dataUpdatedAt } = useQuery({ ...healthQuery, enabled: isUnfetched, refetchInterval: RELOAD_AFTER_MS / 2 });
+  const [brokenAt] = useState(() => Date.now());
+  const isBack = isUnfetched && dataUpdatedAt > brokenAt;
+  useEffect(() => {
+    // Not at once after a load: a script that is missing for ever is then requested every few seconds.
+    if (isBack && performance.now() > RELOAD_AFTER_MS) window.location.reload();
+  }, [isBack, dataUpdatedAt]);
+  return <ErrorState error={error} onRetry={() => window.location.reload()} />;
 }
 
 /** Error boundary around the page; navigating to another page resets it. */

@@ -114,9 +114,10 @@ export function PageBar({ crumbs, note, children, withSearch = true }: PageBarPr
       <header className="bar">
         {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
         <div className="grow" />
-        {withSearch && <SearchBox />}
-        <CopyLink />
+        {/* Share comes once there is something to share; left of the others, it moves none of them. */}
         <Share />
+        <CopyLink />
+        {withSearch && <SearchBox />}
         {children}
       </header>
       <RoutingWarning />

@@ -108,7 +108,7 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
         <>
           <div className="answers">
             <FiresOn run={run} row={row} marker={marker} />
-            <Writes run={run.name} expert={row.expert} />
+            <Writes run={run.name} detail={detail} />
           </div>
           <section className="expert-examples" aria-label="Examples">
             <TopContexts {...sectionProps} params={{ ...params, all }} />

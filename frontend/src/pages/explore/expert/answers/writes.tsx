@@ -8,13 +8,13 @@ import { Link } from "react-router";
 
 import { streamAblation } from "@/api/http/stream";
 import { expertQuery, writesQuery } from "@/api/queries";
-import type { Ablation, AblationProgressEvent, AblationStoredEvent, TokenEffect } from "@/api/types";
+import type { Ablation, AblationProgressEvent, AblationStoredEvent, ExpertDetail, TokenEffect } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
 import { Remaining } from "@/components/ui/remaining";
-import { ErrorState, LoadingState } from "@/components/ui/states";
+import { ErrorState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { formatCount, formatSigned } from "@/lib/text/format";
 
@@ -23,14 +23,15 @@ const EXAMPLES_PER_STEP = 2;
 
 interface TokensProps {
   readonly title: string;
-  readonly tokens: readonly TokenEffect[];
+  /** Null while they are computed: the rows are there already, so that nothing moves when their words come. */
+  readonly tokens: readonly TokenEffect[] | null;
   readonly largestChange: number;
   readonly side: "up" | "down";
 }
 
 function Tokens({ title, tokens, largestChange, side }: TokensProps) {
   return (
-    <table className={`written ${side}`}>
+    <table className={`written ${side}`} data-pending={tokens === null || undefined}>
       <thead>
         <tr>
           <th scope="col">{title}</th>
@@ -40,15 +41,13 @@ function Tokens({ title, tokens, largestChange, side }: TokensProps) {
         </tr>
       </thead>
       <tbody>
-        {tokens.slice(0, MAX_TOKENS).map((token) => (
-          <tr key={token.id}>
-            <td className="what">
-              <TokenChip text={token.text} />
-            </td>
+        {Array.from({ length: MAX_TOKENS }, (_, i) => tokens?.[i]).map((token, i) => (
+          <tr key={i}>
+            <td className="what">{token !== undefined && <TokenChip text={token.text} />}</td>
             <td className="b" aria-hidden="true">
-              <i style={{ width: `${(100 * Math.abs(token.change)) / largestChange}%` }} />
+              <i style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
             </td>
-            <td className="num">{formatSigned(token.change, 2)}</td>
+            <td className="num">{token !== undefined && formatSigned(token.change, 2)}</td>
           </tr>
         ))}
       </tbody>
@@ -66,33 +65,36 @@ const BADGES = {
 } as const;
 
 interface WrittenProps {
-  readonly writes: Pick<Ablation, "promoted" | "suppressed">;
+  /** Null while they are computed. */
+  readonly writes: Pick<Ablation, "promoted" | "suppressed"> | null;
   readonly random: { readonly expert: number; readonly largest: number | null } | null;
   readonly examples: string;
-  readonly badge: keyof typeof BADGES;
+  readonly badge: keyof typeof BADGES | null;
   readonly children?: ReactNode;
 }
 
-function Written({ writes: { promoted, suppressed }, random, examples, badge, children }: WrittenProps) {
+function Written({ writes, random, examples, badge, children }: WrittenProps) {
   const links = usePageLinks();
-  const largestChange = Math.max(1e-9, ...[...promoted, ...suppressed].map((token) => Math.abs(token.change)));
+  const changes = [...(writes?.promoted ?? []), ...(writes?.suppressed ?? [])].map((token) => Math.abs(token.change));
+  const largestChange = Math.max(1e-9, ...changes);
   return (
-    <>
+    <section className="answer writes" aria-label="Writes" aria-busy={writes === null}>
       <div className="pane-h wrap">
         <h2>
           <Term id="direct_logit_effect">Writes</Term>
         </h2>
-        <span className="badge" title={BADGES[badge]} data-kind={badge}>
-          {badge}
+        <span className="badge" title={badge === null ? undefined : BADGES[badge]} data-kind={badge ?? undefined}>
+          {badge ?? "computing"}
         </span>
         <span className="note">{examples}</span>
       </div>
       <div className="answer-halves">
-        <Tokens title="Promotes" tokens={promoted} largestChange={largestChange} side="up" />
-        <Tokens title="Suppresses" tokens={suppressed} largestChange={largestChange} side="down" />
+        <Tokens title="Promotes" tokens={writes?.promoted ?? null} largestChange={largestChange} side="up" />
+        <Tokens title="Suppresses" tokens={writes?.suppressed ?? null} largestChange={largestChange} side="down" />
       </div>
       <p className="writes-foot">
         {children}
+        {writes === null && <span className="dim">The same for a random expert …</span>}
         {random !== null && (
           <span className="dim">
             Random expert{" "}
@@ -103,7 +105,7 @@ function Written({ writes: { promoted, suppressed }, random, examples, badge, ch
           </span>
         )}
       </p>
-    </>
+    </section>
   );
 }
 
@@ -124,7 +126,7 @@ function StoredWrites({ run, ablation }: { readonly run: string; readonly ablati
 }
 
 /** Measures the effects of the expert on the server and stores them, with progress. */
-function Measure({ run, expert }: WritesProps) {
+function Measure({ run, expert }: ExpertProps) {
   const queries = useQueryClient();
   const work = useStreamedWork<null, AblationProgressEvent, AblationStoredEvent>(
     (_, signal) => streamAblation(run, expert, signal),
@@ -160,36 +162,36 @@ function Measure({ run, expert }: WritesProps) {
 }
 
 /** Computed now on its strongest examples. */
-function WritesNow({ run, expert }: WritesProps) {
+function WritesNow({ run, expert }: ExpertProps) {
   const { data, error, refetch } = useQuery(writesQuery(run, expert));
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Computing what the expert writes" rows={8} />;
-  const { writes, random, exceeds_random: exceeds } = data;
+  if (error !== null)
+    return (
+      <section className="answer" aria-label="Writes">
+        <ErrorState error={error} onRetry={() => void refetch()} />
+      </section>
+    );
+  const { writes = null, random = null, exceeds_random: exceeds } = data ?? {};
   return (
     <Written
       writes={writes}
       random={random === null ? null : { expert: random.expert, largest: largestRise(random) }}
-      examples={`on ${writes.examples} of its strongest examples`}
-      badge={exceeds ? "direct only" : "no more than a random expert"}
+      examples={writes === null ? "on its strongest examples" : `on ${writes.examples} of its strongest examples`}
+      badge={writes === null ? null : exceeds ? "direct only" : "no more than a random expert"}
     >
       <Measure run={run} expert={expert} />
     </Written>
   );
 }
 
-interface WritesProps {
+interface ExpertProps {
   readonly run: string;
   readonly expert: number;
 }
 
-export function Writes({ run, expert }: WritesProps) {
-  const { data, error, refetch } = useQuery(expertQuery(run, expert));
-  return (
-    <section className="answer writes" aria-label="Writes">
-      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {error === null && data === undefined && <LoadingState label="Loading measured effects" rows={8} />}
-      {data?.ablation === null && <WritesNow key={expert} run={run} expert={expert} />}
-      {data?.ablation != null && <StoredWrites run={run} ablation={data.ablation} />}
-    </section>
+export function Writes({ run, detail: { row, ablation } }: { readonly run: string; readonly detail: ExpertDetail }) {
+  return ablation === null ? (
+    <WritesNow key={row.expert} run={run} expert={row.expert} />
+  ) : (
+    <StoredWrites run={run} ablation={ablation} />
   );
 }
