@@ -175,6 +175,23 @@ def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_r
     check_same_weights(world, "shared", "whole")
 
 
+@pytest.mark.parametrize("sharding", ["fsdp", "tp"])
+def test_a_sharded_language_model_writes_the_same_cache(world: World, flags_of_run: list[str], sharding: str) -> None:
+    def words(name: str) -> list[str]:
+        return ["train", *flags_of_run, "--name", name, "--cache", str(world.data / f"cache-{name}")]
+
+    done = run_processes(main, *words("shared"), "--shard-model", sharding)
+    assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
+    assert mxd(words("whole")) == 0
+    shared, whole = (
+        ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")) for name in ("shared", "whole")
+    )
+    assert (shared.manifest.parts, shared.tokens) == (2, whole.tokens)
+    for index in range(whole.manifest.complete_buffers):
+        for one, other in zip(shared.activations(1, index), whole.activations(1, index), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
+
+
 SWEEP = ("--layer", "2", "--method", "mxd,batch-topk-mxd,transcoder", "--parallel", "runs")
 """Added to the flags of a run: six runs, two of them of a method whose runs several processes cannot share."""
 
