@@ -84,6 +84,11 @@ def route(context: JobContext, text: str, k: int | None = None) -> tuple[Routing
     return route_together(context.language_model, context.runs, context.token_ids(text), k)
 
 
+def route_with_limit(context: JobContext, text: str, k: int | None = None) -> tuple[tuple[Routing, ...], int]:
+    """As ``route``, with the longest prompt in tokens that both the language model and the server accept."""
+    return route(context, text, k), min(context.language_model.max_tokens, context.prompt_tokens)
+
+
 def predict(context: JobContext, text: str, k: int | None = None) -> Predictions:
     """Next-token predictions with the MLPs and with the runs' layers in their place."""
     from mxd.trainer.inference.routing import predict

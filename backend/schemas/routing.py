@@ -59,6 +59,8 @@ class LayerRouting(Schema):
     tokens: tuple[RoutedToken, ...]
     experts: dict[int, RoutedExpertInfo]
     """Labels and statistics of all experts in ``tokens``, by id."""
+    max_tokens: int
+    """Maximum number of tokens that the server routes."""
 
 
 class RoutingResponse(LayerRouting):

@@ -59,8 +59,8 @@ async def route(run: RunName, request: JointRequest, services: ServicesDep, http
 
     Cancelled when the client closes the connection before its turn.
     """
-    routed = await _computed(services, run, request, http, jobs.route)
-    return json_response(await asyncio.to_thread(_described, services, routed))
+    routed, max_tokens = await _computed(services, run, request, http, jobs.route_with_limit)
+    return json_response(await asyncio.to_thread(_described, services, routed, max_tokens))
 
 
 @router.post("/runs/{run}/routing/predictions", response_model=Predictions)
@@ -114,7 +114,7 @@ def find_runs(services: Services, names: Sequence[str]) -> None:
             find_run(session, name)
 
 
-def _described(services: Services, routed: Sequence[Routing]) -> dict[str, Any]:
+def _described(services: Services, routed: Sequence[Routing], max_tokens: int) -> dict[str, Any]:
     """Return routings in the shape of ``RoutingResponse``, with what is known about their experts."""
     first, *others = (
         {
@@ -123,6 +123,7 @@ def _described(services: Services, routed: Sequence[Routing]) -> dict[str, Any]:
             "experts": expert_infos(
                 services, routing.run, {expert.expert for token in routing.tokens for expert in token.experts}
             ),
+            "max_tokens": max_tokens,
         }
         for routing in routed
     )
