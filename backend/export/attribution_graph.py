@@ -139,7 +139,8 @@ def _node(circuit: Circuit, node: CircuitNode, measured: float | None, context: 
             "layer": str(_last_layer(circuit)),
             "is_target_logit": True,
             "token_prob": probability,
-            "clerp": f"{circuit.label} = {circuit.value:.3f}",
+            # circuit-tracer's page reads the probability from the label of a logit, and draws nothing without it.
+            "clerp": f"{circuit.label} = {circuit.value:.3f} (p={probability:.3f})",
         }
     assert node.layer is not None and node.expert is not None and node.run is not None
     label = context.labels.get(node.run, {}).get(node.expert, f"Expert {node.expert}")

@@ -12,7 +12,6 @@ from threading import Thread
 from typing import Any
 
 import jsonschema
-import pytest
 from playwright.sync_api import Page, Route, sync_playwright
 
 from mxd.backend.database.engine import opened, reading
@@ -38,19 +37,17 @@ def _runs(folder: Path) -> list[Run]:
     return [Run.load(name, folder) for name in run_names(folder)]
 
 
-@pytest.fixture(scope="module")
-def graphs(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Graphs of the first words of 100 texts; the effects of their experts are measured in the first ten."""
-    folder = tmp_path_factory.mktemp("graphs")
+def _make_graphs(demo: Path, folder: Path, prompts: int, measured: int) -> Path:
+    """Graphs of the first words of texts; the effects of their experts are measured in the first ones."""
     runs = [run for run in _runs(demo) if run.config.method == "mxd"]
     language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
     with gzip.open(demo / "text.jsonl.gz", "rt") as file:
-        texts = [json.loads(line)["text"] for line in islice(file, PROMPTS)]
+        texts = [json.loads(line)["text"] for line in islice(file, prompts)]
     with opened(Settings(data=demo).database_url) as database, reading(database) as session:
         for number, text in enumerate(texts):
             config = CircuitConfig(prompt=" ".join(text.split()[:8])[:200])
             circuit = trace(language_model, runs, config)
-            checked = check(language_model, runs, config, circuit) if number < MEASURED else None
+            checked = check(language_model, runs, config, circuit) if number < measured else None
             export_circuit(session, runs, circuit, checked, folder)
     return folder
 
@@ -60,7 +57,8 @@ def written(graphs: Path) -> dict[str, Any]:
     return {path.stem: json.loads(path.read_text()) for path in graphs.glob("*.json") if path.name != INDEX_FILE}
 
 
-def test_graphs_follow_the_schema(graphs: Path, oracles: Oracles, table: Table) -> None:
+def test_graphs_follow_the_schema(demo: Path, tmp_path: Path, oracles: Oracles, table: Table) -> None:
+    graphs = _make_graphs(demo, tmp_path / "graphs", PROMPTS, MEASURED)
     api = neuronpedia() / "apps" / "webapp" / "app" / "api" / "graph"
     errors = {"graph": 0, "feature-details": 0}
     files = {
@@ -81,7 +79,8 @@ def test_graphs_follow_the_schema(graphs: Path, oracles: Oracles, table: Table) 
     assert any("measured_effect" in node for node in nodes)
 
 
-def test_their_page_shows_graphs_without_the_internet(graphs: Path, table: Table) -> None:
+def test_their_page_shows_graphs_without_the_internet(demo: Path, tmp_path: Path, table: Table) -> None:
+    graphs = _make_graphs(demo, tmp_path / "graphs", 2, 1)
     slug, graph = max(written(graphs).items(), key=lambda item: "measured" in json.dumps(item[1]))
     expert = next(node for node in graph["nodes"] if node["feature_type"] == FEATURE and "measured_effect" in node)
     elsewhere: list[str] = []
@@ -101,6 +100,8 @@ def test_their_page_shows_graphs_without_the_internet(graphs: Path, table: Table
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.route("**/*", only_ours)
         page.goto(f"http://127.0.0.1:{server.server_port}/index.html?slug={slug}&clickedId={expert['jsNodeId']}")
+        page.wait_for_load_state("networkidle")
+        assert errors == []
         page.locator(NODES).first.wait_for()
         shown, said, examples = page.locator(NODES).count(), page.inner_text("body"), _examples(page)
         server.shutdown()

@@ -64,6 +64,7 @@ def test_nodes_and_links_have_both_effects(circuit: Circuit, tmp_path: Path) -> 
     assert all(node.keys() >= REQUIRED for node in graph["nodes"])
     target, late, early = graph["nodes"]
     assert (target["feature_type"], target["feature"], target["token_prob"]) == ("logit", 5, 0.5)
+    assert target["clerp"].endswith("(p=0.500)"), "circuit-tracer's page reads the probability from here"
     assert late["clerp"] == "foxes (ablation: predicted -3.000, measured -2.500)"
     assert (early["predicted_effect"], early["measured_effect"]) == (1.0, 0.8)
     assert [(link["source"], link["target"], link["weight"]) for link in graph["links"]] == [
