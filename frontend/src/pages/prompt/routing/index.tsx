@@ -17,7 +17,7 @@ import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
-import { formatCount } from "@/lib/text/format";
+import { formatPlural } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { useOtherRuns } from "@/pages/prompt/layers";
 import { PromptBar } from "@/pages/prompt/prompt-bar";
@@ -31,12 +31,10 @@ const DEBOUNCE_MS = 250;
 
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
   if (response === undefined) return null;
-  const startTokens = response.tokens.filter((token) => token.start).length;
+  const count = response.tokens.filter((token) => !token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>
-      {formatCount(response.tokens.length - startTokens)}{" "}
-      {response.tokens.length - startTokens === 1 ? "token" : "tokens"}{" "}
-      <span className="dim">of {formatCount(response.max_tokens - startTokens)}</span>
+      {formatPlural(count, "token")}
     </span>
   );
 }
