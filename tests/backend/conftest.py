@@ -13,15 +13,9 @@ from sqlalchemy import Engine, make_url
 from mxd.backend.api.app import create_app
 from mxd.backend.database.engine import open_database
 from mxd.backend.settings import Settings
-from mxd.trainer.analysis.indexing.build import build_index
-from mxd.trainer.config import IndexConfig
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
-from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from tests.helpers.databases import made_up_database
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import World, small_world
+from tests.helpers.runs import World, indexed_world
 from tests.helpers.servers.postgresql import Server
 
 IN_BOTH = (
@@ -131,13 +125,7 @@ def own_client(own_settings: Settings) -> Iterator[TestClient]:
 @pytest.fixture(scope="session")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A world with the fitted and indexed run ``small`` of a language model on disk. Tests only read it."""
-    folder = tmp_path_factory.mktemp("fitted")
-    world = small_world(folder)
-    source = str(saved_language_model(folder / "language-model"))
-    language_model = LanguageModel.load(source, "cpu")
-    train_layer(world.config(language_model=source), world.data, world.database, language_model)
-    config = IndexConfig(text=world.text, tokens=2_000)
-    build_index(Run.load("small", world.data), config, language_model, world.database)
+    world = indexed_world(tmp_path_factory.mktemp("fitted"))
     yield world
     world.database.dispose()
 

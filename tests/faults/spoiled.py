@@ -36,22 +36,9 @@ def index_words(place: Place) -> list[str]:
 
 def train_words(place: Place) -> list[str]:
     """Train another run."""
-    sizes = [
-        "--layer",
-        "1",
-        "--tokens",
-        "1k",
-        "--k",
-        "4",
-        "--num-experts",
-        "40",
-        "--context-length",
-        "16",
-        "--batch-tokens",
-        "64",
-    ]
+    sizes = "--layer 1 --tokens 1k --k 4 --num-experts 40 --context-length 16 --batch-tokens 64"
     source = str(place.folder / "language-model")
-    return ["train", source, *sizes, "--dataset", place.text, "--name", "another", "--device", "cpu"]
+    return ["train", source, *sizes.split(), "--dataset", place.text, "--name", "another", "--device", "cpu"]
 
 
 def writing_commands(place: Place) -> list[list[str]]:

@@ -16,16 +16,11 @@ from pathlib import Path
 from mxd.backend.cli.main import run as run_command
 from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance.check import check_database
-from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling.rules import label_experts
-from mxd.trainer.config import IndexConfig
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
 from tests.helpers.forking.forked import PROCESSES
-from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import small_world
+from tests.helpers.runs import indexed_world
 
 TIMEOUT_SECONDS = 120
 SENTENCE_CHARACTERS = 1000
@@ -60,13 +55,8 @@ class Place:
 
 def make_place(folder: Path) -> Place:
     """Train and index the run, and label its experts."""
-    world = small_world(folder)
-    source = str(saved_language_model(folder / "language-model"))
-    language_model = LanguageModel.load(source, "cpu")
-    train_layer(world.config(language_model=source), world.data, world.database, language_model)
-    run = Run.load("small", world.data)
-    build_index(run, IndexConfig(text=world.text, tokens=2_000), language_model, world.database)
-    label_experts(run, world.database)
+    world = indexed_world(folder)
+    label_experts(Run.load("small", world.data), world.database)
     world.database.dispose()
     return Place(folder)
 

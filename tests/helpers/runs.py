@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from sqlalchemy import Engine
 
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.config import IndexConfig, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import tiny_language_model
+from mxd.trainer.training.train import train_layer
+from tests.helpers.language_models import saved_language_model, tiny_language_model
 from tests.helpers.layers import random_layer
 
 
@@ -37,7 +39,7 @@ class World:
             "num_experts": 40,
             "k": 4,
             "optimizer": OptimizerConfig(learning_rate=0.01, batch_tokens=64, buffer_tokens=512),
-            "checkpoint_every": 256,
+            "checkpoint_every": 512,
             "log_every": 4,
         }
         return TrainConfig(**(settings | changes))
@@ -56,6 +58,17 @@ def small_world(folder: Path) -> World:
         language_model=tiny_language_model(),
         text=TextConfig(dataset=str(path), context_length=16),
     )
+
+
+def indexed_world(folder: Path) -> World:
+    """A set-up with the trained and indexed run ``small`` of a language model that is on disk."""
+    world = small_world(folder)
+    source = str(saved_language_model(folder / "language-model"))
+    language_model = LanguageModel.load(source, "cpu")
+    train_layer(world.config(language_model=source), world.data, world.database, language_model)
+    index = IndexConfig(text=world.text, tokens=2_000)
+    build_index(Run.load("small", world.data), index, language_model, world.database)
+    return world
 
 
 def run_of(world: World, name: str, layer: int) -> Run:

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
+from mxd.backend.cli.main import run
+from tests.backend.cli.words import train_words
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
 
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder with text, a language model and a data folder. Tests copy it."""
+    folder = tmp_path_factory.mktemp("inputs")
+    small_world(folder).database.dispose()
+    saved_language_model(folder / "lm")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def trained_inputs(inputs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with the trained run ``small``."""
+    folder = tmp_path_factory.mktemp("trained")
+    shutil.copytree(inputs, folder, dirs_exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert run(train_words("--name", "small", "--data", "data")) == 0
+    return folder
+
+
 @pytest.fixture
-def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Working directory with text, a language model and a data folder."""
-    small_world(tmp_path).database.dispose()
-    saved_language_model(tmp_path / "lm")
-    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return _working_copy(inputs, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def trained(trained_inputs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Working directory with the trained run ``small``."""
+    return _working_copy(trained_inputs, tmp_path, monkeypatch)
+
+
+def _working_copy(source: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(source, folder, dirs_exist_ok=True)
+    monkeypatch.setenv("MXD_DATA", str(folder / "data"))
+    monkeypatch.chdir(folder)
+    return folder

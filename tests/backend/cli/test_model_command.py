@@ -15,13 +15,10 @@ from mxd.trainer.language_model import loading
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.utils.devices import DeviceMemory
 
-TRAIN = ["train", "lm", "--layer", "1", "--dataset", "text.jsonl", "--tokens", "512", "--num-experts", "32", "-k", "4"]
-
 
 @pytest.fixture
-def loaded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
-    """Dtypes of the language models that are loaded from now on. There is a run with the name ``run``."""
-    assert run([*TRAIN, "--name", "run", "--context-length", "32"]) == 0
+def loaded(trained: Path, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """Dtypes of the language models that are loaded from now on."""
     dtypes: list[torch.dtype] = []
     load = LanguageModel.load
 
@@ -36,7 +33,7 @@ def loaded(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype
 
 @pytest.mark.parametrize(
     "words",
-    [["route", "run", "the old fox"], ["steer", "run", "the old fox", "--edit", "1:add:2", "--max-tokens", "2"]],
+    [["route", "small", "the old fox"], ["steer", "small", "the old fox", "--edit", "1:add:2", "--max-tokens", "2"]],
 )
 def test_commands_load_the_language_model_in_the_dtype(loaded: list[torch.dtype], words: list[str]) -> None:
     assert run(words) == run([*words, "--dtype", "bfloat16"]) == 0
@@ -46,7 +43,7 @@ def test_commands_load_the_language_model_in_the_dtype(loaded: list[torch.dtype]
 def test_circuits_are_in_float32_if_the_language_model_fits(
     loaded: list[torch.dtype], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["circuit", "run", "--prompt", "the old fox"]
+    words = ["circuit", "small", "--prompt", "the old fox"]
     monkeypatch.setattr(loading, "choose_dtype", lambda _device: torch.bfloat16)
     monkeypatch.setattr("mxd.trainer.language_model.model.choose_dtype", lambda _device: torch.bfloat16)
     weights = sum(weight.numel() for weight in loading.load_outline("lm").parameters())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,17 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
+from tests.backend.cli.words import Capture, train_words
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import small_world
 
 START, TEXT = "!", "the old fox"
 
 
-@pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Working directory with the indexed run, in ``new``."""
+    tmp_path = tmp_path_factory.mktemp("start-token")
     small_world(tmp_path).database.dispose()
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     backend = Tokenizer(models.BPE(vocab={letter: place for place, letter in enumerate(alphabet)}, merges=[]))
@@ -31,20 +35,19 @@ def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     tokenizer.chat_template = "!{% for message in messages %}<{{ message.content }}>{% endfor %}"
     tokenizer.save_pretrained(tmp_path / "lm")
     tiny_language_model().module.save_pretrained(tmp_path / "lm")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MXD_DATA", str(tmp_path / "new"))
-    words = ["--dataset", "text.jsonl", "--context-length", "16"]
-    sizes = ("--tokens", "1536", "--num-experts", "40", "--k", "4", "--batch-tokens", "64", "--buffer-tokens", "512")
-    assert run(["train", "lm", "--layer", "1", *words, *sizes, "--name", "small", "--start-token", START]) == 0
-    assert run(["index", "small", *words, "--tokens", "640"]) == 0
-    return tmp_path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path)
+        patch.setenv("MXD_DATA", str(tmp_path / "new"))
+        assert run(train_words("--name", "small", "--start-token", START)) == 0
+        assert run(["index", "small", "--dataset", "text.jsonl", "--context-length", "16", "--tokens", "640"]) == 0
+        yield tmp_path
 
 
-def test_every_command_uses_it(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_uses_it(place: Path, capsys: Capture) -> None:
     capsys.readouterr()
     assert run(["route", "small", TEXT, "--json"]) == 0
     tokens = json.loads(capsys.readouterr().out)["tokens"]
-    ids = [PreTrainedTokenizerFast.from_pretrained(trained / "lm").convert_tokens_to_ids(letter) for letter in "!the"]
+    ids = [PreTrainedTokenizerFast.from_pretrained(place / "lm").convert_tokens_to_ids(letter) for letter in "!the"]
     assert [token["id"] for token in tokens][:4] == ids
     assert run(["steer", "small", TEXT, "--edit", "3:add:2", "--max-tokens", "2"]) == 0
     Path("labels.jsonl").write_text(
@@ -57,13 +60,13 @@ def test_every_command_uses_it(trained: Path, capsys: pytest.CaptureFixture[str]
     assert run(["evaluate", "small", "--dataset", "held.jsonl", *words.split()]) == 0
 
 
-def test_every_endpoint_uses_it(trained: Path) -> None:
-    module = AutoModelForCausalLM.from_pretrained(trained / "lm")
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(trained / "lm")
+def test_every_endpoint_uses_it(place: Path) -> None:
+    module = AutoModelForCausalLM.from_pretrained(place / "lm")
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(place / "lm")
     ids = tokenizer(START + TEXT)["input_ids"]
     with torch.no_grad():
         expected = int(module(torch.tensor([ids])).logits[0, -1].argmax())
-    with TestClient(create_app(Settings(data=trained / "new", device="cpu"))) as client:
+    with TestClient(create_app(Settings(data=place / "new", device="cpu"))) as client:
         routed = client.post("/api/runs/small/routing", json={"text": TEXT})
         assert routed.status_code == 200, routed.text
         assert [token["id"] for token in routed.json()["tokens"]] == ids

@@ -52,20 +52,8 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     assert run(["route", "small", "the fox", "--top", "2"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == 8
 
-    words = [
-        "find",
-        "small",
-        "--prompt",
-        "the fox",
-        "--unwanted",
-        "s",
-        "--hits",
-        "2",
-        "--probability",
-        "0.9954",
-        "--max-price",
-        "10",
-    ]
+    limits = "--unwanted s --hits 2 --probability 0.9954 --max-price 10"
+    words = ["find", "small", "--prompt", "the fox", *limits.split()]
     assert run([*words, "--json"]) == 0
     found = document(capsys)
     assert len(found["experts"]) == len(found["effects"]) == 2
@@ -81,15 +69,13 @@ def test_train_index_explore_and_steer(workspace: Path, capsys: Capture) -> None
     assert steered["steered"][0].keys() == {"text", "reason", "tokens"}
 
 
-def test_a_run_is_used_from_any_folder(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(train_words("--name", "small")) == 0
+def test_a_run_is_used_from_any_folder(trained: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["steer", "small", "the", "--edit", "12:add:1", "--max-tokens", "2", "--json"]
-    elsewhere = workspace / "elsewhere"
+    elsewhere = trained / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
-    capsys.readouterr()
     with pytest.warns(UsageWarning, match="99th percentile of expert 12 is unknown"):
         assert run(words) == 0
-    Run.load("small", workspace / "data").write_units({12: 2.5})
+    Run.load("small", trained / "data").write_units({12: 2.5})
     assert run(words) == 0
     assert "is unknown" not in capsys.readouterr().err

@@ -26,20 +26,7 @@ from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 from tests.helpers.servers.postgresql import LASTING, Server, postgresql
 
-SIZES = (
-    "--num-experts",
-    "40",
-    "--k",
-    "4",
-    "--context-length",
-    "16",
-    "--batch-tokens",
-    "64",
-    "--buffer-tokens",
-    "512",
-    "--tokens",
-    "1536",
-)
+SIZES = "--num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 1536"
 RUN = "/api/runs/small"
 EXPERTS = f"{RUN}/experts?sort=entropy&order=desc"
 LABEL = f"{RUN}/experts/3"
@@ -72,7 +59,7 @@ class Place:
         """That of fitting a run."""
         source = str(self.folder / "language-model")
         words = ("--layer", "1", "--name", name, "--dataset", self.text, "--on-short-text", "repeat", "--device", "cpu")
-        return self.words("train", source, *words, *SIZES, *more)
+        return self.words("train", source, *words, *SIZES.split(), *more)
 
     def index(self, *more: str) -> list[str]:
         """That of indexing the run ``small``."""

@@ -57,18 +57,8 @@ def flags_of_run(world: World, tmp_path: Path) -> list[str]:
     """Command line of a run of 24 steps of 64 tokens, without its name."""
     language_model = saved_language_model(tmp_path / "language-model")
     flags = "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512"
-    flags += " --learning-rate 0.01 --log-every 4"
-    given = [
-        "--dataset",
-        world.text.dataset,
-        "--data",
-        str(world.data),
-        "--tokens",
-        str(24 * 64),
-        "--checkpoint-every",
-        "256",
-    ]
-    return [str(language_model), *flags.split(), *given]
+    flags += f" --learning-rate 0.01 --log-every 4 --tokens {24 * 64} --checkpoint-every 256"
+    return [str(language_model), *flags.split(), "--dataset", world.text.dataset, "--data", str(world.data)]
 
 
 def rows(world: World, kind: type[Any], name: str) -> list[tuple[object, ...]]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from mxd.backend.cli.main import run
+from tests.backend.cli.words import Capture
 
-Capture = pytest.CaptureFixture[str]
 RED, BLUE = "the red fox ran", "a very old blue dog sat"
 
 
@@ -19,12 +17,9 @@ def written(path: Path, texts: dict[str, str]) -> str:
     return str(path)
 
 
-def test_a_contrast_of_files_equals_that_of_kinds(workspace: Path, capsys: Capture) -> None:
-    sizes = "--num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
-    assert run(f"train lm --layer 1 --dataset text.jsonl {sizes} --name small".split()) == 0
-    capsys.readouterr()
-    red, blue = written(workspace / "red.jsonl", {"red": RED}), written(workspace / "blue.jsonl", {"blue": BLUE})
-    both = written(workspace / "both.jsonl", {"red": RED, "blue": BLUE})
+def test_a_contrast_of_files_equals_that_of_kinds(trained: Path, capsys: Capture) -> None:
+    red, blue = written(trained / "red.jsonl", {"red": RED}), written(trained / "blue.jsonl", {"blue": BLUE})
+    both = written(trained / "both.jsonl", {"red": RED, "blue": BLUE})
     few = ["--min-tokens", "5", "--min-units", "2", "--shuffles", "5", "--json"]
     assert run(["contrast", "small", "--a", red, "--b", blue, *few]) == 0
     files = json.loads(capsys.readouterr().out)

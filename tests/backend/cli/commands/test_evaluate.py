@@ -24,16 +24,8 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
     words = ["evaluate", "a", "b", "--dataset", "held.jsonl", "--tokens", "320", "--resamples", "100"]
     assert run([*words, "--together", "--other-dataset", "other.txt", "--json"]) == 0
     first, second, both = document(capsys)
-    wanted = {"run", "method", "num_experts", "k", "parameters", "ce_original", "ce_replaced", "ce_zeroed", "kl", "l0"}
-    wanted |= {
-        "ce_mean_ablated",
-        "loss_increase",
-        "normalized_mse",
-        "variance_explained",
-        "dead_share",
-        "routing_share",
-    }
-    assert first.keys() >= wanted
+    wanted = "run method num_experts k parameters ce_original ce_replaced ce_zeroed ce_mean_ablated kl l0 loss_increase"
+    assert first.keys() >= {*wanted.split(), "normalized_mse", "variance_explained", "dead_share", "routing_share"}
     assert first["loss_increase"].keys() == {"value", "low", "high"}
     assert first["shared_expert"].keys() >= {"loss_increase_without"}
     assert (first["run"], second["run"], both["run"]) == ("a", "b", "a + b")
@@ -57,19 +49,17 @@ def test_evaluate(workspace: Path, capsys: Capture) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["evaluate", "a", "--dataset", "text.jsonl", "--tokens", "320"], "a was trained on text.jsonl"),
-        (["evaluate", "a", "a", "--dataset", "held.txt", "--tokens", "320"], "named twice"),
-        (["evaluate", "b", "--dataset", "held.txt", "--tokens", "320"], "Unknown run 'b'. Run 'mxd runs' for a list."),
-        (["evaluate", "a", "--dataset", "held.txt", "--tokens", "320"], "has 12 tokens"),
+        (["small", "--dataset", "text.jsonl"], "small was trained on text.jsonl"),
+        (["small", "small", "--dataset", "held.txt"], "named twice"),
+        (["b", "--dataset", "held.txt"], "Unknown run 'b'. Run 'mxd runs' for a list."),
+        (["small", "--dataset", "held.txt"], "has 12 tokens"),
     ],
 )
 def test_evaluate_rejects_unusable_runs_and_text(
-    workspace: Path, capsys: Capture, words: list[str], sentence: str
+    trained: Path, capsys: Capture, words: list[str], sentence: str
 ) -> None:
-    assert run(train_words("--name", "a")) == 0
-    (workspace / "held.txt").write_text("held-out te")
-    capsys.readouterr()
-    assert run(words) == 2
+    (trained / "held.txt").write_text("held-out te")
+    assert run(["evaluate", *words, "--tokens", "320"]) == 2
     printed = capsys.readouterr()
     assert sentence in printed.err
     assert printed.out == ""

@@ -10,15 +10,15 @@ import pytest
 from mxd.backend.cli.main import run
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
+from tests.backend.cli.words import Capture
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import small_world
 
-Capture = pytest.CaptureFixture[str]
 
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data folder with runs of layers 0 and 1, and one of another language model."""
+    tmp_path = tmp_path_factory.mktemp("finetune")
     world = small_world(tmp_path)
     here, other = (str(saved_language_model(tmp_path / name)) for name in ("language-model", "other"))
     for name, layer, source in (("a", 0, here), ("b", 1, here), ("c", 2, other)):
@@ -33,16 +33,8 @@ def words(place: Path, *more: str) -> list[str]:
 
 
 def test_new_runs_are_written_and_resumed_with_their_settings(place: Path, capsys: Capture) -> None:
-    text = [
-        "--dataset",
-        str(place.parent / "text.jsonl"),
-        "--tokens",
-        "256",
-        "--batch-tokens",
-        "64",
-        "--learning-rate",
-        "1e-3",
-    ]
+    sizes = "--tokens 256 --batch-tokens 64 --learning-rate 1e-3"
+    text = ["--dataset", str(place.parent / "text.jsonl"), *sizes.split()]
     assert run(words(place, "a", "b", *text, "--json")) == 0
     found = json.loads(capsys.readouterr().out)
     assert [one["run"] for one in found["runs"]] == ["a-whole", "b-whole"]

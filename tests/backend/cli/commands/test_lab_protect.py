@@ -10,10 +10,9 @@ import pytest
 from mxd.backend.cli.main import run
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
+from tests.backend.cli.words import Capture
 from tests.helpers.language_models import saved, sure_language_model
 from tests.helpers.runs import small_world
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")

@@ -13,18 +13,16 @@ from mxd.backend.cli.main import run
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import open_database
 from mxd.trainer.storage.database.open import sqlite_url, writing
-from tests.backend.cli.words import Capture, document, train_words
+from tests.backend.cli.words import Capture, document
 
 
 def test_removing_asks_and_protects_user_labels(
-    workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+    trained: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run(train_words("--name", "small")) == 0
-    engine = open_database(sqlite_url(workspace / "data"))
+    engine = open_database(sqlite_url(trained / "data"))
     with writing(engine) as session:
         notes.set_label(session, "small", 3, "Foxes")
     engine.dispose()
-    capsys.readouterr()
     assert run(["remove", "small", "--yes"]) == 2
     assert "Add --with-labels to delete them too." in capsys.readouterr().err
     assert run(["remove", "small", "--with-labels"]) == 2

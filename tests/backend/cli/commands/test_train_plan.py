@@ -14,22 +14,14 @@ from mxd.trainer.config import TrainConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.training.layer_trainer import LayerTrainer, Placement
 from mxd.trainer.utils.distributed import ProcessGroup
+from tests.backend.cli.words import Capture, train_words
 from tests.helpers.language_models import saved_language_model, tiny_language_model
-from tests.helpers.runs import small_world
-
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Command line that trains a run of 24 steps, in a working directory with its inputs."""
-    small_world(tmp_path).database.dispose()
-    saved_language_model(tmp_path / "lm")
-    monkeypatch.chdir(tmp_path)
-    fixed = (
-        "train lm --layer 1 --dataset text.jsonl --tokens 1536 --num-experts 40 --k 4 --context-length 16 --data new"
-    )
-    return [*fixed.split(), "--batch-tokens", "64", "--buffer-tokens", "512"]
+def words(workspace: Path) -> list[str]:
+    """Command line that trains a run of 24 steps."""
+    return train_words("--data", "new")
 
 
 def test_a_plan_is_a_dry_run(words: list[str], capsys: Capture) -> None:

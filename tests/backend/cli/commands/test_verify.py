@@ -13,37 +13,31 @@ from mxd.backend.cli.commands.verify import differences
 from mxd.backend.cli.main import run
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
-
-Capture = pytest.CaptureFixture[str]
+from tests.backend.cli.words import Capture
 
 
 @pytest.fixture
-def record(workspace: Path, capsys: Capture) -> Path:
+def record(trained: Path, capsys: Capture) -> Path:
     """The JSON of a contrast of two texts."""
-    sizes = "--num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
-    assert run(f"train lm --layer 1 --dataset text.jsonl {sizes} --name small".split()) == 0
     for name, text in {"a": "the red fox ran", "b": "a very old blue dog sat"}.items():
-        (workspace / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
-    capsys.readouterr()
+        (trained / f"{name}.jsonl").write_text((json.dumps({"text": text}) + "\n") * 12)
     few = ["--min-tokens", "5", "--min-units", "2", "--shuffles", "5", "--json"]
     assert run(["contrast", "small", "--a", "a.jsonl", "--b", "b.jsonl", *few]) == 0
-    file = workspace / "record.json"
+    file = trained / "record.json"
     file.write_text(json.dumps({"texts": json.loads(capsys.readouterr().out)}))
     return file
 
 
-def test_a_measurement_names_its_command_weights_text_and_code(record: Path, workspace: Path) -> None:
+def test_a_measurement_names_its_command_weights_text_and_code(record: Path) -> None:
     origin = json.loads(record.read_text())["texts"]["provenance"]
     assert shlex.split(origin["command"])[:3] == ["mxd", "contrast", "small"]
-    assert origin["runs"] == {"small": weights_digest([Run.load("small", workspace / "data")])}
+    assert origin["runs"] == {"small": weights_digest([Run.load("small", record.parent / "data")])}
     assert origin["texts"].keys() == {"a.jsonl", "b.jsonl"}
     assert origin["packages"].keys() == {"torch", "transformers"}
     assert origin["code"] and origin["seconds"] > 0
 
 
-def test_a_record_is_repeated_or_says_why_not(
-    record: Path, workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
     def verify(*words: str) -> tuple[int, str]:
         capsys.readouterr()
         code = run(["verify", str(record), *words])
@@ -56,10 +50,15 @@ def test_a_record_is_repeated_or_says_why_not(
         record.write_text(json.dumps(document))
 
     original = record.read_text()
-    before = {path: path.stat().st_mtime_ns for path in (workspace / "data").rglob("*")}
+    data = record.parent / "data"
+    before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     code, printed = verify()
     assert (code, "repeats" in printed) == (0, True)
-    assert {path: path.stat().st_mtime_ns for path in (workspace / "data").rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
+    again = record.with_name("again")  # prints what the command has printed, without its five seconds
+    again.write_text(f"#!/bin/sh\ncat <<'END'\n{original}\nEND\n")
+    again.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(again))
     changed(found_a=-5)
     code, printed = verify()
     assert (code, "differs" in printed, "found_a -5, now" in printed) == (1, True, True)
@@ -77,12 +76,12 @@ def test_a_record_is_repeated_or_says_why_not(
     assert "cannot be repeated" in verify()[1] and "nothing" in verify()[1]
 
 
-def test_a_page_leads_to_its_raw_files(record: Path, workspace: Path, capsys: Capture) -> None:
-    (workspace / "results" / "raw").mkdir(parents=True)
+def test_a_page_leads_to_its_raw_files(record: Path, trained: Path, capsys: Capture) -> None:
+    (trained / "results" / "raw").mkdir(parents=True)
     document = json.loads(record.read_text())
     document["texts"]["provenance"]["seconds"] = 3600  # so that nothing is executed
-    (workspace / "results" / "raw" / "texts.json").write_text(json.dumps(document))
-    page = workspace / "page.md"
+    (trained / "results" / "raw" / "texts.json").write_text(json.dumps(document))
+    page = trained / "page.md"
     page.write_text("Raw data: `results/raw/texts.json`.\n")
     assert run(["verify", str(page), "--json"]) == 0
     assert [each["verdict"][:7] for each in json.loads(capsys.readouterr().out)] == ["needs 6"]

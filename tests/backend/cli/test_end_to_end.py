@@ -1,0 +1,122 @@
+"""Commands print what the server answers; those that are interrupted leave no partial results."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import httpx
+import pytest
+from fastapi.testclient import TestClient
+
+from mxd.backend.cli.main import run
+from tests.backend.cli.words import Capture, train_words
+from tests.backend.cli.words import document as printed_document
+from tests.backend.inference.test_service import events
+from tests.helpers.processes import document, ended, server, start, wait_for
+from tests.helpers.runs import World
+
+PROMPT = "the old fox"
+EDITS = ({"expert": 12, "mode": "set", "strength": 100.0}, {"expert": 30, "mode": "ablate"})
+SAMPLING = {"max_tokens": 12, "temperature": 1.0, "seed": 5}
+
+
+def test_commands_print_what_the_server_answers(fitted: World, live_client: TestClient, capsys: Capture) -> None:
+    def printed(*words: str) -> Any:
+        device = [] if words[0] == "runs" else ["--device", "cpu"]
+        assert run([*words, *device, "--data", str(fitted.data), "--json"]) == 0
+        return printed_document(capsys)
+
+    assert printed("runs") == live_client.get("/api/runs").json()["runs"]
+
+    routed = live_client.post("/api/runs/small/routing", json={"text": PROMPT}).json()
+    assert "".join(token["text"] for token in routed["tokens"][1:]) == PROMPT
+    for shown, token in zip(printed("route", "small", PROMPT)["tokens"], routed["tokens"], strict=True):
+        experts = [{name: pytest.approx(value) for name, value in expert.items()} for expert in token["experts"]]
+        assert shown == {**token, "experts": experts}
+
+    edits = [word for edit in ("12:set:100", "30:ablate") for word in ("--edit", edit)]
+    sampling = ["--max-tokens", "12", "--temperature", "1", "--seed", "5"]
+    steered = printed("steer", "small", PROMPT, *edits, *sampling)
+    sent = [data for _, data in events(live_client, prompt=PROMPT, edits=EDITS, sampling=SAMPLING)]
+    for variant in ("baseline", "steered"):
+        (text,) = steered[variant]
+        tokens = [event for event in sent if event.get("variant") == variant]
+        assert [token.keys() for token in text["tokens"]] == [token.keys() for token in tokens]
+        assert text["text"] == "".join(token["text"] for token in tokens)
+        assert [token["kl"] for token in text["tokens"]] == pytest.approx([token["kl"] for token in tokens], abs=1e-5)
+    assert steered["baseline"][0]["text"] != steered["steered"][0]["text"]
+
+
+def snapshot(client: httpx.Client) -> Any:
+    """The part of the index of ``small`` that readers see."""
+    of_run = client.get("/runs/small").json()["run"]
+    experts = client.get("/runs/small/experts", params={"limit": 200}).json()
+    contexts = client.get("/runs/small/experts/3/examples").json()
+    return of_run["indexed_tokens"], of_run["active_experts"], experts, contexts
+
+
+def checkpoints(folder: Path) -> set[str]:
+    """Checkpoints of a run, complete and half-written ones."""
+    return {path.name for path in folder.glob("*checkpoint-*")}
+
+
+def interrupted_index(words: Sequence[str], place: Path, number: int) -> CompletedProcess[str]:
+    """Send a signal to ``mxd index`` after it has started to read."""
+    with start(*words, folder=place) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("Indexing small: ")
+        process.send_signal(number)
+        return ended(process)
+
+
+def interrupted_fit(words: Sequence[str], place: Path, number: int, folder: Path) -> CompletedProcess[str]:
+    """Send a signal to ``mxd train`` after it has written a checkpoint."""
+    left = checkpoints(folder)
+    with start(*words, folder=place) as process:
+        wait_for(lambda: any(name.startswith("checkpoint-") for name in checkpoints(folder) - left))
+        process.send_signal(number)
+        return ended(process)
+
+
+def test_interrupted_commands_leave_no_partial_results(fitted: World, tmp_path: Path) -> None:
+    shutil.copytree(fitted.data, tmp_path / "data")
+    folder = tmp_path / "data" / "runs" / "stopped"
+    text = ("--dataset", fitted.text.dataset, "--on-short-text", "repeat")
+    fit = train_words(*text, "--tokens", "32k", "--checkpoint-every", "4096", "--log-every", "64", "--name", "stopped")
+    fit = ["train", str(fitted.data.parent / "language-model"), *fit[2:], "--resume"]
+    index = ("index", "small", *text, "--tokens", "20k")
+    with server(tmp_path / "data", folder=tmp_path) as (url, _), httpx.Client(base_url=f"{url}/api") as client:
+        before = snapshot(client)
+        tokens = 0
+        for number, code in ((signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)):
+            with ThreadPoolExecutor(2) as pool:
+                works = (
+                    pool.submit(interrupted_index, index, tmp_path, number),
+                    pool.submit(interrupted_fit, fit, tmp_path, number, folder),
+                )
+            ends = [work.result() for work in works]
+            assert [end.returncode for end in ends] == [code, code]
+            assert all("Traceback" not in end.stderr for end in ends)
+            assert snapshot(client) == before
+            stopped = client.get("/runs/stopped").json()["run"]
+            assert stopped["status"] == "stopped"
+            assert tokens < stopped["trained_tokens"] < 32_000
+            tokens = stopped["trained_tokens"]
+            assert not (folder / "layer.safetensors").exists()
+
+        with start(*index, "--json", folder=tmp_path) as indexing, start(*fit, "--json", folder=tmp_path) as fitting:
+            assert document(ended(indexing))["tokens"] == 20_000
+            assert document(ended(fitting))["tokens"] == 32_000
+        assert snapshot(client)[0] == 20_000
+        whole = client.get("/runs/stopped").json()
+    assert whole["run"]["status"] == "finished"
+    steps = [metric["step"] for metric in whole["metrics"]]
+    assert set(range(64, 501, 64)) <= set(steps)
+    assert steps == sorted(set(steps))
+    assert checkpoints(folder) == {"checkpoint-448", "checkpoint-500"}, "the last one, and the one before it"
