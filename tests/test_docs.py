@@ -7,10 +7,10 @@ import shlex
 import subprocess
 from argparse import ArgumentParser, _SubParsersAction
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
 
 from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.commands.train import TrainCommand
@@ -76,10 +76,11 @@ def flags_below(parser: ArgumentParser) -> Iterator[str]:
                 yield from flags_below(inner)
 
 
-def flags_of_scripts() -> set[str]:
-    """Flags of the benchmarks and of the language model script, which are generated from class fields."""
-    classes: list[type[BaseModel]] = [*BENCHMARKS.values()]
-    return {f"--{name.replace('_', '-')}" for each in classes for name in each.model_fields} | {"--from"}
+@cache
+def known_flags() -> set[str]:
+    """Flags of all commands, and of the benchmarks, which are generated from class fields."""
+    benchmarks = {f"--{name.replace('_', '-')}" for each in BENCHMARKS.values() for name in each.model_fields}
+    return {*flags_below(full_parser()), *benchmarks, *OTHER_FLAGS}
 
 
 def test_paths_in_documents_exist() -> None:
@@ -119,11 +120,10 @@ def test_the_job_scripts_are_bash_and_train(script: str) -> None:
 @pytest.mark.parametrize("document", PAGES, ids=lambda path: path.name)
 def test_commands_and_flags_in_the_text_exist(document: Path) -> None:
     text = document.read_text("utf-8")
-    parser = full_parser()
     known = {name.partition(" ")[0] for name in COMMANDS}
     assert set(re.findall(r"`mxd ([a-z][a-z-]*)", text)) - known == set()
     flags = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]*[a-z])", text))
-    assert sorted(flags - set(flags_below(parser)) - flags_of_scripts() - OTHER_FLAGS) == []
+    assert sorted(flags - known_flags()) == []
 
 
 def test_settings_in_documents_exist() -> None:

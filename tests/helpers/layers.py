@@ -1,13 +1,20 @@
-"""Small layers for tests."""
+"""Small layers for tests, and trainers of them."""
 
 from __future__ import annotations
 
-import torch
+from typing import Any
 
-from mxd.trainer.config import Activation, Encoder, LayerConfig, Method
+import torch
+from torch import Tensor
+
+from mxd.trainer.config import Activation, Encoder, LayerConfig, Method, OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.layer import Mixing, method_traits
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.training.layer_trainer import LayerTrainer
+
+TOKENS, WIDTH, EXPERTS, STEPS = 32, 12, 40, 9
+"""Sizes of ``layer_trainer``."""
 
 
 def random_layer(
@@ -55,3 +62,39 @@ def _random(config: LayerConfig, seed: int) -> SparseLayer:
     for parameter in layer.parameters():
         parameter.data.normal_(0, 0.5, generator=generator)
     return layer
+
+
+def layer_trainer(
+    method: Method = "mxd", min_k: int | None = None, lr: float | Tensor = 0.0, **settings: Any
+) -> LayerTrainer:
+    """A trainer of a layer of any method for ``STEPS`` steps of ``TOKENS`` tokens; ``settings`` are the run's."""
+    torch.manual_seed(0)
+    traits = method_traits(method)
+    layer = build_layer(
+        LayerConfig(
+            method=method,
+            input_width=WIDTH,
+            hidden_width=20,
+            output_width=WIDTH,
+            num_experts=EXPERTS,
+            k=4,
+            activation="gelu",
+            encoder="mlp",
+            min_k=min_k,
+            mixing=traits.mixing,
+            rank=3 if traits.rank else None,
+        )
+    )
+    config = TrainConfig(
+        name="small",
+        language_model="none",
+        layer=0,
+        method=method,
+        text=TextConfig(dataset="none"),
+        tokens=STEPS * TOKENS,
+        init="random",
+        min_k=min_k,
+        **({"optimizer": OptimizerConfig(batch_tokens=TOKENS)} | settings),
+    )
+    optimizer = torch.optim.AdamW(layer.parameters(), lr=lr, weight_decay=0.0, fused=True)
+    return LayerTrainer(layer, optimizer, config, STEPS, torch.zeros(EXPERTS, dtype=torch.int64))

@@ -13,16 +13,14 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from mxd.trainer.config import LayerConfig, Method, OptimizerConfig, RegularizationConfig, TextConfig, TrainConfig
-from mxd.trainer.config.layer import method_traits
+from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import LayerOutput
-from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.captured_step import WARM_UP_STEPS, CapturedStep, CudaRecorder
 from mxd.trainer.training.layer_trainer import LayerTrainer
+from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer
 
-TOKENS, WIDTH, EXPERTS, STEPS = 32, 8, 24, 9
 SIGNATURE = inspect.signature(torch.cuda.graph)
 
 
@@ -70,35 +68,7 @@ class CpuRecorder:
 
 
 def make_trainer(method: Method = "mxd", **settings: Any) -> LayerTrainer:
-    torch.manual_seed(0)
-    traits = method_traits(method)
-    layer = build_layer(
-        LayerConfig(
-            method=method,
-            input_width=WIDTH,
-            hidden_width=12,
-            output_width=WIDTH,
-            num_experts=EXPERTS,
-            k=4,
-            activation="gelu",
-            encoder="mlp",
-            mixing=traits.mixing,
-            rank=4 if traits.rank else None,
-        )
-    )
-    config = TrainConfig(
-        name="small",
-        language_model="none",
-        layer=0,
-        method=method,
-        text=TextConfig(dataset="none"),
-        tokens=STEPS * TOKENS,
-        init="random",
-        optimizer=OptimizerConfig(batch_tokens=TOKENS),
-        **settings,
-    )
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=torch.zeros(()), weight_decay=0.0, fused=True)
-    return LayerTrainer(layer, optimizer, config, STEPS, torch.zeros(EXPERTS, dtype=torch.int64))
+    return layer_trainer(method, lr=torch.zeros(()), **settings)
 
 
 def state(trainer: LayerTrainer) -> list[Tensor]:

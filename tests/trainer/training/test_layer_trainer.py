@@ -10,20 +10,13 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from mxd.trainer.config import (
-    LayerConfig,
-    OptimizerConfig,
-    RegularizationConfig,
-    TextConfig,
-    TrainConfig,
-)
-from mxd.trainer.config.layer import Method, method_traits, methods
+from mxd.trainer.config import RegularizationConfig
+from mxd.trainer.config.layer import Method, methods
 from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import Routing, SparseLayer, active_counts, normalized_mse
 from mxd.trainer.layers.mxd import MxD, spatial_median
-from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import (
     LayerTrainer,
@@ -33,10 +26,8 @@ from mxd.trainer.training.layer_trainer import (
     sample_k,
 )
 from mxd.trainer.training.train import train_layer
-from tests.helpers.layers import random_layer, random_layer_of
+from tests.helpers.layers import EXPERTS, TOKENS, WIDTH, layer_trainer, random_layer, random_layer_of
 from tests.helpers.runs import World, small_world
-
-TOKENS, WIDTH, EXPERTS, K = 64, 12, 40, 4
 
 
 @pytest.fixture
@@ -46,38 +37,6 @@ def without_values() -> Iterator[None]:
         yield
 
 
-def small_trainer(method: Method, settings: RegularizationConfig, min_k: int | None = None) -> LayerTrainer:
-    layer = build_layer(
-        LayerConfig(
-            method=method,
-            input_width=WIDTH,
-            hidden_width=20,
-            output_width=WIDTH,
-            num_experts=EXPERTS,
-            k=K,
-            activation="gelu",
-            encoder="mlp",
-            min_k=min_k,
-            rank=3 if method_traits(method).rank else None,
-            mixing=method_traits(method).mixing,
-        )
-    )
-    config = TrainConfig(
-        name="small",
-        language_model="none",
-        layer=0,
-        text=TextConfig(dataset="none"),
-        tokens=8 * TOKENS,
-        method=method,
-        init="random",
-        optimizer=OptimizerConfig(batch_tokens=TOKENS),
-        regularization=settings,
-        min_k=min_k,
-    )
-    optimizer = torch.optim.AdamW(layer.parameters(), lr=0.0, fused=True)
-    return LayerTrainer(layer, optimizer, config, 8, torch.zeros(EXPERTS, dtype=torch.int64))
-
-
 @pytest.mark.usefixtures("without_values")
 @pytest.mark.parametrize(
     "settings",
@@ -85,7 +44,7 @@ def small_trainer(method: Method, settings: RegularizationConfig, min_k: int | N
 )
 @pytest.mark.parametrize("method", methods("core"))
 def test_a_step_does_not_synchronise_with_the_device(method: Method, settings: RegularizationConfig) -> None:
-    trainer = small_trainer(method, settings)
+    trainer = layer_trainer(method, regularization=settings)
     for _ in range(2):
         trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
     assert trainer.step == 2
@@ -93,7 +52,7 @@ def test_a_step_does_not_synchronise_with_the_device(method: Method, settings: R
 
 @pytest.mark.usefixtures("without_values")
 def test_a_matryoshka_step_does_not_synchronise() -> None:
-    trainer = small_trainer("mxd", RegularizationConfig(), min_k=1)
+    trainer = layer_trainer(min_k=1)
     trainer.train_step(MlpActivations(torch.randn(TOKENS, WIDTH), torch.randn(TOKENS, WIDTH)))
     assert trainer.step == 1
 
@@ -105,7 +64,7 @@ def test_inactive_experts_are_not_counted() -> None:
 
 def test_the_running_centre_is_that_of_the_steps_own_mixing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mixing is computed once per step; the first step's centre is its spatial median."""
-    trainer = small_trainer("mxd", RegularizationConfig())
+    trainer = layer_trainer()
     assert isinstance(trainer.layer, MxD)
     calls: list[Routing] = []
     mixing = type(trainer.layer).mixing

@@ -10,14 +10,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.config import LayerConfig, OptimizerConfig, TextConfig, TrainConfig
-from mxd.trainer.config.layer import Method, method_traits, methods
+from mxd.trainer.config import OptimizerConfig
+from mxd.trainer.config.layer import Method, methods
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers import ops as kernels
 from mxd.trainer.layers import triton_ops
-from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training import precision as precisions
 from mxd.trainer.training.layer_trainer import LayerTrainer
@@ -32,6 +31,7 @@ from mxd.trainer.training.precision import (
 from mxd.trainer.training.train import Resume, train_layer
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import saved_language_model, tiny_language_model
+from tests.helpers.layers import TOKENS, WIDTH, layer_trainer
 from tests.helpers.runs import World
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -203,8 +203,10 @@ def test_bfloat16_products_train_every_method_in_float32_up_to_rounding(
     exact, rounded = _trainer(method, "highest"), _trainer(method, "medium")
     expected, output = exact.train_step(_batch()), rounded.train_step(_batch())
     assert output.output_TO.dtype == torch.float32
-    difference = (output.output_TO - expected.output_TO).abs().max()
-    assert 0 < difference < 0.05 * expected.output_TO.abs().max()
+    difference_T = (output.output_TO - expected.output_TO).abs().amax(dim=1)
+    assert difference_T.max() > 0
+    # On a few tokens, rounded scores select another expert.
+    assert (difference_T < 0.05 * expected.output_TO.abs().max()).sum() > 0.8 * TOKENS
     assert all(parameter.dtype == torch.float32 for parameter in rounded.layer.parameters())
 
 
@@ -234,36 +236,12 @@ def test_gate_and_mixing_take_float32_under_autocast(ops: ModuleType, monkeypatc
 
 def _batch() -> MlpActivations:
     generator = torch.Generator().manual_seed(1)
-    return MlpActivations(torch.randn(32, 8, generator=generator), torch.randn(32, 8, generator=generator))
+    return MlpActivations(*(torch.randn(TOKENS, WIDTH, generator=generator) for _ in range(2)))
 
 
 def _trainer(method: Method, precision: MatmulPrecision) -> LayerTrainer:
-    torch.manual_seed(0)
-    traits = method_traits(method)
-    layer = build_layer(
-        LayerConfig(
-            method=method,
-            input_width=8,
-            hidden_width=12,
-            output_width=8,
-            num_experts=16,
-            k=4,
-            activation="gelu",
-            encoder="mlp",
-            rank=4 if traits.rank else None,
-            mixing=traits.mixing,
-        )
-    )
-    for parameter in layer.parameters():
+    optimizer = OptimizerConfig(batch_tokens=TOKENS, matmul_precision=precision)
+    trainer = layer_trainer(method, optimizer=optimizer)
+    for parameter in trainer.layer.parameters():
         torch.nn.init.normal_(parameter, std=0.3)  # no zero decoder, so that the products show in the output
-    config = TrainConfig(
-        name="small",
-        language_model="none",
-        layer=0,
-        method=method,
-        text=TextConfig(dataset="none"),
-        tokens=64,
-        optimizer=OptimizerConfig(batch_tokens=32, matmul_precision=precision),
-    )
-    adamw = torch.optim.AdamW(layer.parameters(), lr=0.0)
-    return LayerTrainer(layer, adamw, config, 2, torch.zeros(16, dtype=torch.int64))
+    return trainer
