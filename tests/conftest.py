@@ -26,6 +26,14 @@ settings.register_profile("unhurried", deadline=None, max_examples=int(WANTED or
 settings.load_profile("unhurried")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _nothing_has_to_reach_the_disk() -> Iterator[None]:
+    """Tests kill processes, not the power of the machine, and a training waits for the disk forty times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[Server]:
     """A PostgreSQL server."""

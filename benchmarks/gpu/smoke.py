@@ -15,13 +15,14 @@ DEMO = Path(__file__).resolve().parents[2] / "tests" / "demo"
 """Folder with a small language model and text."""
 PROMPT = "The other day she said that"
 LAYERS = (1, 2)
+TINY_EVALUATION = "--prompts 1 --jacobian-tokens 2 --resamples 100"
 
 
 def smoke_points(setting: Setting) -> Iterator[Point]:
     """Yield the seconds of each command; the first that fails ends the section with its message."""
     with tempfile.TemporaryDirectory() as name:
         data = Path(name)
-        for words in _commands(str(DEMO / "language-model"), str(DEMO / "text.jsonl.gz")):
+        for words in _commands(setting.tiny):
             started = time.perf_counter()
             _run([*words, "--data", name, "--device", setting.device])
             yield {"command": words[0], "seconds": time.perf_counter() - started}
@@ -29,17 +30,18 @@ def smoke_points(setting: Setting) -> Iterator[Point]:
         yield {"command": "serve", "routed": _served(data, setting.device), "seconds": time.perf_counter() - started}
 
 
-def _commands(language_model: str, text: str) -> Iterator[list[str]]:
+def _commands(tiny: bool) -> Iterator[list[str]]:
     runs = [f"smoke-{layer}" for layer in LAYERS]
-    dataset = ["--dataset", text, "--on-short-text", "repeat", "--tokens"]
+    dataset = ["--dataset", str(DEMO / "text.jsonl.gz"), "--on-short-text", "repeat", "--tokens"]
+    train, index, evaluate = ("4096", "1024", "256") if tiny else ("16384", "4096", "1024")
     for run, layer in zip(runs, LAYERS, strict=True):
         sizes = ["--layer", str(layer), "--num-experts", "256", "--k", "8", "--name", run]
-        yield ["train", language_model, *sizes, *dataset, "16384"]
-        yield ["index", run, *dataset, "4096"]
-    yield ["evaluate", runs[0], *dataset, "1024", "--seen-text"]
+        yield ["train", str(DEMO / "language-model"), *sizes, *dataset, train]
+        yield ["index", run, *dataset, index]
+    yield ["evaluate", runs[0], *dataset, evaluate, "--seen-text", *(TINY_EVALUATION.split() if tiny else ())]
     yield ["route", runs[0], PROMPT]
     yield ["steer", runs[0], PROMPT, "--edit", "3:add:4", "--max-tokens", "8"]
-    yield ["circuit", *runs, "--prompt", PROMPT]
+    yield ["circuit", *runs, "--prompt", PROMPT, *(["--nodes", "8"] if tiny else ())]
 
 
 def _run(words: list[str]) -> None:

@@ -15,6 +15,8 @@ import mxd
 from tests.helpers.language_models import byte_tokenizer, tiny_language_model
 
 FAMILIES = ("gpt2", "llama", "gpt-neox")
+one_family = pytest.mark.parametrize("user", FAMILIES[:1], indirect=True)
+"""Marks a test whose outcome does not depend on the architecture."""
 WORDS = ("red", "blue", "ran", "sat", "the", "a", "old", "fox", "dog", "very", "and", "sang")
 
 

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 import mxd
 from mxd.api.errors import in_python
 from mxd.trainer import config
-from tests.api.conftest import User, texts, user_model
+from tests.api.conftest import User, one_family, texts, user_model
 from tests.helpers.language_models import byte_tokenizer
 
 
@@ -88,6 +88,7 @@ def test_every_message_becomes_python() -> None:
     assert seen > 50
 
 
+@one_family
 def test_no_error_names_a_flag(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MXD_DATA", str(tmp_path))
     sizes: dict[str, Any] = {"num_experts": 40, "k": 4, "context_length": 16, "progress": False, "layer": 1}
@@ -117,6 +118,7 @@ def test_no_error_names_a_flag(user: User, tmp_path: Path, monkeypatch: pytest.M
         assert "--" not in str(raised.value)
 
 
+@one_family
 def test_what_the_command_line_does_has_a_function(user: User, tmp_path: Path) -> None:
     """Each result equals that of the function under the command."""
     held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer, "progress": False}

@@ -16,12 +16,13 @@ from mxd.backend.database.engine import opened
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run_sets import weights_digest
-from tests.api.conftest import User, texts, user_model
+from tests.api.conftest import User, one_family, texts, user_model
 from tests.helpers.language_models import END
 
 SHORT, LONG = "the fox", "a very old dog sang."
 
 
+@one_family
 def test_one_loader_takes_names_and_folders(user: User, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     folder = user.run.save_pretrained(tmp_path / "copy")
     monkeypatch.setenv("MXD_DATA", str(user.data))
@@ -36,6 +37,7 @@ def test_one_loader_takes_names_and_folders(user: User, monkeypatch: pytest.Monk
         mxd.load("mein")
 
 
+@one_family
 def test_the_output_is_the_sum_of_the_experts(user: User) -> None:
     layer = user.run
     assert isinstance(layer, mxd.MxD)
@@ -113,6 +115,7 @@ def test_another_model_of_equal_widths_is_a_warning(user: User) -> None:
     user.run.activations(other, LONG)
 
 
+@one_family
 def test_empty_inputs_give_empty_outputs(user: User) -> None:
     assert user.run(torch.zeros(0, 16)).shape == (0, 16)
     assert user.run.encode(torch.zeros(2, 0, 16)).shape == (2, 0, 40)
@@ -120,6 +123,7 @@ def test_empty_inputs_give_empty_outputs(user: User) -> None:
     assert user.run(torch.zeros(16)).shape == (16,)
 
 
+@one_family
 def test_torch_func_transforms_layers(user: User) -> None:
     """Jacobians and batches equal those of plain autograd, row by row."""
     load_forward_derivatives()  # without torch's warning about its own code
@@ -143,6 +147,7 @@ def test_torch_func_transforms_layers(user: User) -> None:
     layer.zero_grad()
 
 
+@one_family
 def test_changed_layers_are_saved_as_they_are(user: User, tmp_path: Path) -> None:
     layer, x = mxd.load(user.run.run.folder), torch.randn(5, 16)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -164,6 +169,7 @@ def test_changed_layers_are_saved_as_they_are(user: User, tmp_path: Path) -> Non
             mxd.index(changed, [LONG] * 300, tokens="2k", progress=False)
 
 
+@one_family
 def test_all_experts_are_a_table(user: User) -> None:
     table = user.run.experts()
     assert list(table["expert"]) == list(range(40))
@@ -172,6 +178,7 @@ def test_all_experts_are_a_table(user: User) -> None:
     assert density[busiest] == pytest.approx(user.run.expert(busiest).density)
 
 
+@one_family
 def test_reprs_fit_a_screen(user: User) -> None:
     expert = int(user.run.experts()["density"].to_numpy().argmax())
     held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer}
@@ -199,6 +206,7 @@ def test_a_batch_without_ids_is_an_error(user: User) -> None:
         user.run.activations(user.model, user.tokenizer(LONG))
 
 
+@one_family
 def test_an_expert_has_the_label_of_the_dashboard_and_a_table(user: User) -> None:
     expert = int(user.run.activations(user.model, LONG).sum(dim=(0, 1)).to_dense().argmax())
     with opened(sqlite_url(user.data)) as engine, Session(engine) as session, session.begin():
@@ -218,6 +226,7 @@ def test_an_expert_has_the_label_of_the_dashboard_and_a_table(user: User) -> Non
         user.run.expert(40)
 
 
+@one_family
 def test_shown_texts_have_labels_the_weights_and_the_command(user: User, tmp_path: Path) -> None:
     routing = mxd.route(user.run, LONG, model=user.model)
     heat_map = user.run.show(LONG, model=user.model)
@@ -232,6 +241,7 @@ def test_shown_texts_have_labels_the_weights_and_the_command(user: User, tmp_pat
     assert weights_digest([user.run.run]) in unlabelled.html()
 
 
+@one_family
 def test_reading_creates_no_file(user: User, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MXD_DATA", str(tmp_path / "empty"))

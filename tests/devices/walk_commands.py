@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from tests.devices.plugin import TEXT, mxd
 
-DEVICES = pytest.mark.parametrize("device", ["auto", "auto-map"])
+DEVICES = ("auto", "auto-map")
 """The runs ``one`` and ``two`` are of the layers 1 and 2, which ``auto-map`` puts on ``sim:1``."""
 COMMANDS = (
     f"evaluate one {TEXT} --tokens 128 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2",
@@ -26,11 +28,10 @@ COMMANDS = (
     "circuit one two --prompt old --continuation fox --nodes 4 --check none",
     "circuit one two --prompt fox --target-expert two/3 --nodes 4 --check none",
     f"finetune one two {TEXT} --context-length 16 --tokens 128 --batch-tokens 64 --name {{run}}-tuned",
-    "export one --format json --out exported-json",
-    "export one --format neuronpedia --out exported-neuronpedia",
-    "export one --format vectors --experts 1,2 --out exported-vectors",
-    "export one --format gguf --experts 1 --out exported-gguf",
+    "export one --format vectors --experts 1,2 --out vectors-tuned",
+    "export one --format gguf --experts 1 --out gguf-tuned",
 )
+WITHOUT_LANGUAGE_MODEL = tuple(f"export one --format {name} --out {name}" for name in ("json", "neuronpedia"))
 EDITS = {
     "scale": "1:scale:3",
     "add": "1:add:2",
@@ -50,13 +51,13 @@ EDITS = {
 
 
 @pytest.mark.usefixtures("runs")
-@DEVICES
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "device"), [*product(COMMANDS, DEVICES), *product(WITHOUT_LANGUAGE_MODEL, DEVICES[:1])]
+)
 def test_every_command(command: str, device: str) -> None:
     own = "-tuned" if device == "auto" else "-split"  # names and seeds of its own, so that no result is reused
-    words = command.replace("exported", f"exported{own}").replace("-tuned", own)
     seed = " --seed 1" if device == "auto-map" and "--seen-text" in command else ""
-    mxd(f"{words}{seed} --device {device}")
+    mxd(f"{command.replace('-tuned', own)}{seed} --device {device}")
 
 
 @pytest.mark.usefixtures("runs")

@@ -14,14 +14,17 @@ BROWSER = "tests/browser"
 """Browser tests form one group, because they share a server."""
 LONG = (
     BROWSER,
-    "tests/test_end_to_end.py",
     "tests/devices/test_devices.py",
     "tests/trainer/utils/test_distributed.py",
     "tests/test_examples.py",
-    "tests/test_notebooks.py",
+    "tests/test_benchmarks.py",
+    "tests/trainer/language_model/test_architectures.py",
+    "tests/backend/database/test_postgresql.py",
+    "tests/test_smollm2.py",
     "tests/test_wheel.py",
+    "tests/trainer/layers/test_compiled_kernels.py",
     "tests/trainer/layers/test_sharding.py",
-    "tests/backend/inference/test_faults.py",
+    "tests/backend/cli/commands/test_verify.py",
     "tests/test_site.py",
 )
 """Slowest groups. They start first, so that no worker runs alone at the end."""
