@@ -13,7 +13,7 @@ and ``mxd_circuit`` of the metadata, are ours: other programs ignore them. Effec
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import accumulate
@@ -55,6 +55,10 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
         f"{target if node.kind == 'target' else f'{node.layer}_{node.expert}'}_{node.position}"
         for node in circuit.nodes
     ]
+    # Share of the shown experts' absolute effects up to each one; none for the target, which comes first.
+    sizes = [abs(node.predicted) for node in circuit.nodes[1:]]
+    total = sum(sizes) or 1.0
+    influence = [None, *(min(1.0, value / total) for value in accumulate(sizes))]
     nodes = len(circuit.nodes)
     measured, edges = (
         ([None] * nodes, [None] * len(circuit.edges))
@@ -66,7 +70,7 @@ def attribution_graph(circuit: Circuit, context: GraphContext) -> dict[str, Any]
         "qParams": {"pinnedIds": [], "supernodes": [], "linkType": "both", "clickedId": "", "sg_pos": ""},
         "nodes": [
             {**_node(circuit, node, effect, context), "node_id": id, "jsNodeId": id, "influence": score}
-            for node, effect, id, score in zip(circuit.nodes, measured, ids, _cumulative(circuit.nodes), strict=True)
+            for node, effect, id, score in zip(circuit.nodes, measured, ids, influence, strict=True)
         ],
         "links": [
             {
@@ -162,10 +166,3 @@ def _node(circuit: Circuit, node: CircuitNode, measured: float | None, context: 
 
 def _effects(predicted: float, measured: float | None) -> dict[str, float]:
     return {"predicted_effect": predicted, **({} if measured is None else {"measured_effect": measured})}
-
-
-def _cumulative(nodes: Sequence[CircuitNode]) -> Iterator[float | None]:
-    """Share of the shown experts' absolute effects up to each one; None for the target, which comes first."""
-    sizes = [abs(node.predicted) for node in nodes[1:]]
-    total = sum(sizes) or 1.0
-    return iter([None, *(min(1.0, value / total) for value in accumulate(sizes))])

@@ -141,16 +141,12 @@ def _boundary(area: float, end: float, positives: int, negatives: int) -> float:
     inside, outside = area, end
     for _ in range(BISECTIONS):
         middle = (inside + outside) / 2
-        is_inside = abs(area - middle) <= Z95 * _standard_error(middle, positives, negatives)
+        # Standard error of the area under an ROC curve, after Hanley and McNeil (1982).
+        of_positives, of_negatives = middle / (2 - middle) - middle**2, 2 * middle**2 / (1 + middle) - middle**2
+        variance = middle * (1 - middle) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
+        is_inside = abs(area - middle) <= Z95 * math.sqrt(variance / (positives * negatives))
         inside, outside = (middle, outside) if is_inside else (inside, middle)
     return (inside + outside) / 2
-
-
-def _standard_error(area: float, positives: int, negatives: int) -> float:
-    """Standard error of the area under an ROC curve, after Hanley and McNeil (1982)."""
-    of_positives, of_negatives = area / (2 - area) - area**2, 2 * area**2 / (1 + area) - area**2
-    variance = area * (1 - area) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
-    return math.sqrt(variance / (positives * negatives))
 
 
 def stored_benchmark(data: Path) -> tuple[Benchmark | None, str | None]:

@@ -61,10 +61,8 @@ def find_warnings(
         *_routing_warnings(method, health, loss_recovered, routing_share),
         *_shared_expert_warnings(shared, loss_recovered_by_shared),
         *_expert_warnings(health, tokens),
+        *_target_warnings(method, active_experts, k, tokens),
     ]
-    if method in MEAN_K_METHODS and abs(active_experts - k) > LARGE_K_ERROR * k:
-        text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
-        warnings.append(EvaluationWarning("warning", text))
     levels: tuple[Level, ...] = ("alarm", "warning", "note")
     return tuple(sorted(warnings, key=lambda warning: levels.index(warning.level)))
 
@@ -130,6 +128,13 @@ def _expert_warnings(health: Health, tokens: int) -> list[EvaluationWarning]:
         )
         warnings.append(EvaluationWarning("warning", text))
     return warnings
+
+
+def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> list[EvaluationWarning]:
+    if method not in MEAN_K_METHODS or abs(active_experts - k) <= LARGE_K_ERROR * k:
+        return []
+    text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
+    return [EvaluationWarning("warning", text)]
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ from mxd.backend.schemas.openai import (
     ChatCompletionChunk,
     ChatCompletionRequest,
     ChunkChoice,
-    CompletionSettings,
     Delta,
     FinishReason,
     ModelInfo,
@@ -234,7 +233,13 @@ def steering_request(
     """
     run, defaults = _model(session, request.model, chance)
     given = {name: value for name in STEERED if (value := getattr(request, name)) is not None}
-    sampling = defaults.sampling.model_dump() | _sampling(request)
+    sampled = {name: getattr(request, name) for name in SAMPLED} | {
+        "max_tokens": getattr(request, "max_completion_tokens", None) or request.max_tokens,
+        "stop": (request.stop,) if isinstance(request.stop, str) else request.stop,
+        "samples": request.n or 1,
+    }
+    named = {name: value for name, value in sampled.items() if value is not None}
+    sampling = defaults.sampling.model_dump() | named
     settings = {**defaults.model_dump(exclude={"sampling", "prompt", "turns", "positions"}), **given}
     return run, SteeringRequest.model_validate({**settings, **_prompt(request), "sampling": sampling})
 
@@ -259,15 +264,6 @@ def _session(session: Session, name: str) -> SessionRecord:
             f"Unknown model '{name}'. Use the name of a run or of a saved session; GET /v1/models lists them."
         )
     return record
-
-
-def _sampling(request: CompletionSettings) -> dict[str, Any]:
-    """Return the sampling settings that a request names."""
-    given = {name: value for name in SAMPLED if (value := getattr(request, name)) is not None}
-    tokens = getattr(request, "max_completion_tokens", None) or request.max_tokens
-    stop = (request.stop,) if isinstance(request.stop, str) else request.stop
-    more = {"max_tokens": tokens, "stop": stop, "samples": request.n or 1}
-    return given | {name: value for name, value in more.items() if value is not None}
 
 
 def _prompt(request: ChatCompletionRequest | TextCompletionRequest) -> dict[str, Any]:
