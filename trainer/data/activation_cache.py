@@ -222,7 +222,8 @@ def _write_parts(
     group: ProcessGroup,
 ) -> dict[str, str]:
     """Write this process's parts of a buffer. Returns the hashes of their files."""
-    files, part_S = {}, manifest.part_of_sequences(index)
+    files: dict[str, str] = {}
+    part_S = manifest.part_of_sequences(index)
     for part in range(group.rank, manifest.parts, group.world_size):
         own = np.flatnonzero(part_S == part).tolist()
         for layer, activations in capture_layers(language_model, stream.layers, rows_SC, own).items():
@@ -365,13 +366,14 @@ class ActivationCache:
         for part in parts:
             held = self._read_part(layer, index, part)
             held_P = np.flatnonzero(part_S == part)
-            rows_R = np.searchsorted(held_P, wanted_R[part_R == part])
+            rows_R = torch.from_numpy(np.searchsorted(held_P, wanted_R[part_R == part]))
             if len(parts) == 1 and len(rows_R) == len(held_P):  # a selection would be a copy
                 return held
             if joined is None:
                 joined = MlpActivations(*(values.new_empty(len(wanted) * context, values.shape[1]) for values in held))
+            is_held_R = torch.from_numpy(part_R == part)
             for target, values in zip(joined, held, strict=True):
-                target.unflatten(0, (-1, context))[part_R == part] = values.unflatten(0, (-1, context))[rows_R]
+                target.unflatten(0, (-1, context))[is_held_R] = values.unflatten(0, (-1, context))[rows_R]
         assert joined is not None, "a process has at least one sequence of every buffer"
         return joined
 

@@ -117,7 +117,12 @@ def test_a_text_continues_from_a_position_without_tokenising_what_comes_before(
     tokenised: list[str] = []
     encode = module._token_ids
     monkeypatch.setattr(module, "_BATCH_DOCUMENTS", batch)
-    monkeypatch.setattr(module, "_token_ids", lambda texts, one: (tokenised.extend(texts), encode(texts, one))[1])
+
+    def encode_and_note(texts: list[str], tokenizer: PreTrainedTokenizerFast) -> list[list[int]]:
+        tokenised.extend(texts)
+        return encode(texts, tokenizer)
+
+    monkeypatch.setattr(module, "_token_ids", encode_and_note)
     tokens = len(token_ids(TOKENIZER, documents(config)))
     if repeat:
         config, tokens = config.model_copy(update={"on_short_text": "repeat"}), 3 * tokens

@@ -60,7 +60,8 @@ def test_a_slice_has_the_random_weights_of_the_whole(
     def weights(shards: Shards | None) -> dict[str, torch.Tensor]:
         torch.manual_seed(5)
         layer = build_layer(config, shards)
-        return dict(layer.named_parameters()) | {"next": torch.rand(1)}
+        found: dict[str, torch.Tensor] = dict(layer.named_parameters())
+        return found | {"next": torch.rand(1)}
 
     whole = weights(None)
     monkeypatch.setattr(base, "DRAWN_AT_A_TIME", 64)

@@ -14,6 +14,7 @@ import pytest
 import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
+from transformers import PreTrainedTokenizerBase
 
 from mxd.trainer.config import TrainConfig
 from mxd.trainer.data import sequences
@@ -177,9 +178,12 @@ def test_a_resumed_run_tokenises_only_what_is_left(
     monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", 2)
     tokenised: list[int] = []
     encode = sequences._token_ids
-    monkeypatch.setattr(
-        sequences, "_token_ids", lambda texts, one: (tokenised.append(len(texts)), encode(texts, one))[1]
-    )
+
+    def encode_and_count(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> list[list[int]]:
+        tokenised.append(len(texts))
+        return encode(texts, tokenizer)
+
+    monkeypatch.setattr(sequences, "_token_ids", encode_and_count)
     config = world.config(init="random", mixing="paper")  # which reads no examples
     train(world, config.model_copy(update={"name": "whole"}))
     all_documents = sum(tokenised)

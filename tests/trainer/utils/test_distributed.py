@@ -299,10 +299,10 @@ def with_a_slow_database() -> None:
     """``mxd`` in which opening the database takes longer than the time limit of collectives."""
     opened = engine.open_database
 
-    def slow(url: str) -> Engine:
+    def slow(*inputs: Any, **named: Any) -> Engine:
         if os.environ["RANK"] == "0":
             time.sleep(10)
-        return opened(url)
+        return opened(*inputs, **named)
 
     engine.open_database = slow
     distributed.TIMEOUT = timedelta(seconds=8)
@@ -322,9 +322,9 @@ def dying_between_buffers() -> None:
     """``mxd`` whose second process dies while it writes the second buffer of a cache."""
     write = activation_cache._write_parts
 
-    def write_or_die(folder: Path, manifest: CacheManifest, index: int, *rest: Any) -> dict[str, str]:
-        files = write(folder, manifest, index, *rest)
-        if index == 1 and os.environ["RANK"] == "1":
+    def write_or_die(*inputs: Any, **named: Any) -> dict[str, str]:
+        files = write(*inputs, **named)
+        if inputs[2] == 1 and os.environ["RANK"] == "1":
             os.kill(os.getpid(), signal.SIGKILL)
         return files
 
