@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import shlex
 import socket
 from pathlib import Path
 from typing import Annotated, Literal
@@ -133,6 +134,17 @@ class Settings(BaseSettings):
         from mxd.trainer.storage.database.open import sqlite_url
 
         return self.database or sqlite_url(self.data)
+
+    @property
+    def command_flags(self) -> str:
+        """Flags with which a command reads the same runs; empty with the defaults, and if tokens are required."""
+        if self.requires_tokens or (self.data == Path("data") and self.database is None):
+            return ""
+        # The URL of another kind of database may hold a password.
+        database = [self.database] if self.database is not None and self.database.startswith("sqlite:") else []
+        return shlex.join(
+            ["--data", str(self.data.resolve()), *(part for url in database for part in ("--database", url))]
+        )
 
 
 def listen(host: str, port: int) -> socket.socket:

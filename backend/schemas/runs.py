@@ -201,6 +201,9 @@ class Health(Schema):
     """Number of top examples of all runs."""
     language_models: tuple[LoadedLanguageModel, ...]
     """Language models in memory. Others are loaded on first use."""
+    command_flags: str
+    """Flags with which a command on the server's machine reads the same runs. Empty with the default data folder, and
+    on a server that requires tokens."""
 
 
 class SignInRequest(Schema):

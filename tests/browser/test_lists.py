@@ -53,8 +53,10 @@ def test_a_list_is_created_sorted_annotated_and_exported(page: Page) -> None:
     for expert in EXPERTS[1:]:
         with page.expect_response(lambda answer: answer.request.method != "GET" and answer.ok):
             lists_of(page, expert).get_by_role("checkbox", name="Worth showing").check()
-    page.goto("/lists")
-    page.get_by_role("link", name="Worth showing").click()
+    page.goto("/lists")  # a former page; lists are filters of the table
+    page.get_by_role("button", name="Worth showing").click()
+    expect(page.get_by_role("region", name="Search and filters").get_by_role("status")).to_have_text("3 of 4,096")
+    page.get_by_role("link", name="Open list").click()
     expect(page.get_by_role("navigation", name="Breadcrumbs").get_by_text("Worth showing")).to_be_visible()
     expect(page.get_by_role("button", name=f"Move {BRACKET} up")).to_be_enabled()
     expect_order(page, *EXPERTS)
@@ -146,8 +148,19 @@ def test_a_deleted_list_is_not_requested_again(page: Page) -> None:
     page.get_by_role("link", name="Open list Short-lived").click()
     page.get_by_role("button", name="Delete").click()
     page.get_by_role("alert").get_by_role("button", name="Delete").click()
-    expect(page).to_have_url(re.compile(r"/lists(\?|$)"))
-    expect(page.get_by_role("link", name="Short-lived")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"/experts(\?|$)"))
+    expect(page.get_by_role("group", name="Lists and tags")).to_be_visible()
+    expect(page.get_by_role("button", name="Short-lived")).to_have_count(0)
+
+
+def test_matching_experts_are_added_to_a_list(page: Page) -> None:
+    page.goto("/experts?search=closing+html")
+    page.get_by_role("button", name=re.compile(r"^Add \d+ to list$")).click()
+    page.get_by_role("textbox", name="New list name").fill("Tags of HTML")
+    page.get_by_role("button", name="Create").click()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Tags of HTML").click()
+    expect(page).to_have_url(re.compile("list="))
 
 
 def test_a_tag_links_to_its_experts(page: Page) -> None:

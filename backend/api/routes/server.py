@@ -73,6 +73,7 @@ def health(services: ServicesDep) -> Health:
         database_bytes=size_in_bytes(services.database),
         examples=contexts,
         language_models=services.inference.language_models(),
+        command_flags=services.settings.command_flags,
     )
 
 

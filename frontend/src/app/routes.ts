@@ -16,8 +16,6 @@ const LOADERS: Readonly<Record<string, () => PageModule>> = {
   "/experts": () => import("@/pages/explore/experts"),
   "/experts/:expert": () => import("@/pages/explore/expert"),
   "/search": () => import("@/pages/explore/search"),
-  "/contrast": () => import("@/pages/explore/contrast"),
-  "/lists": () => import("@/pages/explore/lists"),
   "/lists/:list": () => import("@/pages/explore/list"),
   "/routing": () => import("@/pages/prompt/routing"),
   "/layers": () => import("@/pages/prompt/routing"),

@@ -36,6 +36,15 @@ def test_health(client: TestClient) -> None:
     assert health["language_models"] == []
 
 
+def test_health_names_the_flags_of_another_data_folder(tmp_path: Path) -> None:
+    assert Settings().command_flags == ""
+    url = f"sqlite:///{tmp_path}/its own.sqlite"
+    flags = f"--data {tmp_path} --database '{url}'"
+    assert Settings(data=tmp_path, database=url).command_flags == flags
+    assert Settings(data=tmp_path, database=url, host="0.0.0.0").command_flags == ""
+    assert Settings(data=tmp_path, database="postgresql://me:secret@there/runs").command_flags == f"--data {tmp_path}"
+
+
 def test_every_response_has_the_security_headers(client: TestClient) -> None:
     for path in ("/", "/api/health", "/api/none", "/docs", "/api/runs/none"):
         headers = client.get(path, headers=PAGE).headers

@@ -12,8 +12,6 @@ export type PageName =
   | "evaluate"
   | "experts"
   | "search"
-  | "contrast"
-  | "lists"
   | "routing"
   | "layers"
   | "texts"

@@ -8,4 +8,6 @@ export const MOVED: Readonly<Record<string, string>> = {
   "/benchmark": "/evaluate#benchmark",
   "/probing": "/evaluate#probing",
   "/compare": "/evaluate#compare",
+  "/contrast": "/search?kind=texts",
+  "/lists": "/experts",
 };

@@ -6,6 +6,7 @@ import { MOVED } from "@/lib/browser/moved";
 
 export default function MovedPage() {
   const { pathname, search } = useLocation();
-  const [to = "/", hash = ""] = MOVED[pathname]?.split("#") ?? [];
-  return <Navigate replace to={{ pathname: to, search, hash }} />;
+  const to = new URL(MOVED[pathname] ?? "/", window.location.origin);
+  for (const [name, value] of new URLSearchParams(search)) to.searchParams.set(name, value);
+  return <Navigate replace to={{ pathname: to.pathname, search: to.search, hash: to.hash }} />;
 }

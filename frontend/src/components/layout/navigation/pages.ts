@@ -23,8 +23,6 @@ export const PLACES: readonly Place[] = [
     views: [
       { page: "experts", name: "Experts" },
       { page: "search", name: "Search" },
-      { page: "contrast", name: "Contrast" },
-      { page: "lists", name: "Lists" },
     ],
   },
   {
@@ -52,6 +50,7 @@ export const PLACES: readonly Place[] = [
 
 /** The place of an address, from its first part; null for Home, the glossary and missing pages. */
 export function placeOf(pathname: string): Place | null {
-  const section = pathname.split("/")[1];
+  const part = pathname.split("/")[1];
+  const section = part === "lists" ? "experts" : part;
   return PLACES.find(({ views }) => views.some(({ page }) => page === section)) ?? null;
 }

@@ -31,9 +31,10 @@ import { moveItem } from "@/lib/rows/move-item";
 import { formatCount } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { TextEditor } from "@/pages/explore/expert/head/text-editor";
-import { EntryRow } from "@/pages/explore/lists/entry-row";
 
-import "@/pages/explore/lists/lists-page.css";
+import { EntryRow } from "./entry-row";
+
+import "./list.css";
 
 interface Removed {
   readonly entry: ListEntry;
@@ -152,7 +153,7 @@ function DeleteList({ run, data }: ListHeadProps) {
   const [isConfirming, setConfirming] = useState(false);
   const navigate = useNavigate();
   const links = usePageLinks();
-  const deletion = useDeleteList(run, data.list.id, () => void navigate(links.page("lists")));
+  const deletion = useDeleteList(run, data.list.id, () => void navigate(links.page("experts")));
   if (!isConfirming) {
     return (
       <Button variant="ghost" onClick={() => setConfirming(true)}>
@@ -320,14 +321,14 @@ export default function ListPage() {
   return (
     <>
       <title>{`List ${list} · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: "Lists", to: links.page("lists") }, { label: name ?? list }]} />
+      <PageBar crumbs={[{ label: "Experts", to: links.page("experts") }, { label: name ?? list }]} />
       <WithRun>
         {(run) =>
           isNumber ? (
             <ListView key={list} run={run} id={Number(list)} />
           ) : (
             <EmptyState title={`List ${list} not found`}>
-              Lists are identified by number. Choose one from the list of lists.
+              Lists are identified by number. Choose one above the table of experts.
             </EmptyState>
           )
         }

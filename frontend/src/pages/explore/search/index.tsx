@@ -1,4 +1,4 @@
-/** Search: experts by words in labels, tokens and examples, or by their activations on a passage. */
+/** Search: experts by words in labels, tokens and examples, by their activations on a passage, or by two texts. */
 
 import "@/components/prompt/prompt.css";
 import "./search.css";
@@ -11,6 +11,7 @@ import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useUrlState } from "@/hooks/use-url-state";
+import { Contrast } from "@/pages/explore/contrast/contrast";
 
 import { PassageSearch } from "./passage-search";
 import { SEARCH_PARAMS } from "./search-params";
@@ -28,18 +29,17 @@ function Search({ run }: { readonly run: RunSummary }) {
           onChange={(kind) => setParams({ kind, position: null }, "push")}
           segments={[
             { value: "words", label: "Words" },
-            { value: "passage", label: "Passage, run through the model" },
+            { value: "passage", label: "A passage" },
+            { value: "texts", label: "Two texts" },
           ]}
         />{" "}
         <Link className="link" to={links.page("steering")}>
           I want it to say …
         </Link>
       </div>
-      {params.kind === "words" ? (
-        <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />
-      ) : (
-        <PassageSearch run={run} params={params} setParams={setParams} />
-      )}
+      {params.kind === "words" && <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />}
+      {params.kind === "passage" && <PassageSearch run={run} params={params} setParams={setParams} />}
+      {params.kind === "texts" && <Contrast run={run} />}
     </>
   );
 }

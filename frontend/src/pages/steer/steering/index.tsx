@@ -26,6 +26,7 @@ import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings
 import { CodeExport } from "./sharing/code-export";
 import { Gallery, OpenedSession, SaveSession } from "./sharing/sessions";
 import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
+import { ExampleSweep } from "./sweep/example-sweep";
 import { SweepPane } from "./sweep/sweep-pane";
 import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
 import { Streams } from "./texts/streams";
@@ -283,7 +284,10 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
             <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
             <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
+              <>
+                {view === "strength" && <ExampleSweep />}
+                <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
+              </>
             ) : (
               view !== "strength" && <Streams {...streamProps(state)} prompt={params.prompt} />
             )}

@@ -1,11 +1,10 @@
 /** Search, filters as chips, and the number of matching experts. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery } from "@tanstack/react-query";
 import { type SubmitEvent, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
-import { listsQuery } from "@/api/lists";
 import { expertsQuery, fetchAllExperts } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
@@ -23,6 +22,8 @@ import { visibleText } from "@/lib/text/token-text";
 import { type ExpertsView, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
 import { tableRow } from "@/pages/explore/experts/table/table-file";
 import { useAvailableColumns } from "@/pages/explore/experts/table/use-available-columns";
+
+import { SavedLists } from "./saved-lists";
 
 interface FilterFormProps {
   readonly view: ExpertsView;
@@ -240,10 +241,8 @@ function FilterChip({ filter, value, view }: ChipProps) {
   );
 }
 
-/** Filters other than bounds: token, tag, selection and list. */
-function ValueChips({ run, view: { params, setParams } }: FilterBarProps) {
-  const { data } = useQuery({ ...listsQuery(run), enabled: params.list !== null });
-  const name = data?.lists.find((list) => list.id === params.list)?.name ?? String(params.list ?? "");
+/** Filters other than bounds, lists and tags: token and selection. */
+function ValueChips({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
   const chips = [
     {
       kind: "fires on",
@@ -251,14 +250,12 @@ function ValueChips({ run, view: { params, setParams } }: FilterBarProps) {
       isSet: params.token !== "",
       drop: () => setParams({ token: "" }, "push"),
     },
-    { kind: "tag", value: params.tag, isSet: params.tag !== "", drop: () => setParams({ tag: "" }, "push") },
     {
       kind: "lasso",
       value: `${formatCount(params.among.length)} experts`,
       isSet: params.among.length > 0,
       drop: () => setParams({ among: [] }, "push"),
     },
-    { kind: "list", value: name, isSet: params.list !== null, drop: () => setParams({ list: null }, "push") },
   ];
   return chips
     .filter((chip) => chip.isSet)
@@ -318,7 +315,7 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
         const value = view.bounds[filter.name] ?? null;
         return value === null ? null : <FilterChip key={filter.name} filter={filter} value={value} view={view} />;
       })}
-      <ValueChips run={run} view={view} />
+      <ValueChips view={view} />
       <AddFilter view={view} />
       {params.search !== "" && (
         <>
@@ -338,6 +335,7 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
       </Button>
       <ExportTable run={run} view={view} />
       <ColumnsMenu run={run} view={view} />
+      <SavedLists run={run} view={view} />
     </section>
   );
 }

@@ -1,7 +1,7 @@
-/** Contrast: which experts tell two texts apart. */
+/** Two texts: which experts tell them apart. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { type ReactNode, startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { FileTrigger } from "react-aria-components";
 
 import { kindsQuery } from "@/api/queries";
@@ -14,9 +14,7 @@ import type {
   RunSummary,
   TextKind,
 } from "@/api/types";
-import { PageBar } from "@/components/layout/navigation/page-bar";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
-import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
@@ -169,6 +167,7 @@ function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }: TextC
 /** Measured: two texts of this many tokens took this long with the demo's language model. */
 const TIMED_TOKENS = 8192;
 const TIMED_SECONDS = 40;
+const durationOf = (tokens: number) => formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS);
 
 function ProgressLine({ work }: { readonly work: ContrastWork }) {
   if (work.status === "stopped") return <p className="dim">Cancelled.</p>;
@@ -200,7 +199,10 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
   );
 }
 
-function Explanation() {
+/** Enough to see what a result looks like. */
+const EXAMPLE_TOKENS = 1024;
+
+function Explanation({ children }: { readonly children: ReactNode }) {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
       Choose two kinds of the indexed text, or your own texts. Both are run through the model. Each expert’s{" "}
@@ -208,6 +210,7 @@ function Explanation() {
       <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
       the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is stored on
       the server.
+      {children}
     </EmptyState>
   );
 }
@@ -246,8 +249,7 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
       )}
       {work.status !== "working" && (
         <span className="dim">
-          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about{" "}
-          {formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS)} for SmolLM2-135M on two idle CPU cores
+          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about {durationOf(tokens)} for SmolLM2-135M on two idle CPU cores
         </span>
       )}
       {problem !== null && <span className="bad">{problem}</span>}
@@ -255,7 +257,7 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
   );
 }
 
-function Contrast({ run }: { readonly run: RunSummary }) {
+export function Contrast({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CONTRAST_PARAMS);
   const [texts, setTexts] = useState({ a: "", b: "" });
   const { data, error, refetch } = useQuery(kindsQuery(run.name));
@@ -270,10 +272,12 @@ function Contrast({ run }: { readonly run: RunSummary }) {
   const isGiven = (side: Side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "";
   const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
   const canStart = work.status !== "working" && isGiven("a") && isGiven("b") && !isSame;
-  const start = () => {
-    if (!canStart) return;
-    const { tokens } = currentParams(CONTRAST_PARAMS);
+  const startWith = (tokens: number) => {
+    setParams({ tokens });
     work.start({ a: choice("a"), b: choice("b"), tokens, limit: MAX_EXPERTS });
+  };
+  const start = () => {
+    if (canStart) startWith(currentParams(CONTRAST_PARAMS).tokens);
   };
   useSubmitKey(start);
   return (
@@ -302,7 +306,15 @@ function Contrast({ run }: { readonly run: RunSummary }) {
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && <Explanation />}
+      {work.result === null && work.status !== "working" && (
+        <Explanation>
+          {isGiven("a") && isGiven("b") && !isSame && (
+            <Button icon="play" onClick={() => startWith(EXAMPLE_TOKENS)}>
+              Try it with {formatCount(EXAMPLE_TOKENS)} tokens of each, about {durationOf(EXAMPLE_TOKENS)}
+            </Button>
+          )}
+        </Explanation>
+      )}
       {work.result !== null && (
         <ResultView
           result={work.result}
@@ -312,15 +324,5 @@ function Contrast({ run }: { readonly run: RunSummary }) {
         />
       )}
     </div>
-  );
-}
-
-export default function ContrastPage() {
-  return (
-    <>
-      <title>Contrast · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Contrast" }]} />
-      <WithRun>{(run) => <Contrast key={run.name} run={run} />}</WithRun>
-    </>
   );
 }
