@@ -249,7 +249,8 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
       )}
       {work.status !== "working" && (
         <span className="dim">
-          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about {durationOf(tokens)} for SmolLM2-135M on two idle CPU cores
+          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about {durationOf(tokens)}{" "}
+          for SmolLM2-135M on two idle CPU cores
         </span>
       )}
       {problem !== null && <span className="bad">{problem}</span>}

@@ -79,7 +79,9 @@ function AddMatching({ run, view }: SavedListsProps) {
   const page = data?.pages[0];
   if (page === undefined || page.matching === page.total || page.matching > MAX_TOGETHER) return null;
   const experts = page.experts.map(({ expert }) => expert);
-  return <AddToList run={run} experts={experts} className="btn sm" label={`Add ${formatCount(experts.length)} to list`} />;
+  return (
+    <AddToList run={run} experts={experts} className="btn sm" label={`Add ${formatCount(experts.length)} to list`} />
+  );
 }
 
 export function SavedLists({ run, view }: SavedListsProps) {

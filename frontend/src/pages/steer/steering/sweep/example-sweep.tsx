@@ -25,8 +25,8 @@ export function ExampleSweep() {
       <div className="pane-h wrap">
         <h2>Example: {title}</h2>
         <span className="note">
-          “{toOneLine(prompt, true)} …” with experts {edits.map(({ expert }) => expert).join(" and ")} of {run}, texts at{" "}
-          {shown.length} strengths
+          “{toOneLine(prompt, true)} …” with experts {edits.map(({ expert }) => expert).join(" and ")} of {run}, texts
+          at {shown.length} strengths
         </span>
         <span className="grow" />
         <LinkButton
