@@ -22,7 +22,7 @@ def counted(page: Page) -> int:
 
 def test_experts_of_a_passage_and_of_one_token_are_found(page: Page) -> None:
     page.goto("/search")
-    page.get_by_role("radio", name="Passage, run through the model").click()
+    page.get_by_role("radio", name="A passage").click()
     page.get_by_role("textbox", name="Passage").fill(PASSAGE)
     page.get_by_role("button", name="Run through the model").click()
     expect(page.locator(".search-bar .count")).to_contain_text("fire on the passage")

@@ -54,7 +54,7 @@ function ExampleList({ run, onCreated }: { readonly run: string; readonly onCrea
     );
   return (
     <>
-      <span className="dim">none yet; a list keeps the experts of a question, in order and with notes</span>
+      <span className="dim wide-only">none yet; a list keeps the experts of a question, in order and with notes</span>
       <Button
         size="small"
         icon="plus"
