@@ -158,7 +158,9 @@ def test_matching_experts_are_added_to_a_list(page: Page) -> None:
     page.get_by_role("button", name=re.compile(r"^Add \d+ to list$")).click()
     page.get_by_role("textbox", name="New list name").fill("Tags of HTML")
     page.get_by_role("button", name="Create").click()
-    page.keyboard.press("Escape")
+    created = page.get_by_role("checkbox", name="Tags of HTML")
+    expect(created).to_be_checked()
+    created.press("Escape")
     page.get_by_role("button", name="Tags of HTML").click()
     expect(page).to_have_url(re.compile("list="))
 

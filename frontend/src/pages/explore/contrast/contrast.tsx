@@ -1,7 +1,7 @@
 /** Two texts: which experts tell them apart. */
 
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
-import { type ReactNode, startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { FileTrigger } from "react-aria-components";
 
 import { kindsQuery } from "@/api/queries";
@@ -202,7 +202,7 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
 /** Enough to see what a result looks like. */
 const EXAMPLE_TOKENS = 1024;
 
-function Explanation({ children }: { readonly children: ReactNode }) {
+function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
       Choose two kinds of the indexed text, or your own texts. Both are run through the model. Each expert’s{" "}
@@ -210,7 +210,13 @@ function Explanation({ children }: { readonly children: ReactNode }) {
       <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
       the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is stored on
       the server.
-      {children}
+      {onTry !== null && (
+        <p>
+          <Button icon="play" onClick={onTry}>
+            Try it with {formatCount(EXAMPLE_TOKENS)} tokens of each, about {durationOf(EXAMPLE_TOKENS)}
+          </Button>
+        </p>
+      )}
     </EmptyState>
   );
 }
@@ -273,14 +279,12 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
   const isGiven = (side: Side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "";
   const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
   const canStart = work.status !== "working" && isGiven("a") && isGiven("b") && !isSame;
-  const startWith = (tokens: number) => {
+  const start = (tokens = currentParams(CONTRAST_PARAMS).tokens) => {
+    if (!canStart) return;
     setParams({ tokens });
     work.start({ a: choice("a"), b: choice("b"), tokens, limit: MAX_EXPERTS });
   };
-  const start = () => {
-    if (canStart) startWith(currentParams(CONTRAST_PARAMS).tokens);
-  };
-  useSubmitKey(start);
+  useSubmitKey(() => start());
   return (
     <div className="contrast-page" aria-busy={work.status === "working"}>
       <div className="contrast-texts">
@@ -293,7 +297,7 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
             text={texts[side]}
             onKind={(kind) => setParams({ ...chosen, [side]: kind }, "push")}
             onText={(text) => setTexts((current) => ({ ...current, [side]: text }))}
-            onSubmit={start}
+            onSubmit={() => start()}
           />
         ))}
       </div>
@@ -303,19 +307,11 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
         onTokens={(tokens) => setParams({ tokens })}
         problem={isSame ? "Choose two different kinds." : null}
         canStart={canStart}
-        onStart={start}
+        onStart={() => start()}
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && work.status !== "working" && (
-        <Explanation>
-          {isGiven("a") && isGiven("b") && !isSame && (
-            <Button icon="play" onClick={() => startWith(EXAMPLE_TOKENS)}>
-              Try it with {formatCount(EXAMPLE_TOKENS)} tokens of each, about {durationOf(EXAMPLE_TOKENS)}
-            </Button>
-          )}
-        </Explanation>
-      )}
+      {work.result === null && <Explanation onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />}
       {work.result !== null && (
         <ResultView
           result={work.result}
