@@ -2,62 +2,33 @@
 
 import { queryOptions, skipToken } from "@tanstack/react-query";
 
-import { client, unwrap } from "./http/client";
-import type { CircuitCheck, CircuitGraph } from "./types";
-import type { components } from "./schema";
+import { client, post, unwrap } from "./http/client";
+import { MINUTE } from "./queries";
+import type { CircuitCheck, CircuitEffectsRequest, CircuitGraph, CircuitRequest } from "./types";
 
-const MINUTE = 60_000;
-
-export type CircuitTarget = CircuitGraph["target"];
-
-export interface CircuitRequest {
-  /** At most one run per layer; the first is the page's own run. */
-  readonly runs: readonly string[];
-  readonly text: string;
-  readonly target: CircuitTarget;
-  readonly position: number | null;
-  readonly errors: "kept" | "dropped";
-  readonly nodes: number;
-}
-
-export const bodyOf = (request: CircuitRequest): components["schemas"]["CircuitRequest"] => ({
-  ...request,
-  runs: [...request.runs],
-});
-
-/** The circuit of a prompt, with predicted effects. */
-export function circuitQuery(request: CircuitRequest | null) {
-  return queryOptions({
+/** The circuit of a prompt, with predicted effects. The first run is the page's own; at most one per layer. */
+export const circuitQuery = (request: CircuitRequest | null) =>
+  queryOptions({
     queryKey: ["run", request?.runs[0], "circuit", request],
-    queryFn:
-      request === null
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/circuits", { body: bodyOf(request), signal })),
+    queryFn: request === null ? skipToken : post("/api/circuits", request),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** Measured changes when groups of experts are ablated; disabled without a request. */
-export function circuitEffectsQuery(request: components["schemas"]["CircuitEffectsRequest"] | null) {
-  return queryOptions({
+export const circuitEffectsQuery = (request: CircuitEffectsRequest | null) =>
+  queryOptions({
     queryKey: ["run", request?.runs[0], "circuit-effects", request],
-    queryFn:
-      request === null
-        ? skipToken
-        : ({ signal }) => unwrap(client.POST("/api/circuits/effects", { body: request, signal })),
+    queryFn: request === null ? skipToken : post("/api/circuits/effects", request),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** The measured effects of a circuit. */
-export function circuitCheckQuery(request: CircuitRequest, graph: CircuitGraph) {
-  return queryOptions({
+export const circuitCheckQuery = (request: CircuitRequest, graph: CircuitGraph) =>
+  queryOptions({
     queryKey: ["run", request.runs[0], "circuit-check", request],
-    queryFn: ({ signal }) =>
-      unwrap(client.POST("/api/circuits/check", { body: { ...bodyOf(request), graph }, signal })),
+    queryFn: post("/api/circuits/check", { ...request, graph }),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** The circuit in the format of Neuronpedia and circuit-tracer. */
 export async function circuitFile(graph: CircuitGraph, check: CircuitCheck | null): Promise<Record<string, unknown>> {

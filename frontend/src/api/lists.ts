@@ -2,26 +2,18 @@
 
 import { type QueryClient, queryOptions, useMutation, useQueryClient } from "@tanstack/react-query";
 
-import { client, unwrap } from "./http/client";
+import { client, get, unwrap } from "./http/client";
 import { annotate } from "./mutations";
 import type { ListChange } from "./types";
 
 const LISTS = "/api/runs/{run}/lists";
 const LIST = "/api/runs/{run}/lists/{list_id}";
 
-export function listsQuery(run: string) {
-  return queryOptions({
-    queryKey: ["run", run, "lists"],
-    queryFn: ({ signal }) => unwrap(client.GET(LISTS, { params: { path: { run } }, signal })),
-  });
-}
+export const listsQuery = (run: string) =>
+  queryOptions({ queryKey: ["run", run, "lists"], queryFn: get(LISTS, { path: { run } }) });
 
-export function listQuery(run: string, list: number) {
-  return queryOptions({
-    queryKey: ["run", run, "list", list],
-    queryFn: ({ signal }) => unwrap(client.GET(LIST, { params: { path: { run, list_id: list } }, signal })),
-  });
-}
+export const listQuery = (run: string, list: number) =>
+  queryOptions({ queryKey: ["run", run, "list", list], queryFn: get(LIST, { path: { run, list_id: list } }) });
 
 /** Kinds of queries that show lists or tags. */
 const SHOWS_LISTS = new Set(["lists", "list", "expert", "experts"]);

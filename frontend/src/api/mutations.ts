@@ -1,47 +1,36 @@
 /** Mutations of labels, notes and sessions. Each invalidates the queries that show them. */
 
-import { useMutation, useQueryClient } from "@tanstack/react-query";
+import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-query";
 
 import { client, unwrap } from "./http/client";
 import { sessionsQuery } from "./queries";
-import type { AnnotationChange, SteeringRequest } from "./types";
+import type { AnnotationChange, SaveSessionRequest } from "./types";
 
 /** Change the label, the note or the tags of an expert; null deletes the label or the note. */
 export function annotate(run: string, expert: number, body: AnnotationChange): Promise<unknown> {
   return unwrap(client.PATCH("/api/runs/{run}/experts/{expert}", { params: { path: { run, expert } }, body }));
 }
 
-/** Labels also appear in tables, similar experts and routing, so every query of the run is invalidated. */
-export function useSetLabel(run: string, expert: number) {
+/** A change after which the queries whose keys begin with `queryKey` are fetched again. */
+function useChange<T, R>(queryKey: QueryKey, change: (value: T) => Promise<R>) {
   const queries = useQueryClient();
-  return useMutation({
-    mutationFn: (label: string | null) => annotate(run, expert, { label }),
-    onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run] }),
-  });
+  return useMutation({ mutationFn: change, onSuccess: () => queries.invalidateQueries({ queryKey }) });
 }
 
-export function useSetNote(run: string, expert: number) {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: (note: string | null) => annotate(run, expert, { note }),
-    onSuccess: () => queries.invalidateQueries({ queryKey: ["run", run, "expert", expert] }),
-  });
-}
+/** Labels also appear in tables, similar experts and routing, so every query of the run is invalidated. */
+export const useSetLabel = (run: string, expert: number) =>
+  useChange(["run", run], (label: string | null) => annotate(run, expert, { label }));
+
+export const useSetNote = (run: string, expert: number) =>
+  useChange(["run", run, "expert", expert], (note: string | null) => annotate(run, expert, { note }));
 
 /** Save a steering session under a name; resolves to the session with its short URL. */
-export function useSaveSession(run: string) {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: (body: { name: string; steering: SteeringRequest }) =>
-      unwrap(client.POST("/api/runs/{run}/sessions", { params: { path: { run } }, body })),
-    onSuccess: () => queries.invalidateQueries({ queryKey: sessionsQuery(run).queryKey }),
-  });
-}
+export const useSaveSession = (run: string) =>
+  useChange(sessionsQuery(run).queryKey, (body: SaveSessionRequest) =>
+    unwrap(client.POST("/api/runs/{run}/sessions", { params: { path: { run } }, body })),
+  );
 
-export function useDeleteSession(run: string) {
-  const queries = useQueryClient();
-  return useMutation({
-    mutationFn: (id: string) => unwrap(client.DELETE("/api/sessions/{id}", { params: { path: { id } } })),
-    onSuccess: () => queries.invalidateQueries({ queryKey: sessionsQuery(run).queryKey }),
-  });
-}
+export const useDeleteSession = (run: string) =>
+  useChange(sessionsQuery(run).queryKey, (id: string) =>
+    unwrap(client.DELETE("/api/sessions/{id}", { params: { path: { id } } })),
+  );

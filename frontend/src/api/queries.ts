@@ -9,36 +9,33 @@ import {
   useQueryClient,
 } from "@tanstack/react-query";
 
-import { client, unwrap } from "./http/client";
+import { client, get, post, unwrap } from "./http/client";
 import { ApiError } from "./http/errors";
 import { retry } from "./http/retry";
 import type { paths } from "./schema";
 import type { ExpertPage, ExpertRow, FigureName, SimilarBy, Turn } from "./types";
 
-const STALE_MS = 5 * 60_000;
+export const MINUTE = 60_000;
 
 /** Each expert of a run, matched to the most similar expert of another run. */
-export function comparisonQuery(run: string, other: string) {
-  return queryOptions({
+export const comparisonQuery = (run: string, other: string) =>
+  queryOptions({
     queryKey: ["run", run, "comparison", other],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/comparison/{other}", { params: { path: { run, other } }, signal })),
-    staleTime: STALE_MS,
+    queryFn: get("/api/runs/{run}/comparison/{other}", { path: { run, other } }),
+    staleTime: 5 * MINUTE,
   });
-}
 
 /** Kinds of the documents of a run's text. */
-export function kindsQuery(run: string) {
-  return queryOptions({
+export const kindsQuery = (run: string) =>
+  queryOptions({
     queryKey: ["run", run, "kinds"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/kinds", { params: { path: { run } }, signal })),
+    queryFn: get("/api/runs/{run}/kinds", { path: { run } }),
     staleTime: Infinity,
   });
-}
 
 export const accessQuery = queryOptions({
   queryKey: ["access"],
-  queryFn: ({ signal }) => unwrap(client.GET("/api/access", { signal })),
+  queryFn: get("/api/access", {}),
   staleTime: Infinity,
 });
 
@@ -60,15 +57,9 @@ export function useSignOut() {
   });
 }
 
-type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
-/** Sort, order, search and filters of the experts table. */
-export type ExpertFilters = Omit<ExpertQuery, "cursor" | "limit">;
-
-const MINUTE = 60_000;
-
 export const healthQuery = queryOptions({
   queryKey: ["health"],
-  queryFn: ({ signal }) => unwrap(client.GET("/api/health", { signal })),
+  queryFn: ({ signal }) => get("/api/health", {})({ signal }),
   // The first prompt loads the language model, and a stopped server may return: the status line follows soon.
   refetchInterval: ({ state }) =>
     state.error !== null || state.data?.language_models.length === 0 ? 3_000 : MINUTE / 2,
@@ -76,156 +67,129 @@ export const healthQuery = queryOptions({
 
 export const runsQuery = queryOptions({
   queryKey: ["runs"],
-  queryFn: ({ signal }) => unwrap(client.GET("/api/runs", { signal })),
+  queryFn: get("/api/runs", {}),
   refetchInterval: MINUTE / 4,
 });
 
 /** The columns of the experts; fixed for a server. */
 export const columnsQuery = queryOptions({
   queryKey: ["columns"],
-  queryFn: async ({ signal }) => (await unwrap(client.GET("/api/columns", { signal }))).columns,
+  queryFn: async (context) => (await get("/api/columns", {})(context)).columns,
   staleTime: Infinity,
   // Pages wait for it, and continue once the server is back.
   retry: (failures, error) => (error instanceof ApiError && error.status === 0) || retry(failures, error),
   retryDelay: 2000,
 });
 
-export function runQuery(run: string) {
-  return queryOptions({
+export const runQuery = (run: string) =>
+  queryOptions({
     queryKey: ["run", run, "detail"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}", { params: { path: { run } }, signal })),
+    queryFn: get("/api/runs/{run}", { path: { run } }),
   });
-}
 
-export function expertsQuery(run: string, filters: ExpertFilters, limit = 60) {
-  return infiniteQueryOptions({
+type ExpertQuery = NonNullable<paths["/api/runs/{run}/experts"]["get"]["parameters"]["query"]>;
+/** Sort, order, search and filters of the experts table. */
+export type ExpertFilters = Omit<ExpertQuery, "cursor" | "limit">;
+
+/** The first page, and the address of each next one. */
+const PAGES = {
+  initialPageParam: null as string | null,
+  getNextPageParam: (page: { readonly next_cursor: string | null }) => page.next_cursor,
+};
+const fromCursor = (cursor: string | null) => (cursor === null ? {} : { cursor });
+
+export const expertsQuery = (run: string, filters: ExpertFilters, limit = 60) =>
+  infiniteQueryOptions({
+    ...PAGES,
     queryKey: ["run", run, "experts", filters, limit],
-    queryFn: ({ signal, pageParam }) => {
-      const query = { ...filters, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
-      return unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query }, signal }));
-    },
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.next_cursor,
+    queryFn: ({ signal, pageParam }) =>
+      get("/api/runs/{run}/experts", { path: { run }, query: { ...filters, limit, ...fromCursor(pageParam) } })({
+        signal,
+      }),
     placeholderData: keepPreviousData,
   });
-}
 
-export function expertQuery(run: string, expert: number) {
-  return queryOptions({
+export const expertQuery = (run: string, expert: number) =>
+  queryOptions({
     queryKey: ["run", run, "expert", expert],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}", { params: { path: { run, expert } }, signal })),
+    queryFn: get("/api/runs/{run}/experts/{expert}", { path: { run, expert } }),
     staleTime: 5 * MINUTE,
   });
-}
 
-export function examplesQuery(run: string, expert: number, bin: number, limit: number) {
-  return infiniteQueryOptions({
+export const examplesQuery = (run: string, expert: number, bin: number, limit: number) =>
+  infiniteQueryOptions({
+    ...PAGES,
     queryKey: ["run", run, "contexts", expert, bin, limit],
     queryFn: ({ signal, pageParam }) => {
-      const query = { bin: bin, limit, ...(pageParam === null ? {} : { cursor: pageParam }) };
-      const path = { run, expert };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples", { params: { path, query }, signal }));
+      const params = { path: { run, expert }, query: { bin, limit, ...fromCursor(pageParam) } };
+      return get("/api/runs/{run}/experts/{expert}/examples", params)({ signal });
     },
-    initialPageParam: null as string | null,
-    getNextPageParam: (page) => page.next_cursor,
     staleTime: 5 * MINUTE,
   });
-}
 
 /** A random sample of all activations, reproducible by its seed. */
-export function randomExamplesQuery(run: string, expert: number, seed: number) {
-  return queryOptions({
+export const randomExamplesQuery = (run: string, expert: number, seed: number) =>
+  queryOptions({
     queryKey: ["run", run, "random-contexts", expert, seed],
-    queryFn: ({ signal }) => {
-      const params = { path: { run, expert }, query: { seed } };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples/random", { params, signal }));
-    },
+    queryFn: get("/api/runs/{run}/experts/{expert}/examples/random", { path: { run, expert }, query: { seed } }),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** The first few top examples, without paging. */
-export function topExamplesQuery(run: string, expert: number, limit: number) {
-  return queryOptions({
+export const topExamplesQuery = (run: string, expert: number, limit: number) =>
+  queryOptions({
     queryKey: ["run", run, "top-contexts", expert, limit],
-    queryFn: ({ signal }) => {
-      const params = { path: { run, expert }, query: { bin: 0, limit } };
-      return unwrap(client.GET("/api/runs/{run}/experts/{expert}/examples", { params, signal }));
-    },
+    queryFn: get("/api/runs/{run}/experts/{expert}/examples", { path: { run, expert }, query: { bin: 0, limit } }),
     staleTime: 5 * MINUTE,
   });
-}
 
-export function similarQuery(run: string, expert: number, by: SimilarBy) {
-  return queryOptions({
+export const similarQuery = (run: string, expert: number, by: SimilarBy) =>
+  queryOptions({
     queryKey: ["run", run, "similar", expert, by],
-    queryFn: ({ signal }) =>
-      unwrap(
-        client.GET("/api/runs/{run}/experts/{expert}/similar", {
-          params: { path: { run, expert }, query: { by } },
-          signal,
-        }),
-      ),
+    queryFn: get("/api/runs/{run}/experts/{expert}/similar", { path: { run, expert }, query: { by } }),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** Tokens that an expert promotes and suppresses, computed on its strongest examples. */
-export function writesQuery(run: string, expert: number) {
-  return queryOptions({
+export const writesQuery = (run: string, expert: number) =>
+  queryOptions({
     queryKey: ["run", run, "writes", expert],
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}/writes", { params: { path: { run, expert } }, signal })),
+    queryFn: get("/api/runs/{run}/experts/{expert}/writes", { path: { run, expert } }),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** SVD of an expert's matrix. Needs the language model, so it is only fetched on demand. */
-export function expertMapQuery(run: string, expert: number, isEnabled: boolean) {
-  return queryOptions({
+export const expertMapQuery = (run: string, expert: number, isEnabled: boolean) =>
+  queryOptions({
     queryKey: ["run", run, "expert", expert, "map"],
     enabled: isEnabled,
-    queryFn: ({ signal }) =>
-      unwrap(client.GET("/api/runs/{run}/experts/{expert}/map", { params: { path: { run, expert } }, signal })),
+    queryFn: get("/api/runs/{run}/experts/{expert}/map", { path: { run, expert } }),
   });
-}
 
-export function coactivationQuery(run: string, expert: number) {
-  return queryOptions({
+export const coactivationQuery = (run: string, expert: number) =>
+  queryOptions({
     queryKey: ["run", run, "together", expert],
-    queryFn: ({ signal }) =>
-      unwrap(
-        client.GET("/api/runs/{run}/experts/{expert}/coactivation", { params: { path: { run, expert } }, signal }),
-      ),
+    queryFn: get("/api/runs/{run}/experts/{expert}/coactivation", { path: { run, expert } }),
     staleTime: 5 * MINUTE,
   });
-}
 
-export function searchQuery(run: string, text: string, limit = 20) {
-  return queryOptions({
+export const searchQuery = (run: string, text: string, limit = 20) =>
+  queryOptions({
     queryKey: ["run", run, "search", text, limit],
-    queryFn:
-      text === ""
-        ? skipToken
-        : ({ signal }) =>
-            unwrap(client.GET("/api/runs/{run}/search", { params: { path: { run }, query: { text, limit } }, signal })),
+    queryFn: text === "" ? skipToken : get("/api/runs/{run}/search", { path: { run }, query: { text, limit } }),
     placeholderData: keepPreviousData,
   });
-}
 
 /** Experts of several layers that fire on words which the language model relates to a text. */
-export function relatedQuery(runs: readonly string[], text: string, limit = 20) {
-  return queryOptions({
+export const relatedQuery = (runs: readonly string[], text: string, limit = 20) =>
+  queryOptions({
     queryKey: ["related", runs, text, limit],
     queryFn:
       text === "" || runs.length === 0
         ? skipToken
-        : ({ signal }) =>
-            unwrap(client.GET("/api/search/related", { params: { query: { runs: [...runs], text, limit } }, signal })),
+        : get("/api/search/related", { query: { runs: [...runs], text, limit } }),
     staleTime: 5 * MINUTE,
   });
-}
 
 /** A text, or chat turns instead of it. */
 export interface Prompt {
@@ -252,9 +216,7 @@ export function routingQuery(run: string, prompt: string | Prompt, others: reado
   const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
   return queryOptions({
     queryKey: ["run", run, "routing", body],
-    queryFn: isEmptyPrompt(request)
-      ? skipToken
-      : ({ signal }) => unwrap(client.POST("/api/runs/{run}/routing", { params: { path: { run } }, body, signal })),
+    queryFn: isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing", body, { path: { run } }),
     staleTime: 5 * MINUTE,
     placeholderData: keepPreviousData,
   });
@@ -269,10 +231,7 @@ export function predictionsQuery(run: string, prompt: string | Prompt, others: r
   const body = { ...promptBody(request), ...(others.length > 0 && { others: [...others] }) };
   return queryOptions({
     queryKey: ["run", run, "predictions", body],
-    queryFn: isEmptyPrompt(request)
-      ? skipToken
-      : ({ signal }) =>
-          unwrap(client.POST("/api/runs/{run}/routing/predictions", { params: { path: { run } }, body, signal })),
+    queryFn: isEmptyPrompt(request) ? skipToken : post("/api/runs/{run}/routing/predictions", body, { path: { run } }),
     staleTime: 5 * MINUTE,
   });
 }
@@ -285,24 +244,16 @@ export interface PassageSearch {
 }
 
 /** Experts that fire on a passage; disabled while the passage is empty. */
-export function passageQuery(run: string, search: PassageSearch) {
-  return queryOptions({
+export const passageQuery = (run: string, search: PassageSearch) =>
+  queryOptions({
     queryKey: ["run", run, "passage", search],
     queryFn:
       search.text === ""
         ? skipToken
-        : ({ signal }) =>
-            unwrap(
-              client.POST("/api/runs/{run}/search/passage", {
-                params: { path: { run } },
-                body: { ...search, limit: 100 },
-                signal,
-              }),
-            ),
+        : post("/api/runs/{run}/search/passage", { ...search, limit: 100 }, { path: { run } }),
     staleTime: 5 * MINUTE,
     placeholderData: keepPreviousData,
   });
-}
 
 /** Effect of each of a token's experts on the next token; disabled without a position. */
 export function directEffectsQuery(run: string, prompt: string | Prompt, position: number | null) {
@@ -312,65 +263,50 @@ export function directEffectsQuery(run: string, prompt: string | Prompt, positio
     queryFn:
       position === null
         ? skipToken
-        : ({ signal }) =>
-            unwrap(
-              client.POST("/api/runs/{run}/routing/effects", {
-                params: { path: { run } },
-                body: { ...request, position },
-                signal,
-              }),
-            ),
+        : post("/api/runs/{run}/routing/effects", { ...request, position }, { path: { run } }),
     staleTime: 5 * MINUTE,
   });
 }
 
 /** Runs of other layers that can be combined with this one, and whether the model accepts chats. */
-export function routingOptionsQuery(run: string) {
-  return queryOptions({
+export const routingOptionsQuery = (run: string) =>
+  queryOptions({
     queryKey: ["run", run, "options"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/options", { params: { path: { run } }, signal })),
+    queryFn: get("/api/runs/{run}/options", { path: { run } }),
     staleTime: MINUTE,
   });
-}
 
-export function sessionsQuery(run: string) {
-  return queryOptions({
+export const sessionsQuery = (run: string) =>
+  queryOptions({
     queryKey: ["run", run, "sessions"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/sessions", { params: { path: { run } }, signal })),
+    queryFn: get("/api/runs/{run}/sessions", { path: { run } }),
   });
-}
 
 export const showcaseQuery = queryOptions({
   queryKey: ["showcase"],
-  queryFn: ({ signal }) => unwrap(client.GET("/api/showcase", { signal })),
+  queryFn: get("/api/showcase", {}),
   staleTime: 5 * MINUTE,
 });
 
-export function sessionQuery(id: string) {
-  return queryOptions({
+export const sessionQuery = (id: string) =>
+  queryOptions({
     queryKey: ["session", id],
-    queryFn:
-      id === ""
-        ? skipToken
-        : ({ signal }) => unwrap(client.GET("/api/sessions/{id}", { params: { path: { id } }, signal })),
+    queryFn: id === "" ? skipToken : get("/api/sessions/{id}", { path: { id } }),
   });
-}
 
 /** Evaluations and probes of a run, the benchmark, and all runs of its MLP side by side and against K. */
-export function evaluationsQuery(run: string) {
-  return queryOptions({
+export const evaluationsQuery = (run: string) =>
+  queryOptions({
     queryKey: ["run", run, "evaluations"],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/runs/{run}/evaluations", { params: { path: { run } }, signal })),
+    queryFn: get("/api/runs/{run}/evaluations", { path: { run } }),
   });
-}
 
-export function figureQuery(name: FigureName, query: { readonly run?: string }) {
-  return queryOptions({
+export const figureQuery = (name: FigureName, query: { readonly run?: string }) =>
+  queryOptions({
     queryKey: ["figure", name, query],
-    queryFn: ({ signal }) => unwrap(client.GET("/api/figures/{name}", { params: { path: { name }, query }, signal })),
+    queryFn: get("/api/figures/{name}", { path: { name }, query }),
     staleTime: MINUTE,
   });
-}
 
 /** Not cached: each call returns another random expert. */
 export function fetchRandomExpert(run: string, among: "active" | "steerable" = "active") {
@@ -384,7 +320,7 @@ export async function fetchAllExperts(run: string, filters: ExpertFilters, onRow
   const rows: ExpertRow[] = [];
   let cursor: string | null = null;
   do {
-    const query: ExpertQuery = { ...filters, limit: EXPORT_PAGE_SIZE, ...(cursor === null ? {} : { cursor }) };
+    const query: ExpertQuery = { ...filters, limit: EXPORT_PAGE_SIZE, ...fromCursor(cursor) };
     const page: ExpertPage = await unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query } }));
     rows.push(...page.experts);
     onRows(rows.length);

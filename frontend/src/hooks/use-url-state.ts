@@ -102,6 +102,12 @@ export function queryText(query: URLSearchParams): string {
 type Patch<S extends Params> = Partial<Values<S>> | ((current: Values<S>) => Partial<Values<S>>);
 export type SetParams<S extends Params> = (patch: Patch<S>, history?: "push" | "replace") => void;
 
+/** The page's parameters and their setter, as its components receive them. */
+export interface UrlState<S extends Params> {
+  readonly params: Values<S>;
+  readonly setParams: SetParams<S>;
+}
+
 /**
  * The page's parameters and a setter. Use `replace` (the default) for dragging and typing, `push` for changes that
  * the Back button should undo.

@@ -3,23 +3,19 @@
 import { lazy, Suspense, useEffect, useSyncExternalStore } from "react";
 
 import type { SnapshotRequest } from "@/api/types";
+import { createListeners } from "@/lib/browser/listeners";
 
 import type { Shared } from "./share-menu";
 
 const ShareMenu = lazy(() => import("./share-menu"));
 
 let shared: Shared | null = null;
-const listeners = new Set<() => void>();
+const { notify, subscribe } = createListeners();
 
 function publish(next: Shared | null) {
   const isChanged = (shared === null) !== (next === null);
   shared = next;
-  if (isChanged) for (const listener of listeners) listener();
-}
-
-function subscribe(listener: () => void) {
-  listeners.add(listener);
-  return () => listeners.delete(listener);
+  if (isChanged) notify();
 }
 
 /** Offers something in the page bar until the component unmounts. Null while there is nothing yet. */

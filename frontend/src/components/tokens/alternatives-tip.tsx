@@ -1,4 +1,4 @@
-/** Tooltip of a generated token: its change in log-probability and the alternatives under both variants. */
+/** Tooltip of a generated token. */
 
 import type { Alternative, TokenEvent } from "@/api/types";
 import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
@@ -7,29 +7,6 @@ import { visibleText } from "@/lib/text/token-text";
 import { TokenChip } from "./token-chip";
 
 const MAX_EXPERTS = 5;
-
-/** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
-export function StreamTip({ token }: { readonly token: TokenEvent }) {
-  return (
-    <div className="stream-tip">
-      <AlternativesTip token={token} />
-      <dl>
-        <dt>Probability, {token.variant}</dt>
-        <dd>{formatProbability(token.probability)} %</dd>
-        <dt>KL between variants</dt>
-        <dd>{formatFixed(token.kl, 3)} nats</dd>
-      </dl>
-      <p className="dim">Active experts, before edits</p>
-      <ul>
-        {token.experts.slice(0, MAX_EXPERTS).map((routed) => (
-          <li key={routed.expert}>
-            <span className="mono">{routed.expert}</span> {formatFixed(routed.coefficient)}
-          </li>
-        ))}
-      </ul>
-    </div>
-  );
-}
 
 interface ColumnProps {
   readonly title: string;
@@ -57,11 +34,12 @@ function Column({ title, alternatives, chosen }: ColumnProps) {
   );
 }
 
-export function AlternativesTip({ token }: { readonly token: TokenEvent }) {
+/** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
+export function StreamTip({ token }: { readonly token: TokenEvent }) {
   const isSteered = token.variant === "steered";
   const delta = token.delta_log_probability;
   return (
-    <>
+    <div className="stream-tip">
       <div className="hd">
         <TokenChip text={token.text} />
         <span className="dim">Δ log p</span>
@@ -79,6 +57,20 @@ export function AlternativesTip({ token }: { readonly token: TokenEvent }) {
           chosen={token.id}
         />
       </div>
-    </>
+      <dl>
+        <dt>Probability, {token.variant}</dt>
+        <dd>{formatProbability(token.probability)} %</dd>
+        <dt>KL between variants</dt>
+        <dd>{formatFixed(token.kl, 3)} nats</dd>
+      </dl>
+      <p className="dim">Active experts, before edits</p>
+      <ul>
+        {token.experts.slice(0, MAX_EXPERTS).map((routed) => (
+          <li key={routed.expert}>
+            <span className="mono">{routed.expert}</span> {formatFixed(routed.coefficient)}
+          </li>
+        ))}
+      </ul>
+    </div>
   );
 }

@@ -19,6 +19,7 @@ import { useLocation } from "react-router";
 
 import { overlayContainer } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { createListeners } from "@/lib/browser/listeners";
 
 interface Tip {
   readonly anchor: Element;
@@ -44,14 +45,14 @@ const TIP_ID = "token-tip";
 const TipContext = createContext<TipStore | null>(null);
 
 function createTipStore(): TipStore {
-  const listeners = new Set<() => void>();
+  const { notify, subscribe } = createListeners();
   let tip: Tip | null = null;
   let count = 0;
   const set = (next: Tip | null) => {
     tip?.anchor.removeAttribute("aria-describedby");
     next?.anchor.setAttribute("aria-describedby", TIP_ID);
     tip = next;
-    for (const listener of listeners) listener();
+    notify();
   };
   return {
     read: () => tip,
@@ -62,10 +63,7 @@ function createTipStore(): TipStore {
     hide: () => {
       if (tip !== null) set(null);
     },
-    subscribe: (listener) => {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    subscribe,
   };
 }
 

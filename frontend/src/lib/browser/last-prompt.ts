@@ -1,7 +1,9 @@
 /** The prompt of the page visited last, so that it follows to the next page. Kept for the browser tab. */
 
+import { createListeners } from "./listeners";
+
 const KEY = "mxd-prompt";
-const listeners = new Set<() => void>();
+const listeners = createListeners();
 let prompt = sessionStorage.getItem(KEY) ?? "";
 
 export const lastPrompt = (): string => prompt;
@@ -10,10 +12,7 @@ export function rememberPrompt(text: string): void {
   if (text === prompt) return;
   prompt = text;
   sessionStorage.setItem(KEY, text);
-  for (const listener of listeners) listener();
+  listeners.notify();
 }
 
-export function subscribePrompt(listener: () => void): () => void {
-  listeners.add(listener);
-  return () => void listeners.delete(listener);
-}
+export const subscribePrompt = listeners.subscribe;

@@ -1,10 +1,12 @@
 /** Colour theme: auto, light or dark. The choice is kept in the browser; `auto` follows the system. */
 
+import { createListeners } from "./listeners";
+
 const THEMES = ["auto", "light", "dark"] as const;
 export type Theme = (typeof THEMES)[number];
 
 const KEY = "mxd-theme";
-const listeners = new Set<() => void>();
+const listeners = createListeners();
 
 export function currentTheme(): Theme {
   const stored = window.localStorage.getItem(KEY);
@@ -21,7 +23,7 @@ export function chooseTheme(theme: Theme): void {
   if (theme === "auto") window.localStorage.removeItem(KEY);
   else window.localStorage.setItem(KEY, theme);
   applyTheme(theme);
-  for (const listener of listeners) listener();
+  listeners.notify();
 }
 
 function systemScheme(): MediaQueryList {
@@ -31,10 +33,10 @@ function systemScheme(): MediaQueryList {
 /** Call `listener` when the theme may have changed: another choice, or another system theme. */
 export function subscribeTheme(listener: () => void): () => void {
   const system = systemScheme();
-  listeners.add(listener);
+  const unsubscribe = listeners.subscribe(listener);
   system.addEventListener("change", listener);
   return () => {
-    listeners.delete(listener);
+    unsubscribe();
     system.removeEventListener("change", listener);
   };
 }

@@ -3,6 +3,8 @@
  * tabs may steer differently; experts that are collected outside Steering reach all tabs.
  */
 
+import { createListeners } from "@/lib/browser/listeners";
+
 import { type Edit, editKey, formatEdits, parseEdits } from "./edits";
 
 type TrayStorage = Pick<Storage, "getItem" | "setItem">;
@@ -23,12 +25,12 @@ export const TRAY_KEY = "mxd-tray";
 
 /** `linked`: edits from a link, which replace this tab's. */
 export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: readonly Edit[] = []): TrayStore {
-  const listeners = new Set<() => void>();
+  const { notify, subscribe } = createListeners();
   let edits = linked.length > 0 ? linked : parseEdits(tab.getItem(TRAY_KEY) ?? shared.getItem(TRAY_KEY) ?? "");
   const write = (next: readonly Edit[]) => {
     edits = next;
     tab.setItem(TRAY_KEY, formatEdits(next));
-    for (const listener of listeners) listener();
+    notify();
   };
   return {
     read: () => edits,
@@ -38,10 +40,7 @@ export function createTrayStore(tab: TrayStorage, shared: TrayStorage, linked: r
       shared.setItem(TRAY_KEY, formatEdits(next));
     },
     follow: () => write(parseEdits(shared.getItem(TRAY_KEY) ?? "")),
-    subscribe: (listener) => {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    subscribe,
   };
 }
 

@@ -3,15 +3,16 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import {
-  bodyOf,
-  circuitCheckQuery,
-  circuitFile,
-  circuitQuery,
-  type CircuitRequest,
-  type CircuitTarget,
-} from "@/api/circuits";
-import type { CircuitCheck, CircuitGraph, CircuitNode, CircuitResponse, RunSummary } from "@/api/types";
+import { circuitCheckQuery, circuitFile, circuitQuery } from "@/api/circuits";
+import type {
+  CircuitCheck,
+  CircuitGraph,
+  CircuitNode,
+  CircuitRequest,
+  CircuitResponse,
+  CircuitTarget,
+  RunSummary,
+} from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -23,7 +24,7 @@ import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
-import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
@@ -128,8 +129,12 @@ function TargetBar({ graph, onChange }: TargetBarProps) {
 /** Offered while no prompt is typed. */
 const EXAMPLE = "The doctor told the old man that he would have to stay in the";
 
-type Params = Values<typeof CIRCUIT_PARAMS>;
-type Set = SetParams<typeof CIRCUIT_PARAMS>;
+/** What all parts of the page show. */
+interface CircuitParts extends UrlState<typeof CIRCUIT_PARAMS> {
+  readonly response: CircuitResponse;
+  /** Null until it is measured. */
+  readonly check: CircuitCheck | null;
+}
 
 interface VerdictLineProps {
   readonly graph: CircuitGraph;
@@ -186,19 +191,7 @@ function SaveGraph({ graph, check }: { readonly graph: CircuitGraph; readonly ch
   );
 }
 
-interface ViewProps {
-  readonly response: CircuitResponse;
-  readonly request: CircuitRequest;
-  readonly params: Params;
-  readonly setParams: Set;
-}
-
-function GraphToolbar({
-  response,
-  check,
-  params,
-  setParams,
-}: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
+function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
   const { graph } = response;
   return (
     <div className="circuit-toolbar">
@@ -232,7 +225,7 @@ function GraphToolbar({
   );
 }
 
-function Tables({ response, check, params, setParams }: Omit<ViewProps, "request"> & { check: CircuitCheck | null }) {
+function Tables({ response, check, params, setParams }: CircuitParts) {
   return (
     <section className="circuit-list" aria-label="Circuit as table">
       <SegmentedControl
@@ -253,10 +246,14 @@ function Tables({ response, check, params, setParams }: Omit<ViewProps, "request
   );
 }
 
+interface ViewProps extends Omit<CircuitParts, "check"> {
+  readonly request: CircuitRequest;
+}
+
 function CircuitView({ response, request, params, setParams }: ViewProps) {
   const { graph } = response;
   const { data: check = null, error } = useQuery(circuitCheckQuery(request, graph));
-  useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request: bodyOf(request), graph, check }));
+  useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
   const [hovered, setHovered] = useState<number | null>(null);
   const selected = params.node < graph.nodes.length ? params.node : 0;
   const active = hovered ?? selected;

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import type { CircuitTarget } from "@/api/circuits";
+import type { CircuitTarget } from "@/api/types";
 
 import { layersParam } from "@/pages/prompt/layers-param";
 

@@ -1,6 +1,6 @@
 /** URL parameters of the Circuits page. */
 
-import type { CircuitTarget } from "@/api/circuits";
+import type { CircuitTarget } from "@/api/types";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { layersParam } from "@/pages/prompt/layers-param";
 

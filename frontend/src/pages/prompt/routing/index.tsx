@@ -16,14 +16,14 @@ import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { type SetParams, useUrlState, type Values } from "@/hooks/use-url-state";
+import { useUrlState } from "@/hooks/use-url-state";
 import { formatPlural } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { useOtherRuns } from "@/pages/prompt/layers";
 import { PromptBar } from "@/pages/prompt/prompt-bar";
 
 import { DifferenceView } from "./difference/difference-view";
-import { ROUTING_PARAMS } from "./routing-params";
+import { ROUTING_PARAMS, type RoutingState } from "./routing-params";
 import { RoutingView } from "./routing-view";
 import { TraceView } from "./trace/trace-view";
 
@@ -50,10 +50,8 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
   );
 }
 
-type Params = Values<typeof ROUTING_PARAMS>;
-
 /** Routing of the prompt through this run, and jointly with `others`. */
-function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: Params) {
+function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: RoutingState["params"]) {
   const { data, error, isFetching, refetch } = useQuery(
     routingQuery(run.name, { text: prompt, k: effectiveK(run, k) }, others),
   );
@@ -61,13 +59,9 @@ function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: 
   const response = prompt === "" || data?.run !== run.name ? undefined : data;
   return { response, others: response?.others ?? [], error, isFetching, refetch };
 }
-interface SecondProps {
-  readonly against: string;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
-}
 
-function SecondPrompt({ against, setParams }: SecondProps) {
-  const draft = usePromptDraft(against, (text) => setParams({ against: text }), DEBOUNCE_MS);
+function SecondPrompt({ params, setParams }: RoutingState) {
+  const draft = usePromptDraft(params.against ?? "", (text) => setParams({ against: text }), DEBOUNCE_MS);
   return (
     <section className="prompt-row second">
       <PromptBox
@@ -81,11 +75,9 @@ function SecondPrompt({ against, setParams }: SecondProps) {
   );
 }
 
-interface ComparedProps {
+interface ComparedProps extends RoutingState {
   readonly run: RunSummary;
   readonly first: RoutingResponse;
-  readonly params: Params;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 function Compared({ run, first, params, setParams }: ComparedProps) {
@@ -125,7 +117,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       >
         <Length response={response} isFetching={isFetching} />
       </PromptBar>
-      {view === "texts" && <SecondPrompt against={against} setParams={setParams} />}
+      {view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (

@@ -1,6 +1,6 @@
 /** URL parameters of the Routing page. */
 
-import { choiceParam, flagParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { choiceParam, flagParam, numberParam, type Param, textParam, type UrlState } from "@/hooks/use-url-state";
 import { layersParam } from "@/pages/prompt/layers-param";
 
 /** A locked token, and the expert of the locked cell, if any. */
@@ -48,3 +48,5 @@ export const ROUTING_PARAMS = {
   rows: numberParam(INITIAL_ROWS, { min: 1, max: MAX_ROWS }),
   view: choiceParam(["map", "table"], "map"),
 };
+
+export type RoutingState = UrlState<typeof ROUTING_PARAMS>;

@@ -17,7 +17,6 @@ import { ActionMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useShortcut } from "@/hooks/use-shortcut";
-import type { SetParams, Values } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
@@ -35,7 +34,7 @@ import {
   scaleEnd,
 } from "./heat-map/heat-rows";
 import { ReplacedKl } from "./replaced-kl";
-import { MORE_ROWS, type ROUTING_PARAMS, type RoutingLock } from "./routing-params";
+import { MORE_ROWS, type RoutingLock, type RoutingState } from "./routing-params";
 import { routingTable } from "./table/routing-export";
 import { DensityFilter, StartToken } from "./token-filters";
 import { ExpertRow, ExpertsHead, TokenPanel } from "./token/token-panel";
@@ -119,7 +118,7 @@ function PlainTable({ response, columns, rows, ...shared }: PlainTableProps) {
   );
 }
 
-interface HeatBarProps {
+interface HeatBarProps extends RoutingState {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly predicted: Predicted;
@@ -127,8 +126,6 @@ interface HeatBarProps {
   readonly shown: number;
   readonly total: number;
   readonly all: number;
-  readonly params: Values<typeof ROUTING_PARAMS>;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
@@ -209,11 +206,9 @@ function HeatBar({ run, response, predicted, shown, total, all, params, setParam
   );
 }
 
-interface RoutingViewProps {
+interface RoutingViewProps extends RoutingState {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
-  readonly params: Values<typeof ROUTING_PARAMS>;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 /** Token of the panel while none is locked: the last hovered one, initially the last of the text. */
@@ -231,7 +226,7 @@ function usePredictions(response: RoutingResponse, prompt: Prompt): Predicted {
   return data?.tokens.length === response.tokens.length ? data.tokens : undefined;
 }
 
-function useLock({ params, setParams }: RoutingViewProps) {
+function useLock({ params, setParams }: RoutingState) {
   const { lock } = params;
   const tips = useTips();
   const onLock = useCallback(
@@ -248,7 +243,7 @@ function useLock({ params, setParams }: RoutingViewProps) {
   return { lock, onLock, release };
 }
 
-interface FootProps extends RoutingViewProps {
+interface FootProps extends RoutingState {
   readonly rows: readonly HeatRow[];
   readonly shared: number;
   readonly end: number;
@@ -285,7 +280,7 @@ function Foot({ params, setParams, rows, shared, end }: FootProps) {
 }
 
 /** Columns, and ranked and filtered rows of the heat map. */
-function useHeatRows(response: RoutingResponse, params: RoutingViewProps["params"]) {
+function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) {
   const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
   const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
   const rows = useMemo(() => {

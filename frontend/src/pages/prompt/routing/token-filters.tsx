@@ -2,16 +2,10 @@
 
 import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
-import type { SetParams, Values } from "@/hooks/use-url-state";
 
-import type { ROUTING_PARAMS } from "./routing-params";
+import type { RoutingState } from "./routing-params";
 
-interface FilterProps {
-  readonly params: Values<typeof ROUTING_PARAMS>;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
-}
-
-export function StartToken({ params, setParams }: FilterProps) {
+export function StartToken({ params, setParams }: RoutingState) {
   return (
     <Button
       size="small"
@@ -24,7 +18,7 @@ export function StartToken({ params, setParams }: FilterProps) {
   );
 }
 
-export function DensityFilter({ params, setParams }: FilterProps) {
+export function DensityFilter({ params, setParams }: RoutingState) {
   return (
     <label className="density-filter">
       Density at most{" "}

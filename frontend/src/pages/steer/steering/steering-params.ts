@@ -1,9 +1,18 @@
 /** URL parameters of the Steering page; together they reproduce the texts. */
 
 import type { Prompt } from "@/api/queries";
-import type { Variant, SteeringRequest } from "@/api/types";
+import type { Sampling, SteeringRequest, Variant } from "@/api/types";
 import { steeredTurns, turnsParam } from "@/components/prompt/turns-param";
-import { choiceParam, editsParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
+import {
+  choiceParam,
+  editsParam,
+  numberParam,
+  type Param,
+  type Range,
+  textParam,
+  type UrlState,
+  type Values,
+} from "@/hooks/use-url-state";
 import { readHttpCondition } from "@/lib/edits/conditions";
 import { type Edit, toHttpEdit } from "@/lib/edits/edits";
 
@@ -23,8 +32,6 @@ const lockParam: Param<SteeringLock | null> = {
   write: (lock) => (lock === null ? null : `${lock.variant}.${lock.sample}.${lock.position}`),
 };
 
-const NO_STOP_TEXTS: readonly string[] = [];
-
 /** Written as JSON, because stop texts may contain commas and line breaks. */
 const textsParam: Param<readonly string[]> = {
   read: (text) => {
@@ -32,7 +39,7 @@ const textsParam: Param<readonly string[]> = {
       const parsed: unknown = JSON.parse(text ?? "[]");
       return Array.isArray(parsed) ? parsed.filter((one): one is string => typeof one === "string" && one !== "") : [];
     } catch {
-      return NO_STOP_TEXTS;
+      return [];
     }
   },
   write: (value) => (value.length === 0 ? null : JSON.stringify(value)),
@@ -47,16 +54,47 @@ const positionsParam: Param<readonly number[]> = {
   write: (value) => (value.length === 0 ? null : value.join(",")),
 };
 
-/** Limits and defaults of the server. */
-export const LIMITS = {
-  tokens: { min: 1, max: 4096 },
-  samples: { min: 1, max: 16 },
-  temperature: { min: 0, max: 5 },
-  top_p: { min: 0.01, max: 1 },
-  top_k: { min: 0, max: 100_000 },
-  penalty: { min: 0.5, max: 3 },
-  seed: { min: 0, max: 2 ** 53 - 1 },
-} as const;
+/** A number of the sampling, with the server's name, default and limits. */
+interface SamplingSetting extends Required<Range> {
+  readonly field: Exclude<keyof Sampling, "stop">;
+  readonly usual: number;
+  readonly label: string;
+  readonly hint: string;
+  /** Displayed decimals; typed ones are kept. */
+  readonly digits: 0 | 2;
+}
+
+export const SAMPLING = {
+  tokens: { field: "max_tokens", usual: 64, min: 1, max: 4096, label: "Tokens", hint: "maximum", digits: 0 },
+  samples: { field: "samples", usual: 1, min: 1, max: 16, label: "Samples", hint: "per variant", digits: 0 },
+  temperature: {
+    field: "temperature",
+    usual: 0.7,
+    min: 0,
+    max: 5,
+    label: "Temperature",
+    hint: "0 = greedy",
+    digits: 2,
+  },
+  top_p: { field: "top_p", usual: 0.95, min: 0.01, max: 1, label: "Top p", hint: "1 = off", digits: 2 },
+  top_k: { field: "top_k", usual: 0, min: 0, max: 100_000, label: "Top k", hint: "0 = off", digits: 0 },
+  penalty: {
+    field: "repetition_penalty",
+    usual: 1.1,
+    min: 0.5,
+    max: 3,
+    label: "Repetition penalty",
+    hint: "1 = off",
+    digits: 2,
+  },
+  seed: { field: "seed", usual: 0, min: 0, max: 2 ** 53 - 1, label: "Seed", hint: "both texts", digits: 0 },
+} as const satisfies Readonly<Record<string, SamplingSetting>>;
+
+export type SettingName = keyof typeof SAMPLING;
+export const SETTING_NAMES = Object.keys(SAMPLING) as SettingName[];
+
+const bySetting = <T>(valueOf: (setting: SamplingSetting) => T) =>
+  Object.fromEntries(SETTING_NAMES.map((name) => [name, valueOf(SAMPLING[name])])) as Record<SettingName, T>;
 
 export const MAX_STOP_TEXTS = 8;
 /** The server's limit per generation. */
@@ -71,13 +109,7 @@ export const STEERING_PARAMS = {
   /** Active experts per token; null for the run's own K. */
   k: numberParam(null, { min: 1 }),
   turns: turnsParam,
-  tokens: numberParam(64, LIMITS.tokens),
-  samples: numberParam(1, LIMITS.samples),
-  temperature: numberParam(0.7, LIMITS.temperature),
-  top_p: numberParam(0.95, LIMITS.top_p),
-  top_k: numberParam(0, LIMITS.top_k),
-  penalty: numberParam(1.1, LIMITS.penalty),
-  seed: numberParam(0, LIMITS.seed),
+  ...bySetting((setting) => numberParam(setting.usual, setting)),
   stop: textsParam,
   lock: lockParam,
   code: choiceParam(["command", "python"], "command"),
@@ -89,6 +121,7 @@ export const STEERING_PARAMS = {
 };
 
 export type SteeringParams = Values<typeof STEERING_PARAMS>;
+export type SteeringState = UrlState<typeof STEERING_PARAMS>;
 
 /** The API request; contains exactly what determines the texts. */
 export function steeringRequest(params: SteeringParams, edits: readonly Edit[]): SteeringRequest {
@@ -99,13 +132,12 @@ export function steeringRequest(params: SteeringParams, edits: readonly Edit[]):
     ...(params.k !== null && { k: Math.round(params.k) }),
     ...(params.scope === "chosen" ? { scope: "prompt", positions: [...params.at] } : { scope: params.scope }),
     sampling: {
-      max_tokens: Math.round(params.tokens),
-      samples: Math.round(params.samples),
-      temperature: params.temperature,
-      top_p: params.top_p,
-      top_k: Math.round(params.top_k),
-      repetition_penalty: params.penalty,
-      seed: Math.round(params.seed),
+      ...Object.fromEntries(
+        SETTING_NAMES.map((name) => {
+          const { field, digits } = SAMPLING[name];
+          return [field, digits === 0 ? Math.round(params[name]) : params[name]];
+        }),
+      ),
       stop: [...params.stop],
     },
   };
@@ -131,19 +163,13 @@ export function requestToParams(request: SteeringRequest): Partial<SteeringParam
   const { sampling = {}, edits = [], positions, turns = [] } = request;
   return {
     prompt: request.prompt ?? "",
-    turns: turns,
+    turns,
     edits: requestEdits(edits),
     mode: request.mode ?? "residual",
     scope: positions == null ? (request.scope ?? "all") : "chosen",
     at: positions ?? [],
     k: request.k ?? null,
-    tokens: sampling.max_tokens ?? 64,
-    samples: sampling.samples ?? 1,
-    temperature: sampling.temperature ?? 0.7,
-    top_p: sampling.top_p ?? 0.95,
-    top_k: sampling.top_k ?? 0,
-    penalty: sampling.repetition_penalty ?? 1.1,
-    seed: sampling.seed ?? 0,
+    ...bySetting(({ field, usual }) => sampling[field] ?? usual),
     stop: sampling.stop ?? [],
   };
 }

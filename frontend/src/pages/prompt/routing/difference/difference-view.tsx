@@ -3,24 +3,20 @@
 import "./difference.css";
 
 import { useMemo } from "react";
-import { Link } from "react-router";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { ExpertLink } from "@/components/experts/expert-link";
 import { KSlider } from "@/components/runs/k-slider";
-import { usePageLinks } from "@/components/runs/page-links";
 import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
-import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import type { SetParams, Values } from "@/hooks/use-url-state";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
-import { MORE_ROWS, type ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import { type DifferenceRow, differenceRows, largestDifference, alignRoutings, type TokenPair } from "./difference";
 
@@ -30,21 +26,14 @@ const MAX_COLUMNS = 160;
 /** Smaller differences in activation are rounding errors. */
 const ROUNDING_ERROR = 1e-3;
 
-function ExpertName({ row }: { readonly row: DifferenceRow }) {
-  const links = usePageLinks();
+function ExpertName({ row: { expert, info } }: { readonly row: DifferenceRow }) {
   return (
-    <div className="who">
-      <span className="mono id">{row.expert}</span>
-      <Link className="n" to={links.expert(row.expert)}>
-        <ExpertLabel
-          label={row.info?.label ?? null}
-          automatic={row.info?.automatic}
-          topTokens={row.info?.top_tokens ?? []}
-          expert={row.expert}
-        />
-      </Link>
-      <PlusButton expert={row.expert} />
-    </div>
+    <ExpertLink
+      expert={expert}
+      label={info?.label ?? null}
+      automatic={info?.automatic}
+      topTokens={info?.top_tokens ?? []}
+    />
   );
 }
 
@@ -147,12 +136,7 @@ function DifferenceList({ title, rows, end }: DifferenceListProps) {
 }
 
 /** Title of the difference, and what its rows are ranked by. */
-function Head({
-  run,
-  count,
-  params,
-  setParams,
-}: Pick<DifferenceViewProps, "run" | "params" | "setParams"> & { readonly count: number }) {
+function Head({ run, count, params, setParams }: RoutingState & { readonly run: RunSummary; readonly count: number }) {
   const isAligned = params.align === "aligned";
   return (
     <div className="pane-h">
@@ -177,12 +161,10 @@ function Head({
   );
 }
 
-interface DifferenceViewProps {
+interface DifferenceViewProps extends RoutingState {
   readonly run: RunSummary;
   readonly first: RoutingResponse;
   readonly second: RoutingResponse;
-  readonly params: Values<typeof ROUTING_PARAMS>;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 export function DifferenceView({ run, first, second, params, setParams }: DifferenceViewProps) {

@@ -14,10 +14,9 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
-import type { SetParams, Values } from "@/hooks/use-url-state";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
-import type { ROUTING_PARAMS } from "@/pages/prompt/routing/routing-params";
+import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
 import { ExpertRow, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
@@ -124,12 +123,10 @@ function PathPanel({ column, layers, predicted, method }: PathPanelProps) {
   );
 }
 
-interface TraceViewProps {
+interface TraceViewProps extends RoutingState {
   readonly run: RunSummary;
   /** The page's run first. */
   readonly routings: readonly RunRouting[];
-  readonly params: Values<typeof ROUTING_PARAMS>;
-  readonly setParams: SetParams<typeof ROUTING_PARAMS>;
 }
 
 /** The routings with the layers of their runs. */

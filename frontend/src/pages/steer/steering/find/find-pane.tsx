@@ -4,9 +4,15 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import { findQuery, type FindRequest, type FindResponse, type FoundExpert, pricesQuery } from "@/api/find";
+import { findQuery, pricesQuery } from "@/api/find";
 import { routingOptionsQuery } from "@/api/queries";
-import type { RoutedExpertInfo, RunSummary } from "@/api/types";
+import type {
+  FindRequest,
+  FindResponse,
+  FoundExpert,
+  RoutedExpertInfo,
+  RunSummary,
+} from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";

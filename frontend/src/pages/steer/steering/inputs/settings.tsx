@@ -8,15 +8,15 @@ import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import type { SetParams } from "@/hooks/use-url-state";
 import { visibleText } from "@/lib/text/token-text";
 import {
   describeSampling,
   describeScope,
-  LIMITS,
   MAX_STOP_TEXTS,
-  STEERING_PARAMS,
-  type SteeringParams,
+  SAMPLING,
+  SETTING_NAMES,
+  type SettingName,
+  type SteeringState,
 } from "@/pages/steer/steering/steering-params";
 
 interface PromptTokensProps {
@@ -61,20 +61,13 @@ function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
   );
 }
 
-interface SettingsProps {
-  readonly params: SteeringParams;
-  readonly setParams: SetParams<typeof STEERING_PARAMS>;
+interface SectionProps {
+  readonly title: string;
+  readonly summary: string;
+  readonly children: ReactNode;
 }
 
-function CollapsibleSection({
-  title,
-  words: summary,
-  children,
-}: {
-  title: string;
-  words: string;
-  children: ReactNode;
-}) {
+function CollapsibleSection({ title, summary, children }: SectionProps) {
   return (
     <details className="collapsible">
       <summary>
@@ -87,28 +80,8 @@ function CollapsibleSection({
   );
 }
 
-type Setting = keyof typeof LIMITS;
-
-interface FieldProps {
-  readonly name: Setting;
-  readonly label: string;
-  readonly hint: string;
-  /** Displayed decimals; typed ones are kept. */
-  readonly digits: number;
-}
-
-const FIELDS: readonly FieldProps[] = [
-  { name: "tokens", label: "Tokens", hint: "maximum", digits: 0 },
-  { name: "samples", label: "Samples", hint: "per variant", digits: 0 },
-  { name: "temperature", label: "Temperature", hint: "0 = greedy", digits: 2 },
-  { name: "top_p", label: "Top p", hint: "1 = off", digits: 2 },
-  { name: "top_k", label: "Top k", hint: "0 = off", digits: 0 },
-  { name: "penalty", label: "Repetition penalty", hint: "1 = off", digits: 2 },
-  { name: "seed", label: "Seed", hint: "both texts", digits: 0 },
-];
-
-function NumberField({ field, params, setParams }: SettingsProps & { readonly field: FieldProps }) {
-  const { name, label, hint, digits } = field;
+function NumberField({ name, params, setParams }: SteeringState & { readonly name: SettingName }) {
+  const { label, hint, digits, min, max } = SAMPLING[name];
   return (
     <div className="setting">
       <span>
@@ -127,22 +100,19 @@ function NumberField({ field, params, setParams }: SettingsProps & { readonly fi
         label={label}
         value={params[name]}
         digits={digits}
-        min={LIMITS[name].min}
-        max={LIMITS[name].max}
+        min={min}
+        max={max}
         onCommit={(value) => setParams({ [name]: digits === 0 ? Math.round(value) : value })}
       />
     </div>
   );
 }
 
-/**
- * Line breaks are displayed and typed as `
- * `.
- */
+/** Line breaks are displayed and typed as a backslash and n. */
 const escaped = (text: string) => text.replaceAll("\n", String.raw`\n`);
 const unescaped = (text: string) => text.replaceAll(String.raw`\n`, "\n");
 
-function StopTexts({ params, setParams }: SettingsProps) {
+function StopTexts({ params, setParams }: SteeringState) {
   const [text, setText] = useState("");
   const add = () => {
     const stop = unescaped(text);
@@ -183,12 +153,12 @@ function StopTexts({ params, setParams }: SettingsProps) {
   );
 }
 
-export function SamplingSettings(props: SettingsProps) {
+export function SamplingSettings(props: SteeringState) {
   return (
-    <CollapsibleSection title="Sampling" words={describeSampling(props.params)}>
+    <CollapsibleSection title="Sampling" summary={describeSampling(props.params)}>
       <div className="settings">
-        {FIELDS.map((field) => (
-          <NumberField key={field.name} field={field} {...props} />
+        {SETTING_NAMES.map((name) => (
+          <NumberField key={name} name={name} {...props} />
         ))}
         <StopTexts {...props} />
       </div>
@@ -201,14 +171,14 @@ const MODE_HINTS = {
   replace: "The run’s layer replaces the MLP in both texts, so both include its reconstruction error.",
 } as const;
 
-interface ScopeProps extends SettingsProps {
+interface ScopeProps extends SteeringState {
   /** Tokens of the prompt; undefined while loading. */
   readonly tokens: RoutingResponse["tokens"] | undefined;
 }
 
 export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
   return (
-    <CollapsibleSection title="Scope of edits" words={describeScope(params)}>
+    <CollapsibleSection title="Scope of edits" summary={describeScope(params)}>
       <div className="scope">
         <SegmentedControl
           label="Tokens to edit"
@@ -240,17 +210,15 @@ export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
 }
 
 /** Number of active experts per token, before edits. */
-export function GateSettings({ run, params, setParams }: SettingsProps & { readonly run: RunSummary }) {
+export function GateSettings({ run, params, setParams }: SteeringState & { readonly run: RunSummary }) {
   if (!run.has_top_k || run.k === 1) return null;
   const k = effectiveK(run, params.k) ?? run.k;
   return (
     <CollapsibleSection
       title="Active experts per token"
-      words={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
+      summary={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
     >
       <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
     </CollapsibleSection>
   );
 }
-
-/** Prompt format: plain text or chat. */

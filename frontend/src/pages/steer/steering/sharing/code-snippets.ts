@@ -1,8 +1,8 @@
 /** Code that reproduces the page's texts: a shell command, and Python. */
 
-import type { SteeringRequest } from "@/api/types";
+import type { Sampling, SteeringRequest } from "@/api/types";
 import { formatEdit } from "@/lib/edits/edits";
-import { requestEdits } from "@/pages/steer/steering/steering-params";
+import { requestEdits, SAMPLING } from "@/pages/steer/steering/steering-params";
 
 /** Quote a word for a POSIX shell, if necessary. */
 export function shellWord(text: string): string {
@@ -11,32 +11,12 @@ export function shellWord(text: string): string {
   return `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-type Sampling = NonNullable<SteeringRequest["sampling"]>;
-type Setting = Exclude<keyof Sampling, "stop">;
-
-/** Defaults of the command and the library; options equal to them are left out. */
-const DEFAULTS: Readonly<Record<Setting, number>> = {
-  max_tokens: 64,
-  samples: 1,
-  temperature: 0.7,
-  top_p: 0.95,
-  top_k: 0,
-  repetition_penalty: 1.1,
-  seed: 0,
-};
-const SETTINGS = Object.keys(DEFAULTS) as Setting[];
-
-interface ChangedSetting {
-  readonly name: Setting;
-  readonly value: number;
-}
-
-function nonDefault(sampling: Sampling): readonly ChangedSetting[] {
-  return SETTINGS.flatMap((name) => {
-    const value = sampling[name] ?? DEFAULTS[name];
-    return value === DEFAULTS[name] ? [] : [{ name, value }];
+/** Settings that differ from the defaults, which the command and the library share with the server. */
+const nonDefault = (sampling: Sampling) =>
+  Object.values(SAMPLING).flatMap(({ field: name, usual }) => {
+    const value = sampling[name] ?? usual;
+    return value === usual ? [] : [{ name, value }];
   });
-}
 
 /** Preferred line length in characters. */
 const LINE_LENGTH = 44;
