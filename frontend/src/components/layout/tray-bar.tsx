@@ -1,10 +1,8 @@
 /** The tray's bar at the bottom of the page; it opens upwards to list all edits. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { useLocation } from "react-router";
 
-import { expertsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -14,6 +12,7 @@ import { type Tray, useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
+import { useExpertRows } from "@/hooks/use-expert-rows";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { describeEdit, type Edit, editKey, formatEdits } from "@/lib/edits/edits";
 
@@ -28,19 +27,6 @@ function EditChip({ edit }: { readonly edit: Edit }) {
       <span className="dim">{describeEdit(edit)}</span>
     </span>
   );
-}
-
-const MAX_LABELS = 200;
-
-/** Labels of the run's own experts in the tray, by expert number. */
-function useLabels(run: string | null, edits: readonly Edit[]) {
-  const among = edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : [])).join(",");
-  const filters = { sort: "expert", order: "asc", among } as const;
-  const { data } = useInfiniteQuery({
-    ...expertsQuery(run ?? "", filters, MAX_LABELS),
-    enabled: run !== null && among !== "",
-  });
-  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
 }
 
 function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: ExpertRow; readonly tray: Tray }) {
@@ -67,24 +53,19 @@ function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: Ex
 
 function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: () => void }) {
   const { name: run } = useCurrentRun();
-  const labels = useLabels(run, tray.edits);
+  const own = tray.edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : []));
+  const rows = useExpertRows(run, own);
   useShortcut("release", onClose);
   return (
     <div className="tray-open" role="region" aria-label="Edits in the tray">
       <ul>
         {tray.edits.map((edit) => {
-          const row = edit.run === undefined ? labels.get(edit.expert) : undefined;
+          const row = edit.run === undefined ? rows.get(edit.expert) : undefined;
           return <TrayEntry key={editKey(edit)} edit={edit} tray={tray} {...(row !== undefined && { row })} />;
         })}
       </ul>
       <footer>
-        {run !== null && (
-          <AddToList
-            run={run}
-            experts={tray.edits.flatMap((edit) => (edit.run === undefined ? [edit.expert] : []))}
-            className="btn sm ghost"
-          />
-        )}
+        {run !== null && <AddToList run={run} experts={own} className="btn sm ghost" />}
         <CopyButton
           size="small"
           variant="ghost"

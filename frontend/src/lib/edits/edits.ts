@@ -19,6 +19,10 @@ export interface Edit {
   readonly when?: Condition;
 }
 
+/** An edit whose strength matters. */
+export type StrengthEdit = Edit & { readonly mode: Exclude<EditMode, "ablate"> };
+export const hasStrength = (edit: Edit): edit is StrengthEdit => edit.mode !== "ablate";
+
 /** Largest absolute strength that the server accepts. */
 export const MAX_STRENGTH = 1000;
 

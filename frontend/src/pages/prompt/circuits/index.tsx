@@ -16,6 +16,7 @@ import type {
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -28,8 +29,7 @@ import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
-import { useOtherRuns } from "@/pages/prompt/layers";
-import { PromptBar } from "@/pages/prompt/prompt-bar";
+import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { Graph } from "./graph";
 import { NodePanel } from "./panel";
@@ -318,15 +318,15 @@ function Circuits({ run }: { readonly run: RunSummary }) {
   const draft = usePromptDraft(prompt, choose, null);
   return (
     <>
-      <PromptBar
+      <PromptRow
         run={run}
         draft={draft}
+        placeholder="Type or paste a text"
         action="Trace"
         onSubmit={draft.commit}
         onExample={(context) => choose(continuationPrompt(context))}
-        layers={others ?? []}
-        onLayers={(names) => setParams({ layers: names, node: 1 }, "push")}
       />
+      <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: 1 }, "push")} />
       {prompt === "" && (
         <EmptyState title="Type a text to trace its next token">
           <p>

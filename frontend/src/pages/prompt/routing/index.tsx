@@ -13,14 +13,14 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatPlural } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
-import { useOtherRuns } from "@/pages/prompt/layers";
-import { PromptBar } from "@/pages/prompt/prompt-bar";
+import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { DifferenceView } from "./difference/difference-view";
 import { ROUTING_PARAMS, type RoutingState } from "./routing-params";
@@ -106,17 +106,21 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
   const isLoading = response === undefined || (view === "layers" && chosen === undefined);
   return (
     <>
-      <PromptBar
+      <PromptRow
         run={run}
         draft={draft}
+        placeholder="Type or paste a text"
         action="Route"
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(context) => choose(sentencePrompt(context))}
-        layers={view === "layers" ? (chosen ?? []) : null}
-        onLayers={(names) => setParams({ layers: names }, "push")}
       >
         <Length response={response} isFetching={isFetching} />
-      </PromptBar>
+      </PromptRow>
+      <Layers
+        run={run}
+        chosen={view === "layers" ? (chosen ?? []) : null}
+        onChoose={(names) => setParams({ layers: names }, "push")}
+      />
       {view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}

@@ -9,6 +9,7 @@ import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/t
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { PromptRow } from "@/components/prompt/prompt-row";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -17,11 +18,12 @@ import { EmptyState } from "@/components/ui/states";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
+import { continuationPrompt } from "@/lib/text/prompts";
 
 import { ChatInput, History, Strengths } from "./chat/chat";
 import { EditList } from "./edits/edit-list";
 import { FindPane } from "./find/find-pane";
-import { EmptyPrompt, PromptRow } from "./inputs/prompt-row";
+import { EmptyPrompt } from "./inputs/empty-prompt";
 import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
 import { Gallery, OpenedSession, SaveSession } from "./sharing/sessions";
@@ -280,7 +282,15 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
           <ChatColumns run={run} state={state} />
         ) : (
           <>
-            <PromptRow run={run} draft={draft} generator={generator} onGenerate={generate} onChoose={choose} />
+            <PromptRow
+              run={run}
+              draft={draft}
+              placeholder="Type a prompt to continue"
+              action="Generate"
+              onSubmit={generate}
+              onExample={(context) => choose(continuationPrompt(context))}
+              onStop={isRunning(generation) ? generator.stop : null}
+            />
             <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
             <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (

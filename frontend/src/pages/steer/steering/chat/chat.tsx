@@ -13,17 +13,16 @@ import { type ChatTurn, originalTurns, steeredTurns } from "@/components/prompt/
 import { Button } from "@/components/ui/button";
 import { useDraggedValue } from "@/hooks/use-dragged-value";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
+import { describeEdit, type Edit, editKey, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
 import { StrengthSlider } from "@/pages/steer/steering/edits/edit-card";
 
 interface StrengthProps {
   readonly run: string;
-  readonly edit: Edit;
-  readonly mode: Exclude<Edit["mode"], "ablate">;
+  readonly edit: StrengthEdit;
   readonly onChange: (edit: Edit) => void;
 }
 
-function Strength({ run, edit, mode, onChange }: StrengthProps) {
+function Strength({ run, edit, onChange }: StrengthProps) {
   const { data } = useQuery(expertQuery(edit.run ?? run, edit.expert));
   const { shown, drag, commit } = useDraggedValue(edit.strength, (strength) => onChange({ ...edit, strength }));
   return (
@@ -36,8 +35,8 @@ function Strength({ run, edit, mode, onChange }: StrengthProps) {
           topTokens={data?.row.top_tokens.map(({ text }) => text) ?? []}
         />
       </span>
-      <StrengthSlider edit={edit} mode={mode} value={shown} onDrag={drag} onChange={commit} />
-      <output>{describeEdit({ mode, strength: shown })}</output>
+      <StrengthSlider edit={edit} value={shown} onDrag={drag} onChange={commit} />
+      <output>{describeEdit({ mode: edit.mode, strength: shown })}</output>
     </div>
   );
 }
@@ -51,11 +50,9 @@ interface StrengthsProps {
 export function Strengths({ run, edits, onChange }: StrengthsProps) {
   return (
     <div className="chat-strengths">
-      {edits.map((edit) =>
-        edit.mode === "ablate" ? null : (
-          <Strength key={editKey(edit)} run={run} edit={edit} mode={edit.mode} onChange={onChange} />
-        ),
-      )}
+      {edits.filter(hasStrength).map((edit) => (
+        <Strength key={editKey(edit)} run={run} edit={edit} onChange={onChange} />
+      ))}
     </div>
   );
 }

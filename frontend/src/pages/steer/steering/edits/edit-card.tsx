@@ -31,9 +31,11 @@ import {
   type Edit,
   EDIT_MODES,
   type EditMode,
+  hasStrength,
   INITIAL_STRENGTH,
   MAX_STRENGTH,
   strengthDigits,
+  type StrengthEdit,
   withCondition,
 } from "@/lib/edits/edits";
 
@@ -288,15 +290,14 @@ function Head({
 }
 
 interface StrengthProps {
-  readonly edit: Edit;
-  readonly mode: Exclude<EditMode, "ablate">;
+  readonly edit: StrengthEdit;
   readonly value: number;
   readonly onDrag: (strength: number) => void;
   readonly onChange: (strength: number) => void;
 }
 
-export function StrengthSlider({ edit, mode, value, onDrag, onChange }: StrengthProps) {
-  const scale = editScale(mode);
+export function StrengthSlider({ edit, value, onDrag, onChange }: StrengthProps) {
+  const scale = editScale(edit.mode);
   return (
     <Slider
       label={`Strength of expert ${edit.expert}`}
@@ -375,25 +376,23 @@ export function EditCard({ run, edit, isIndexed, activity, onChange, onRemove }:
           segments={EDIT_MODES.map((name) => ({ value: name, label: name }))}
         />
         <span className="grow" />
-        {mode === "ablate" ? (
-          <span className="field number" data-disabled="true">
-            0
-          </span>
-        ) : (
+        {hasStrength(edit) ? (
           <NumberInput
             label={`Strength of expert ${edit.expert}`}
             value={value}
             digits={strengthDigits(Number(value.toFixed(3)))}
             min={-MAX_STRENGTH}
             max={MAX_STRENGTH}
-            prefix={editScale(mode).sign}
+            prefix={editScale(edit.mode).sign}
             onCommit={setStrength}
           />
+        ) : (
+          <span className="field number" data-disabled="true">
+            0
+          </span>
         )}
       </div>
-      {mode !== "ablate" && (
-        <StrengthSlider edit={edit} mode={mode} value={value} onDrag={drag} onChange={setStrength} />
-      )}
+      {hasStrength(edit) && <StrengthSlider edit={edit} value={value} onDrag={drag} onChange={setStrength} />}
       {isLoading && mode !== "scale" && <p className="card-note">&nbsp;</p>}
       <Note edit={{ ...edit, strength: value }} row={row} activity={activity} onChange={onChange} />
       <EditCondition edit={edit} onChange={onChange} />

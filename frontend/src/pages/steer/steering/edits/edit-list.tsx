@@ -9,7 +9,6 @@ import { streamPrice } from "@/api/http/stream";
 import { routingOptionsQuery } from "@/api/queries";
 import type {
   EditPrice,
-  LayerRun,
   PriceDoneEvent,
   PriceProgressEvent,
   PriceRequest,
@@ -29,7 +28,7 @@ import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { type Edit, editKey, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
-import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "@/pages/steer/steering/steering-params";
 import type { VariantText } from "@/pages/steer/steering/texts/generation";
 
@@ -88,40 +87,26 @@ interface AddExpertProps {
   readonly onAdded: () => void;
 }
 
-interface LayerChoiceProps {
-  readonly run: RunSummary;
-  readonly layers: readonly LayerRun[];
-  readonly chosen: string;
-  readonly onChoose: (run: string) => void;
-}
-
-/** Choice of the layer whose experts are searched. */
-function LayerChoice({ run, layers, chosen, onChoose }: LayerChoiceProps) {
-  const all = [run, ...layers].toSorted((a, b) => a.layer - b.layer);
-  return (
-    <label className="layer-choice dim">
-      Experts of
-      <select value={chosen} onChange={(event) => onChoose(event.target.value)}>
-        {all.map((one) => (
-          <option key={one.name} value={one.name}>
-            Layer {one.layer}, {methodName(one.method)}, {one.name}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
-
-/** Adds an expert to the tray, found by id, label, token or words in its examples. */
+/** Adds an expert of any layer to the tray, found by id, label, token or words in its examples. */
 function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
   const { data } = useQuery(routingOptionsQuery(run.name));
   const { runs } = useCurrentRun();
   const [chosen, setChosen] = useState(run.name);
   const other = runs.find((one) => one.name === chosen) ?? run;
+  const layers = [run, ...(data?.layers ?? [])].toSorted((a, b) => a.layer - b.layer);
   return (
     <>
-      {data !== undefined && data.layers.length > 0 && (
-        <LayerChoice run={run} layers={data.layers} chosen={chosen} onChoose={setChosen} />
+      {layers.length > 1 && (
+        <label className="layer-choice dim">
+          Experts of
+          <select value={chosen} onChange={(event) => setChosen(event.target.value)}>
+            {layers.map((one) => (
+              <option key={one.name} value={one.name}>
+                Layer {one.layer}, {methodName(one.method)}, {one.name}
+              </option>
+            ))}
+          </select>
+        </label>
       )}
       <ExpertSearch
         key={other.name}
@@ -346,7 +331,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
     <section className="edits" aria-label="Edits">
       <div className="pane-h wrap">
         <h2>Tray</h2>
-        <span className="note">{isEmpty ? "empty" : `${edits.length} ${edits.length === 1 ? "edit" : "edits"}`}</span>
+        <span className="note">{isEmpty ? "empty" : formatPlural(edits.length, "edit")}</span>
         <span className="grow" />
         {!isEmpty && <ResetButtons edits={edits} onReset={onReset} />}
         {!isEmpty && (

@@ -2,7 +2,7 @@
 
 import type { ExpertRow } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
-import { type EditMode, NEUTRAL_STRENGTH } from "@/lib/edits/edits";
+import { type EditMode, NEUTRAL_STRENGTH, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 
 interface EditScale {
@@ -18,7 +18,7 @@ interface EditScale {
 const MAX = 8;
 const STEP = 0.1;
 
-export function editScale(mode: Exclude<EditMode, "ablate">): EditScale {
+export function editScale(mode: StrengthEdit["mode"]): EditScale {
   const base = { max: MAX, step: STEP, neutral: NEUTRAL_STRENGTH[mode] };
   const zero = { at: 0, label: "0" };
   const times = (at: number) => ({ at, label: `×${at}` });

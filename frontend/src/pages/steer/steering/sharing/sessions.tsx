@@ -1,13 +1,13 @@
 /** Save a session under a name and short URL; the one that is open. */
 
-import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
-import { expertsQuery, sessionQuery, sessionsQuery } from "@/api/queries";
+import { sessionQuery, sessionsQuery } from "@/api/queries";
 import type { RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -15,6 +15,7 @@ import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
+import { useExpertRows } from "@/hooks/use-expert-rows";
 import { describeEdit } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
@@ -22,7 +23,6 @@ import { toOneLine } from "@/lib/text/token-text";
 import "./sessions.css";
 
 const MAX_RUNS = 8;
-const MAX_EXPERTS = 100;
 
 interface RunSessions {
   readonly run: RunSummary;
@@ -44,20 +44,10 @@ function useSavedSessions(run: RunSummary, most: number): readonly RunSessions[]
   });
 }
 
-/** The experts that sessions amplify, by number. */
-function useExperts({ run, sessions }: RunSessions) {
-  const among = sessions.flatMap(({ expert }) => expert ?? []).join(",");
-  const { data } = useInfiniteQuery({
-    ...expertsQuery(run.name, { sort: "expert", order: "asc", among }, MAX_EXPERTS),
-    enabled: among !== "" && run.indexed_tokens !== null,
-  });
-  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
-}
-
-function RunGroup(props: RunSessions) {
+function RunGroup({ run, sessions }: RunSessions) {
   const { runs } = useCurrentRun();
-  const experts = useExperts(props);
-  const { run, sessions } = props;
+  const amplified = sessions.flatMap(({ expert }) => expert ?? []);
+  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, amplified);
   const remove = useDeleteSession(run.name);
   return (
     <>

@@ -18,8 +18,8 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
-import { describeEdit, type Edit, editKey } from "@/lib/edits/edits";
+import { useStreamedWork } from "@/hooks/use-streamed-work";
+import { describeEdit, type Edit, editKey, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
@@ -30,16 +30,18 @@ import {
   rowsSoFar,
   SWEEP_STRENGTHS,
   sweepKey,
-  type SweepMode,
   sweepRequest,
   type SweepRowData,
 } from "./sweep";
+
+/** The texts of the edited expert, or of the control. */
+type Shown = "steered" | "control";
 
 interface SweepTableProps {
   readonly rows: readonly SweepRowData[];
   readonly suggested: number | null;
   readonly current: number;
-  readonly shown: "steered" | "control";
+  readonly shown: Shown;
   readonly describe: (strength: number) => string;
   readonly onChoose: (strength: number) => void;
 }
@@ -157,34 +159,24 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
   );
 }
 
-interface Sweep extends Pick<
-  StreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent>,
-  "status" | "progress" | "failure" | "stop"
-> {
-  /** Cache key of the measured request. */
-  readonly key: string;
-  readonly result: StrengthSweepDoneEvent | null;
-}
+type Sweep = ReturnType<typeof useSweep>;
 
 /** Measures an edit at several strengths in one request. */
 function useSweep(run: string) {
+  /** Identifies the measured request and edit. */
   const [key, setKey] = useState("");
   const [result, setResult] = useState<StrengthSweepDoneEvent | null>(null);
   const work = useStreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent, StrengthSweepDoneEvent>(
     (request, signal) => streamStrengthSweep(run, request, signal),
     setResult,
   );
-  const measure = (request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }) => {
+  const measure = (request: SteeringRequest, edit: StrengthEdit) => {
     setKey(sweepKey(request, edit));
     setResult(null);
     work.start(sweepRequest(request, edit));
   };
-  const sweep: Sweep = { ...work, key, result };
-  return { sweep, measure };
+  return { ...work, key, result, measure };
 }
-
-type Shown = "steered" | "control";
-type SweepEdit = Edit & { readonly mode: SweepMode };
 
 interface SweepPaneProps {
   readonly run: string;
@@ -193,15 +185,7 @@ interface SweepPaneProps {
   readonly onChange: (edit: Edit) => void;
 }
 
-function EditChoice({
-  edits,
-  edit,
-  onEdit,
-}: {
-  edits: readonly SweepEdit[];
-  edit: SweepEdit;
-  onEdit: (key: string) => void;
-}) {
+function EditChoice({ edits, edit, onEdit }: Pick<SweepForEditProps, "edits" | "edit" | "onEdit">) {
   if (edits.length === 1) return <span className="chip mono">{editKey(edit)}</span>;
   return (
     <Select
@@ -229,16 +213,14 @@ function EditChoice({
 
 const MAX_PROMOTED = 6;
 
-/** What the figures are measured on and compared with. */
-function Sample({
-  done,
-  run,
-  shown,
-}: {
+interface SampleProps {
   readonly done: StrengthSweepDoneEvent;
   readonly run: string;
   readonly shown: Shown;
-}) {
+}
+
+/** What the figures are measured on and compared with. */
+function Sample({ done, run, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
       The first text per strength is shown. {shown === "steered" && <>Texts that are no longer fluent are greyed. </>}
@@ -285,7 +267,7 @@ interface SweepResultProps {
   /** The expert's run. */
   readonly run: string;
   readonly request: SteeringRequest;
-  readonly edit: SweepEdit;
+  readonly edit: StrengthEdit;
   readonly onChange: (edit: Edit) => void;
 }
 
@@ -333,13 +315,13 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, onChange
 }
 
 interface SweepForEditProps extends Omit<SweepPaneProps, "edits"> {
-  readonly edits: readonly SweepEdit[];
-  readonly edit: SweepEdit;
+  readonly edits: readonly StrengthEdit[];
+  readonly edit: StrengthEdit;
   readonly onEdit: (key: string) => void;
 }
 
 function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForEditProps) {
-  const { sweep, measure } = useSweep(run);
+  const sweep = useSweep(run);
   const isCurrent = sweep.key === sweepKey(request, edit);
   const isMeasuring = isCurrent && sweep.status === "working";
   return (
@@ -358,7 +340,7 @@ function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForE
           </Button>
         ) : (
           (!isCurrent || sweep.result === null) && (
-            <Button size="small" icon="chart" onClick={() => measure(request, edit)}>
+            <Button size="small" icon="chart" onClick={() => sweep.measure(request, edit)}>
               Suggest a strength
             </Button>
           )
@@ -374,7 +356,7 @@ function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForE
 
 export function SweepPane(props: SweepPaneProps) {
   const [chosen, setChosen] = useState<string | null>(null);
-  const sweepable = props.edits.filter((edit): edit is SweepEdit => edit.mode !== "ablate");
+  const sweepable = props.edits.filter(hasStrength);
   const edit = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
   if (edit === undefined) return null;
   return <SweepForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;

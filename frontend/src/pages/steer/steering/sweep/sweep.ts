@@ -7,12 +7,10 @@ import type {
   StrengthSweepText,
   SteeringRequest,
 } from "@/api/types";
-import { type Edit, editKey, type EditMode } from "@/lib/edits/edits";
+import { editKey, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-export type SweepMode = Exclude<EditMode, "ablate">;
-
-export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
+export const SWEEP_STRENGTHS: Readonly<Record<StrengthEdit["mode"], readonly number[]>> = {
   scale: [0, 1, 2, 4, 6, 8],
   add: [0, 1, 2, 3, 4, 6, 8],
   set: [0, 1, 2, 3, 4, 6, 8],
@@ -22,10 +20,7 @@ export const SWEEP_STRENGTHS: Readonly<Record<SweepMode, readonly number[]>> = {
 const MAX_TOKENS = 24;
 const SAMPLES = 4;
 /** The page's request, with one edit at every strength of its mode. */
-export function sweepRequest(
-  request: SteeringRequest,
-  edit: Edit & { readonly mode: SweepMode },
-): StrengthSweepRequest {
+export function sweepRequest(request: SteeringRequest, edit: StrengthEdit): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
   const index = edits.findIndex((other) => editKey({ expert: other.expert, ...runOf(other) }) === editKey(edit));
   return {
@@ -54,7 +49,7 @@ function runOf({ run }: { readonly run?: string | null }): { run?: string } {
 }
 
 /** Cache key of a sweep: the request without the edit's own strength. */
-export function sweepKey(request: SteeringRequest, edit: Edit & { readonly mode: SweepMode }): string {
+export function sweepKey(request: SteeringRequest, edit: StrengthEdit): string {
   return JSON.stringify(sweepRequest(request, edit));
 }
 

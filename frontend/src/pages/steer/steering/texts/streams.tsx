@@ -13,7 +13,7 @@ import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatPlural } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
@@ -226,7 +226,7 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
             history={history?.("steered")}
             badge={
               <span className={edits > 0 ? "chip sel" : "chip"}>
-                {edits === 0 ? "no edits" : `${edits} ${edits === 1 ? "edit" : "edits"}`}
+                {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
               </span>
             }
           />
