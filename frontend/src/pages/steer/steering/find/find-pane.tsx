@@ -6,13 +6,7 @@ import { Link } from "react-router";
 
 import { findQuery, pricesQuery } from "@/api/find";
 import { routingOptionsQuery } from "@/api/queries";
-import type {
-  FindRequest,
-  FindResponse,
-  FoundExpert,
-  RoutedExpertInfo,
-  RunSummary,
-} from "@/api/types";
+import type { FindRequest, FindResponse, FoundExpert, RoutedExpertInfo, RunSummary } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
