@@ -10,9 +10,13 @@ import { CopyButton } from "./copy-button";
 /** Words and the white space between them, which may hold the command's own line breaks. */
 const words = (text: string) => text.split(/(\s+)/);
 
-/** The commands with the flags that lead them to the server's runs. */
-export const withFlags = (text: string, flags: string): string =>
-  flags === "" ? text : text.replaceAll(/(?:^|(?<= && ))mxd [\w-]+/g, `$& ${flags}`);
+/** The commands with the flags that lead them to the server's runs; a line of words after `--` stays last. */
+function withFlags(text: string, flags: string): string {
+  if (flags === "" || !text.startsWith("mxd ")) return text;
+  const [command = "", rest] = text.split(" \\\n  -- ");
+  const flagged = command.split(" && mxd ").map((one) => `${one} ${flags}`);
+  return flagged.join(" && mxd ") + (rest === undefined ? "" : ` \\\n  -- ${rest}`);
+}
 
 export function Command({ text }: { readonly text: string }) {
   const { data } = useQuery(healthQuery);
