@@ -8,6 +8,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -17,6 +18,9 @@ from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.backend.cli.registry import split_command
 from mxd.trainer.errors import SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.display import printable
+
+if TYPE_CHECKING:
+    from sqlalchemy.exc import DBAPIError
 
 BAD_INPUT = 2
 OUT_OF_MEMORY = 3
@@ -84,7 +88,7 @@ def complain(message: str, code: int = BAD_INPUT) -> int:
     return code
 
 
-def _database_errors() -> tuple[type[Exception], ...]:
+def _database_errors() -> tuple[type[DBAPIError], ...]:
     """Return the database errors, or none while SQLAlchemy, which is slow to import, has not been used."""
     if "sqlalchemy" not in sys.modules:
         return ()

@@ -138,7 +138,7 @@ class Vocabulary:
         if text and "\N{REPLACEMENT CHARACTER}" not in text:
             return text
         if token < len(self._bytes) and self._bytes[token]:
-            # What is no UTF-8 is written as SentencePiece names bytes, for example <0xF0><0x9F>. Byte 0xNN is U+DCNN.
+            # Bytes that are no UTF-8 are written as SentencePiece names them, for example <0xF0><0x9F>. 0xNN is U+DCNN.
             escaped = self._bytes[token].decode("utf-8", "surrogateescape")
             return "".join(
                 f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped

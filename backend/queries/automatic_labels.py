@@ -120,10 +120,10 @@ def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
     table = AutomaticLabelRecord
     query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
     best: dict[int, tuple[Any, ...]] = {}
-    for expert, *row in session.execute(query):
+    for expert, *fields in session.execute(query):
         current = best.get(expert)
-        if current is None or _order(row) < _order(current):
-            best[expert] = tuple(row)
+        if current is None or _order(fields) < _order(current):
+            best[expert] = tuple(fields)
     density = _densities(session, run_id)
     lowest = {}
     for expert, row in best.items():

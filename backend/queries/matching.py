@@ -5,7 +5,6 @@ Shapes: E active experts, Q experts to match.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,13 +54,13 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
     # Stable: lower ids first among equal densities.
     most_used = np.argsort([-each.active_tokens for each in one], kind="stable")[:MAX_MATCHED]
     if by == "gate":
-        vectors: Sequence[Vectors] = [
+        vectors: list[Vectors] = [
             Directions(run.run.layer.gate.rows, torch.tensor([each.expert for each in experts]))
             for run, experts in zip(loaded, (one, two), strict=True)
         ]
     else:
-        vectors = token_shares([each.spread for each in one], [each.spread for each in two])
-    matches = match(*vectors, torch.from_numpy(most_used))
+        vectors = [*token_shares([each.spread for each in one], [each.spread for each in two])]
+    matches = match(vectors[0], vectors[1], torch.from_numpy(most_used))
     return MatchedExperts(
         by=by,
         active=len(one),

@@ -55,7 +55,7 @@ def press(page: Page, key: str) -> None:
 
 
 def steady(page: Page, read: Callable[[], T]) -> T:
-    """What is read twice in a row, a quarter of a second apart.
+    """A value that is read twice in a row, a quarter of a second apart.
 
     Raises:
         TimeoutError: it has changed for half a minute.

@@ -99,7 +99,7 @@ class CacheManifest(Config):
         )
 
     def has_settings_of(self, other: CacheManifest) -> bool:
-        """True if both caches have the same activations, whoever writes them."""
+        """True if both caches have the same activations, with any writers."""
         progress = {"files", "parts", "step_sequences", "next_text"}
         return self.model_dump(exclude=progress) == other.model_dump(exclude=progress)
 
@@ -141,7 +141,7 @@ def write_cache(
     stream.plan.shard(group)
     lock = exclusive_lock(folder / LOCK_FILE, f"The cache {folder} is being written")
     with lock if group.is_main else nullcontext():
-        group.barrier()  # nobody else writes from here on
+        group.barrier()  # no other job writes from here on
         manifest = _started(folder, CacheManifest.from_stream(stream, language_model, group.world_size))
         if language_model.sharding is not None and manifest.parts % group.world_size:
             raise UserError(

@@ -202,10 +202,10 @@ class StrengthSweep:
         def prepared(strength: float, expert: int) -> Steering:
             return Steering.prepare(language_model, runs, at_strength(config, strength, expert), units, ids)
 
-        first, *others = sorted(set(config.strengths))
+        first, *stronger = sorted(set(config.strengths))
         # The baseline is the same at every strength, so it is generated only once.
         steered = {first: prepared(first, varied.expert)}
-        steered |= {each: replace(prepared(each, varied.expert), variants=("steered",)) for each in others}
+        steered |= {each: replace(prepared(each, varied.expert), variants=("steered",)) for each in stronger}
         concept = Concept(language_model, run, varied.expert, units[run.name][varied.expert], ids)
         sweep = cls(concept, config, steered, control)
         for strength in steered:

@@ -228,7 +228,7 @@ class PlannedTraining:
         sizes = [sizes[run] for run in own]
         shards = world_size if self.setup.parallel == "experts" else 1
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
-        # DistributedDataParallel orders its gradients anew before the second step, and then has them twice.
+        # DistributedDataParallel orders its gradients again before the second step, and then has them twice.
         averaged = FLOAT32 if self.setup.parallel == "tokens" and world_size > 1 else 0
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
