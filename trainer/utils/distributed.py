@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
 from threading import Event, Thread
+from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -46,7 +47,7 @@ BEAT_SECONDS = 0.5
 POLL_SECONDS = 0.1
 """Time between two looks at the others."""
 SILENT_SECONDS = 5.0
-"""Time without a sign of life after which a process counts as ended, once a collective has failed."""
+"""Time without a sign of life after which a process counts as ended, once a collective has failed or SIGTERM came."""
 WAIT_SECONDS = 600.0
 """The same while a process works alone and nothing has failed."""
 FAILURE = "failure"
@@ -107,14 +108,15 @@ class Peers:
             self.store.set(done, "")
             return result
         beats, since = self.beats(0), time.monotonic()
-        while not self.store.check([done]):
-            if self.store.check([FAILURE]):
-                raise self._failure()
-            time.sleep(POLL_SECONDS)
-            if (now := self.beats(0)) != beats:
-                beats, since = now, time.monotonic()
-            elif time.monotonic() - since > WAIT_SECONDS:
-                raise self._silence([0])
+        with _noted_sigterm() as told_to_stop:
+            while not self.store.check([done]):
+                if self.store.check([FAILURE]):
+                    raise self._failure()
+                time.sleep(POLL_SECONDS)
+                if (now := self.beats(0)) != beats:
+                    beats, since = now, time.monotonic()
+                elif time.monotonic() - since > (SILENT_SECONDS if told_to_stop.is_set() else WAIT_SECONDS):
+                    raise self._silence([0])
         return None
 
     def loss(self, error: RuntimeError) -> UserError | None:
@@ -388,6 +390,26 @@ def _ending_on_sigterm() -> Iterator[None]:
     listening = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         yield
+    finally:
+        signal.signal(signal.SIGTERM, listening)
+
+
+@contextmanager
+def _noted_sigterm() -> Iterator[Event]:
+    """Note SIGTERM besides what it does otherwise: ``torchrun`` sends it once another process has ended."""
+    noted, listening = Event(), signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+
+    def note(number: int, frame: FrameType | None) -> None:
+        noted.set()
+        if callable(listening):
+            listening(number, frame)
+        else:
+            signal.signal(number, listening)
+            signal.raise_signal(number)
+
+    signal.signal(signal.SIGTERM, note)
+    try:
+        yield noted
     finally:
         signal.signal(signal.SIGTERM, listening)
 

@@ -14,6 +14,7 @@ from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
 from subprocess import Popen
+from threading import Timer
 from typing import Any
 
 import pytest
@@ -405,6 +406,23 @@ def test_an_error_is_its_own_process_s_while_the_others_live(monkeypatch: pytest
     alone = Peers(import_module("torch.distributed").HashStore(), 1, 2)
     with pytest.raises(PeerLostError, match="Process 1 of 2 stopped because process 0 ended without a message"):
         alone.take_turn(list)
+
+
+def test_a_process_that_waits_for_its_turn_ends_soon_after_sigterm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "SILENT_SECONDS", 0.3)
+    told: list[int] = []
+    listening = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    waiting = Peers(import_module("torch.distributed").HashStore(), 1, 2)
+    try:
+        Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+        with pytest.raises(PeerLostError, match="process 0 ended without a message"):
+            waiting.take_turn(list)
+    finally:
+        restored = signal.signal(signal.SIGTERM, listening)
+    assert told == [signal.SIGTERM], "the handler of before is called, too"
+    assert callable(restored)
+    restored(signal.SIGTERM, None)
+    assert told == [signal.SIGTERM] * 2, "and it is back"
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 4])
