@@ -22,8 +22,9 @@ from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.language_models import saved_language_model
 from tests.helpers.runs import World, small_world
 
-MEASURED = {"tokens", "tokens_per_second", "seconds", "normalized_mse", "l0", "max_density", "dead_share"}
-MEASURED |= {"normalized_rank", "stable_rank", "min_singular_value", "min_scaling"}
+AT_EVERY_STEP = {"tokens", "tokens_per_second", "seconds", "normalized_mse", "l0", "max_density", "dead_share"}
+MEASURED = AT_EVERY_STEP | {"normalized_rank", "stable_rank", "min_singular_value", "min_scaling"}
+"""The ranks are left out of some steps if they are slow beside the training."""
 
 
 @pytest.fixture
@@ -110,7 +111,11 @@ def test_runs_trained_together_have_a_log_each(name: Any, world: World, monkeypa
     assert [run.settings["name"] for run in started] == ["a", "b"]
     for run, config in zip(started, configs, strict=True):
         assert {step: metrics["normalized_mse"] for step, metrics in run.logged.items()} == stored(world, config.name)
-        assert all(metrics.keys() == MEASURED for metrics in run.logged.values())
+        assert {frozenset(metrics) for metrics in run.logged.values()} <= {
+            frozenset(AT_EVERY_STEP),
+            frozenset(MEASURED),
+        }
+        assert set().union(*run.logged.values()) == MEASURED
         assert run.settings["project"] == "mxd-explorer"
         assert run.settings["config"]["k"] == config.k
         assert run.finished == 1
