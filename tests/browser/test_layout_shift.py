@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 
 PROMPT = quote("The little girl said that she was hungry.")
 MAX_SHIFT = 0.1
-"""What web.dev calls good."""
+"""The limit that web.dev calls good."""
 SUM_SHIFTS = """
 window.shift = 0;
 new PerformanceObserver((list) => {
