@@ -18,7 +18,7 @@ import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatPlural } from "@/lib/text/format";
+import { formatCount, formatPlural } from "@/lib/text/format";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
@@ -31,10 +31,11 @@ const DEBOUNCE_MS = 250;
 
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
   if (response === undefined) return null;
-  const count = response.tokens.filter((token) => !token.start).length;
+  const startTokens = response.tokens.filter((token) => token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>
-      {formatPlural(count, "token")}
+      {formatPlural(response.tokens.length - startTokens, "token")}{" "}
+      <span className="dim">of {formatCount(response.max_tokens - startTokens)}</span>
     </span>
   );
 }
