@@ -213,30 +213,28 @@ def _sample(services: Services, session: Session, run: RunRecord) -> Coactivatio
     return services.coactivation.get(run.id, created, lambda: load_coactivation(session, run.id))
 
 
-@router.get("/search")
-def search(
-    run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20
-) -> tuple[SearchHit, ...]:
+@router.get("/search", response_model=tuple[SearchHit, ...])
+def search(run: RunName, text: Annotated[SearchText, Query()], services: ServicesDep, limit: Limit = 20) -> Response:
     """Search experts: labels first, then tokens, then examples."""
     vocabulary, browsed = services.runs.run(run).vocabulary, services.run_cache.of(run)
     with reading(services.database) as session:
         tokens = services.run_cache.tokens(session, browsed)
-        return search_queries.search(session, browsed, tokens, text, limit, vocabulary)
+        return json_response(search_queries.search(session, browsed, tokens, text, limit, vocabulary))
 
 
-@of_all_runs.get("/search/related")
+@of_all_runs.get("/search/related", response_model=tuple[RelatedHits, ...])
 async def search_related(
     text: Annotated[SearchText, Query()],
     runs: Annotated[list[str], Query(min_length=1, max_length=32, description="Names of runs of one language model.")],
     services: ServicesDep,
     http: Request,
     limit: Limit = 20,
-) -> tuple[RelatedHits, ...]:
+) -> Response:
     """Search experts of several layers in plain words, by the words that their language model relates to them."""
     for run in runs:
         await run_in_threadpool(services.run_cache.of, run)  # reports runs without an index before anything is computed
     words = await cancel_on_disconnect(http, services.inference.submit(runs[:1], jobs.related_words, text))
-    return await run_in_threadpool(_related_hits, services, runs, text, words, limit)
+    return json_response(await run_in_threadpool(_related_hits, services, runs, text, words, limit))
 
 
 def _related_hits(
