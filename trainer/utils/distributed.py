@@ -60,6 +60,8 @@ class Peers:
 
     def __init__(self, store: Store, rank: int, world_size: int) -> None:
         self.store, self.rank, self.world_size = store, rank, world_size
+        self.told_to_stop = Event()
+        """Set once SIGTERM has come: ``torchrun`` sends it when another process has ended."""
         self._turns = 0
 
     @contextmanager
@@ -108,15 +110,14 @@ class Peers:
             self.store.set(done, "")
             return result
         beats, since = self.beats(0), time.monotonic()
-        with _noted_sigterm() as told_to_stop:
-            while not self.store.check([done]):
-                if self.store.check([FAILURE]):
-                    raise self._failure()
-                time.sleep(POLL_SECONDS)
-                if (now := self.beats(0)) != beats:
-                    beats, since = now, time.monotonic()
-                elif time.monotonic() - since > (SILENT_SECONDS if told_to_stop.is_set() else WAIT_SECONDS):
-                    raise self._silence([0])
+        while not self.store.check([done]):
+            if self.store.check([FAILURE]):
+                raise self._failure()
+            time.sleep(POLL_SECONDS)
+            if (now := self.beats(0)) != beats:
+                beats, since = now, time.monotonic()
+            elif time.monotonic() - since > (SILENT_SECONDS if self.told_to_stop.is_set() else WAIT_SECONDS):
+                raise self._silence([0])
         return None
 
     def loss(self, error: RuntimeError) -> UserError | None:
@@ -357,7 +358,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"
     peers = Peers(store, rank, world_size)
-    with peers.beating():
+    with peers.beating(), setting_on_sigterm(peers.told_to_stop):
         try:  # another process may end while this one still connects
             with _ending_on_sigterm():
                 torch.distributed.init_process_group(
@@ -395,12 +396,12 @@ def _ending_on_sigterm() -> Iterator[None]:
 
 
 @contextmanager
-def _noted_sigterm() -> Iterator[Event]:
-    """Note SIGTERM besides what it does otherwise: ``torchrun`` sends it once another process has ended."""
-    noted, listening = Event(), signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
+def setting_on_sigterm(event: Event) -> Iterator[None]:
+    """Set an event on SIGTERM, besides what the signal does otherwise."""
+    listening = signal.getsignal(signal.SIGTERM) or signal.SIG_DFL
 
     def note(number: int, frame: FrameType | None) -> None:
-        noted.set()
+        event.set()
         if callable(listening):
             listening(number, frame)
         else:
@@ -409,7 +410,7 @@ def _noted_sigterm() -> Iterator[Event]:
 
     signal.signal(signal.SIGTERM, note)
     try:
-        yield noted
+        yield
     finally:
         signal.signal(signal.SIGTERM, listening)
 

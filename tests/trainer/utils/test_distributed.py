@@ -414,9 +414,10 @@ def test_a_process_that_waits_for_its_turn_ends_soon_after_sigterm(monkeypatch: 
     listening = signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     waiting = Peers(import_module("torch.distributed").HashStore(), 1, 2)
     try:
-        Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
-        with pytest.raises(PeerLostError, match="process 0 ended without a message"):
-            waiting.take_turn(list)
+        with distributed.setting_on_sigterm(waiting.told_to_stop):
+            Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            with pytest.raises(PeerLostError, match="process 0 ended without a message"):
+                waiting.take_turn(list)
     finally:
         restored = signal.signal(signal.SIGTERM, listening)
     assert told == [signal.SIGTERM], "the handler of before is called, too"
