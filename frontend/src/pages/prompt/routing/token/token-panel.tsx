@@ -166,7 +166,7 @@ interface RowProps {
   readonly isLocked: boolean;
 }
 
-/** Tokens promoted by an expert's contribution alone; until they are loaded, its top activating tokens. */
+/** Tokens promoted by an expert's contribution alone; until they are loaded, its top tokens. */
 function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
   if (effect === undefined) return (info?.top_tokens ?? []).map((text, i) => <TokenChip key={i} text={text} />);
   return effect.promoted.slice(0, MAX_PROMOTED).map((token) => (
@@ -209,7 +209,7 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
 
 /** What the table names: tokens that each expert promotes here, or until they are loaded, those it fires on. */
 function Named({ arePromoted }: { readonly arePromoted: boolean }) {
-  if (!arePromoted) return <Term id="top_tokens">top activating tokens</Term>;
+  if (!arePromoted) return <Term id="top_tokens">top tokens</Term>;
   return (
     <>
       <Term id="direct_logit_effect">promotes</Term>
