@@ -46,7 +46,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "experts": Entry("experts", "ExpertsCommand", "list and search the experts of a run, or show one"),
         "route": Entry("prompt", "RouteCommand", "show which experts fire on each token of a text"),
         "steer": Entry("prompt", "SteerCommand", "continue a prompt with and without edits to experts"),
-        "find": Entry("prompt", "FindCommand", "find the experts that make the model say something, and combine them"),
+        "find": Entry("prompt", "FindCommand", "find the experts that make the model say something"),
         "circuit": Entry(
             "circuit", "CircuitCommand", "trace which experts produce a prediction, and check it by ablation"
         ),

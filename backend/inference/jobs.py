@@ -19,6 +19,7 @@ from mxd.trainer.utils.callbacks import Callbacks
 if TYPE_CHECKING:
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
+    from mxd.trainer.analysis.effects import Examples
     from mxd.trainer.analysis.results import (
         EditEffect,
         ExpertEffect,
@@ -104,14 +105,11 @@ def direct_effects(context: JobContext, text: str, position: int, k: int | None 
     return direct_effects(context.language_model, context.runs[0], context.token_ids(text), position, k)
 
 
-def expert_writes(
-    context: JobContext, examples: Sequence[tuple[int, Sequence[tuple[Sequence[int], int]]]]
-) -> list[ExpertWrites]:
-    """Outputs of experts, each on its examples (token ids, position)."""
+def expert_writes(context: JobContext, examples: Sequence[tuple[int, Examples]]) -> list[ExpertWrites]:
+    """Outputs of experts, each on its examples."""
     from mxd.trainer.analysis.effects import expert_writes
 
-    run = context.runs[0]
-    return [expert_writes(context.language_model, run, expert, of_expert) for expert, of_expert in examples]
+    return expert_writes(context.language_model, context.runs[0], examples)
 
 
 def related_words(context: JobContext, text: str) -> dict[str, float]:

@@ -28,6 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from mxd.trainer.analysis.results import (
     ExpertEffect,
@@ -84,7 +85,7 @@ def direct_effects(
     if not 0 <= position < len(ids):
         raise UserError(f"Unknown token position {position}. The text has tokens 0 to {len(ids) - 1}.")
     layer, sparse_layer = run.config.layer, run.at_k(k)
-    x_1I, residual_W = _read_token(language_model, layer, sparse_layer, ids, position)
+    ((x_1I, residual_W),) = _read_last_tokens(language_model, layer, sparse_layer, [ids[: position + 1]])
     contributions_KO, routing = _contributions(sparse_layer, x_1I)
     added_KW = language_model.additions.of_vectors(layer, ids, [position] * len(contributions_KO), contributions_KO)
     passed_KW = added_KW * language_model.additions.passed_on(layer)
@@ -96,46 +97,66 @@ def direct_effects(
     return tuple(ExpertEffect(*values) for values in zip(*active, promoted, suppressed, strict=True))
 
 
+Examples = Sequence[tuple[Sequence[int], int]]
+"""Token ids of a sequence, and the position of a token on which an expert is active."""
+
+
 @torch.no_grad()
 def expert_writes(
-    language_model: LanguageModel, run: Run, expert: int, examples: Sequence[tuple[Sequence[int], int]]
-) -> ExpertWrites:
-    """Return what one expert writes: its direct effect, averaged over examples.
+    language_model: LanguageModel, run: Run, examples: Sequence[tuple[int, Examples]]
+) -> list[ExpertWrites]:
+    """Return what experts write: their direct effects, averaged over examples.
 
     Args:
-        examples: token ids of a sequence and the position of a token on which the expert is active. Examples on which
-            it is inactive, because the layer was trained further since, are left out.
+        examples: experts, each with its examples. Those on which it is inactive, because the layer was trained further
+            since, are left out.
 
     Raises:
         UserError: the run was trained on another language model, or the architecture has no direct effects.
     """
     check_fits(language_model, run)
     layer, passed_on = run.config.layer, language_model.additions.passed_on(run.config.layer)
-    with_W, without_W = list[Tensor](), list[Tensor]()
-    for sequence, position in examples:
-        ids = list(sequence[: position + 1])
-        x_1I, residual_W = _read_token(language_model, layer, run.layer, ids, position)
-        contributions_KO, routing = _contributions(run.layer, x_1I)
-        row_K = routing.indices_TK[:, 0] == expert
-        if bool(row_K.any()):
-            added_1W = language_model.additions.of_vectors(layer, ids, [position], contributions_KO[row_K])
-            with_W.append(residual_W.to(added_1W))
-            without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
-    if not with_W:
-        return ExpertWrites(expert, 0, (), ())
+    rows = [(expert, list(ids[: at + 1])) for expert, of_expert in examples for ids, at in of_expert]
+    with_W, without_W, experts = list[Tensor](), list[Tensor](), list[int]()
+    if rows:
+        tokens = _read_last_tokens(language_model, layer, run.layer, [ids for _expert, ids in rows])
+        for (expert, ids), (x_1I, residual_W) in zip(rows, tokens, strict=True):
+            contributions_KO, routing = _contributions(run.layer, x_1I)
+            row_K = routing.indices_TK[:, 0] == expert
+            if bool(row_K.any()):
+                added_1W = language_model.additions.of_vectors(layer, ids, [len(ids) - 1], contributions_KO[row_K])
+                with_W.append(residual_W.to(added_1W))
+                without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
+                experts.append(expert)
+    if not experts:
+        return [ExpertWrites(expert, 0, (), ()) for expert, _examples in examples]
     with_MV, without_MV = language_model.unembed(torch.stack(with_W + without_W)).log_softmax(dim=-1).chunk(2)
-    (promoted,), (suppressed,) = _strongest(language_model, (with_MV - without_MV).mean(dim=0, keepdim=True))
-    return ExpertWrites(expert, len(with_W), promoted, suppressed)
+    changes_MV, writes = with_MV - without_MV, list[ExpertWrites]()
+    for expert, _examples in examples:
+        own_M = [row for row, other in enumerate(experts) if other == expert]
+        if own_M:
+            (promoted,), (suppressed,) = _strongest(language_model, changes_MV[own_M].mean(dim=0, keepdim=True))
+            writes.append(ExpertWrites(expert, len(own_M), promoted, suppressed))
+        else:
+            writes.append(ExpertWrites(expert, 0, (), ()))
+    return writes
 
 
-def _read_token(
-    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, ids: Sequence[int], position: int
-) -> tuple[Tensor, Tensor]:
-    """Input of the sparse layer at a token, [1, I] in float32, and the residual stream after the last block, [W]."""
+def _read_last_tokens(
+    language_model: LanguageModel, layer: int, sparse_layer: SparseLayer, sequences: Sequence[Sequence[int]]
+) -> list[tuple[Tensor, Tensor]]:
+    """Input of the sparse layer at each sequence's last token, [1, I] in float32, and the residual stream after the
+    last block, [W].
+
+    One forward pass of all sequences, padded on the right, which changes no earlier token of a causal model: short
+    sequences cost as much for reading the weights as for computing.
+    """
     passes = list[LayerPass]()
+    rows = [torch.tensor(list(ids)) for ids in sequences]
     with language_model.replace_mlps({layer: EditedMlp(sparse_layer, passes.append)}):
-        residual_W = language_model.residual(torch.tensor([list(ids)]))[0, position]
-    return passes[0].x_STI[0, position : position + 1].float(), residual_W
+        residual_BTW = language_model.residual(pad_sequence(rows, batch_first=True))
+    ends = [(row, len(ids) - 1) for row, ids in enumerate(sequences)]
+    return [(passes[0].x_STI[row, at : at + 1].float(), residual_BTW[row, at]) for row, at in ends]
 
 
 def _contributions(sparse_layer: SparseLayer, x_1I: Tensor) -> tuple[Tensor, Routing]:

@@ -220,7 +220,7 @@ def _format_price(price: EditPrice) -> str:
 
 
 class FindCommand(ModelCommand):
-    """Find the experts that make wanted text more probable, over all layers at once, and combine them.
+    """Find the experts that make wanted text more probable, over all layers at once.
 
     One backward pass predicts what one unit of every expert would do, whether it is active or not. The best experts are
     measured. The price of an edit is the KL divergence on unrelated text, beside that of random experts at the same

@@ -183,6 +183,11 @@ class DemoCommand(Command):
         """Prepare what is missing, then serve."""
         from mxd.backend.database.demo import unpacked_database, writable_demo
 
+        if self.database is not None:
+            raise UserError(
+                "mxd demo has its own database, next to its folder. Leave out --database, or use a copy of the folder "
+                "with --data. For any other database, run 'mxd serve'."
+            )
         keep_freed_memory_in_threads()
         folder = self.data or writable_demo()
         settings = self.settings(**self.flags)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mxd.trainer.analysis.effects import direct_effects, expert_writes
+from mxd.trainer.analysis.results import ExpertWrites
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
@@ -58,7 +59,9 @@ def test_what_an_expert_writes_is_the_mean_of_its_effects(world: World) -> None:
     active = [[effect.expert for effect in direct_effects(language_model, run, TEXT, p)] for p in range(len(ids))]
     positions = [position for position, experts in enumerate(active) if expert in experts]
     examples = [(ids, position) for position in positions]
-    writes = expert_writes(language_model, run, expert, [*examples, (ids, 0)] if 0 not in positions else examples)
+    inactive = [(ids, 0)] if 0 not in positions else []
+    writes, nothing = expert_writes(language_model, run, [(expert, [*examples, *inactive]), (expert + 1, inactive)])
+    assert nothing == ExpertWrites(expert + 1, 0, (), ())
     assert writes.examples == len(positions)
     layer = run.layer
     assert isinstance(layer, MxD)

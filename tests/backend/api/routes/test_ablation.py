@@ -65,7 +65,7 @@ def test_what_an_expert_writes_is_computed_beside_a_random_expert(live_client: T
     assert len(examples[0]) == WRITTEN_EXAMPLES
     assert other != expert
     for key, number, of_expert in (("writes", expert, examples[0]), ("random", other, examples[1])):
-        wanted = expert_writes(fitted.language_model, run, number, of_expert)
+        (wanted,) = expert_writes(fitted.language_model, run, [(number, of_expert)])
         assert answer[key]["examples"] == len(of_expert)
         changes = [token["change"] for token in answer[key]["promoted"]]
         assert changes == pytest.approx([token.change for token in wanted.promoted], abs=1e-4)

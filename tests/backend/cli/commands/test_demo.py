@@ -127,3 +127,9 @@ def test_the_demo_is_served_with_its_database_and_benchmark(monkeypatch: pytest.
 def test_the_command_names_the_folder_of_a_missing_demo(workspace: Path, capsys: Capture) -> None:
     assert run(["demo", "--data", "data", "--port", "0"]) == 2
     assert "No demo in data: it has no database.sqlite.xz." in capsys.readouterr().err
+
+
+def test_another_database_is_refused_instead_of_left_unused(demo: Path, capsys: Capture) -> None:
+    assert run(["demo", "--data", str(demo), "--database", f"sqlite:///{demo}/other.sqlite"]) == 2
+    assert "--database" in capsys.readouterr().err
+    assert not list(demo.parent.glob("**/*.sqlite"))
