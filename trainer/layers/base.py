@@ -156,12 +156,15 @@ class SparseLayer(nn.Module, ABC):
         Raises:
             UserError: k exceeds the layer's K, or the method has no top-k.
         """
+        if k != self.config.k and not method_traits(self.method).has_top_k:
+            raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
+        if not 0 < k <= self.config.k:
+            raise UserError(f"k={k} exceeds the layer's K={self.config.k}. Choose a smaller k.")
+        return self._with_k(k)
+
+    def _with_k(self, k: int) -> SparseLayer:
         if k == self.config.k:
             return self
-        if not method_traits(self.method).has_top_k:
-            raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
-        if not 0 < k < self.config.k:
-            raise UserError(f"k={k} exceeds the layer's K={self.config.k}. Choose a smaller k.")
         if k not in self._at_k:
             narrow = copy.copy(self)  # shares modules and parameters with this layer, on any device
             narrow.config = self.config.model_copy(update={"k": k})
@@ -211,11 +214,7 @@ class SparseLayer(nn.Module, ABC):
 
     def forward(self, x_TI: Tensor, k: int | None = None) -> LayerOutput:
         """Route, then decode, with ``k`` experts per token instead of K if given (random-K training)."""
-        if k is None or k == self.config.k:
-            routing = self.route(x_TI)
-        else:
-            assert self.shards is None
-            routing = Routing(*self.gate.choose(x_TI, min(k, self.config.num_experts)))
+        routing = (self if k is None else self._with_k(min(k, self.config.num_experts))).route(x_TI)
         dense_TM, mixing_TM = self.dense_output(x_TI), self.mixing(routing)
         return LayerOutput(self.decode_mixed(dense_TM, mixing_TM), routing, dense_TM, mixing_TM)
 

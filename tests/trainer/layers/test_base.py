@@ -84,6 +84,16 @@ def test_weights_that_move_in_inference_mode_still_have_gradients(method: Method
     assert all(weight.grad is not None and weight.dtype == torch.float64 for weight in layer.parameters())
 
 
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "autoencoder", "molt"])
+@pytest.mark.parametrize("k", [2, 9, 50])
+def test_a_pass_with_another_number_of_experts_is_that_of_a_layer_with_this_k(method: Method, k: int) -> None:
+    """As in random-K training, which also draws numbers above K."""
+    layer = random_layer_of(method)
+    expected = random_layer_of(method, k=min(k, layer.config.num_experts))
+    x_TI = torch.randn(4, layer.config.input_width, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(layer(x_TI, k).output_TO, expected(x_TI).output_TO)
+
+
 WIDTH = 9
 
 
