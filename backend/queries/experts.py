@@ -78,9 +78,9 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
         NoIndexError: the run is not indexed.
         ExpertNotFoundError: the run has no such expert.
     """
+    check_expert(run, expert)
     record = session.get(ExpertRecord, (run.id, expert))
     if record is None:
-        check_expert(run, expert)
         find_index(session, run)
         raise not_indexed(run, expert)
     return record

@@ -12,7 +12,8 @@ from mxd.backend.schemas.experts import ExpertRow
 
 ListName = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=120)]
 LongText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=10_000)]
-SomeExperts = Annotated[tuple[Annotated[int, Field(ge=0, lt=2**31)], ...], Field(max_length=10_000)]
+ExpertNumber = Annotated[int, Field(ge=0, lt=2**31)]
+SomeExperts = Annotated[tuple[ExpertNumber, ...], Field(max_length=10_000)]
 LabelText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=200)]
 NoteText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
 Tags = Annotated[
@@ -84,7 +85,7 @@ class ListChange(Schema):
     """Experts to append; those already in the list keep their position."""
     order: SomeExperts | None = None
     """All experts of the list, in the new order."""
-    entry_notes: Annotated[dict[int, LongText], Field(max_length=10_000, default_factory=dict)]
+    entry_notes: Annotated[dict[ExpertNumber, LongText], Field(max_length=10_000, default_factory=dict)]
     """Expert of the list -> note on this entry. An empty string deletes the note."""
 
 

@@ -159,7 +159,7 @@ class CircuitFileRequest(Schema):
         """Graphs come from a client, which may have changed one."""
         graph, (target, *experts) = self.graph, self.graph.nodes or (None,)
         named = all(node.kind == "expert" and node.run in graph.runs for node in experts)
-        numbered = all((node.layer or 0) >= 0 and (node.expert or 0) >= 0 for node in experts)
+        numbered = all((node.layer or 0) >= 0 and 0 <= (node.expert or 0) < 2**31 for node in experts)
         complete = all(node.layer is not None and node.expert is not None for node in experts)
         placed = all(0 <= node.position < len(graph.tokens) for node in graph.nodes)
         linked = all(0 <= end < len(graph.nodes) for edge in graph.edges for end in (edge.source, edge.target))

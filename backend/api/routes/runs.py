@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep
 from mxd.backend.api.event_stream import Event, Events, EventStream, EventStreamJson, stream_responses
@@ -35,7 +35,9 @@ def run(run: RunName, services: ServicesDep) -> RunDetail:
 @router.get(
     "/runs/{run}/events", response_class=EventStreamJson, responses=stream_responses(MetricPoint | StatusChange)
 )
-async def run_events(run: RunName, services: ServicesDep, after: int | None = None) -> EventStream:
+async def run_events(
+    run: RunName, services: ServicesDep, after: Annotated[int | None, Query(ge=-1, lt=2**31)] = None
+) -> EventStream:
     """Server-sent events: ``status`` first and on change, ``metric`` for each new one.
 
     Only metrics after step ``after`` are sent, by default those that arrive from now on.

@@ -119,7 +119,7 @@ class TokenCommand(Command):
 
     action: Positional[Literal["create", "list", "revoke"]]
     """Task."""
-    id: Positional[int | None] = None
+    id: Positional[Annotated[int, Field(ge=0, lt=2**31)] | None] = None
     """With revoke: number of the token in 'mxd token list'."""
     role: Role = "read"
     """With create. read: browse, and route within limits. write: also steer, label and delete."""

@@ -117,6 +117,7 @@ def test_deleting_a_list_keeps_its_experts(own_client: TestClient) -> None:
         ("patch", f"{LISTS}/1", {"add": [3], "order": [1, 2]}, 400),
         ("patch", f"{LISTS}/1", {"add": [NUM_EXPERTS]}, 404),
         ("patch", f"{LISTS}/1", {"entry_notes": {"8": "x"}}, 404),
+        ("patch", f"{LISTS}/1", {"entry_notes": {str(10**20): "x"}}, 422),
         ("get", f"{LISTS}/99", None, 404),
         ("get", "/api/runs/second/lists/1", None, 404),
         ("patch", f"/api/runs/first/experts/{NUM_EXPERTS}", {"add_tags": ["x"]}, 404),

@@ -83,6 +83,11 @@ def test_events_report_status_changes_and_each_metric_once(
     ]
 
 
-def test_events_of_an_unknown_run_are_an_error(client: TestClient) -> None:
-    answer = client.get("/api/runs/none/events")
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "run-not-found")
+@pytest.mark.parametrize(
+    ("run", "after", "error"), [("none", 0, (404, "run-not-found")), ("first", 10**20, (422, "invalid-request"))]
+)
+def test_events_of_an_unknown_run_or_step_are_an_error(
+    client: TestClient, run: str, after: int, error: tuple[int, str]
+) -> None:
+    answer = client.get(f"/api/runs/{run}/events", params={"after": after})
+    assert (answer.status_code, answer.json()["error"]["code"]) == error

@@ -62,12 +62,13 @@ def test_a_circuit(live_client: TestClient) -> None:
     for node in graph["nodes"][1:]:
         assert f"Layer {node['layer']}, expert {node['expert']}" in files["html"]
     assert "mxd circuit small &#x27;--prompt=the old fox&#x27; --nodes 4" in files["html"]
-    graph["nodes"][1]["position"] = 99
-    changed = live_client.post(PATH, json={"kind": "circuit", "request": request, "graph": graph})
-    assert changed.status_code == 422
+    for changed in ({"position": 99}, {"expert": 10**20}):
+        nodes = [graph["nodes"][0], graph["nodes"][1] | changed, *graph["nodes"][2:]]
+        body = {"kind": "circuit", "request": request, "graph": graph | {"nodes": nodes}}
+        assert live_client.post(PATH, json=body).status_code == 422
 
 
-@pytest.mark.parametrize("run", ["none", "small"])
-def test_what_does_not_exist(live_client: TestClient, run: str) -> None:
-    answer = live_client.post(f"/api/runs/{run}/snapshot", json={"kind": "expert", "expert": 10**6})
+@pytest.mark.parametrize(("run", "expert"), [("none", 3), ("small", 10**6), ("small", 10**20)])
+def test_what_does_not_exist(live_client: TestClient, run: str, expert: int) -> None:
+    answer = live_client.post(f"/api/runs/{run}/snapshot", json={"kind": "expert", "expert": expert})
     assert answer.status_code == 404

@@ -32,6 +32,7 @@ def test_create_list_and_revoke(data: Path, capsys: Capture) -> None:
     assert run(["token", "revoke", str(made["id"])]) == 0
     assert run(["token", "revoke", str(made["id"])]) == 2
     assert "Unknown token: 1." in capsys.readouterr().err
+    assert run(["token", "revoke", str(10**20)]) == 2
 
 
 def test_unknown_roles_are_an_error(data: Path, capsys: Capture) -> None:
