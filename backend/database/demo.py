@@ -15,14 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import bindparam, select, update
+from sqlalchemy import bindparam, make_url, select, update
 
 from mxd.backend.database.engine import opened
 from mxd.backend.database.maintenance.upgrade import upgrade_database
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.open import sqlite_file_url, writing
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.files import disk_errors
 
@@ -60,7 +60,7 @@ def demo_database_url(folder: Path) -> str:
     Raises:
         NotFoundError: the folder has no demo.
     """
-    return f"sqlite:///{folder.parent / f'.demo-{_digest(folder)}.sqlite'}"
+    return sqlite_file_url(folder.parent / f".demo-{_digest(folder)}.sqlite")
 
 
 def unpacked_database(folder: Path) -> str:
@@ -71,7 +71,7 @@ def unpacked_database(folder: Path) -> str:
         UserError: the database is damaged, or the disk is full.
     """
     url = demo_database_url(folder)
-    target = Path(url.removeprefix("sqlite:///"))
+    target = Path(str(make_url(url).database))
     if not target.is_file():
         unpack_database(folder, target)
     upgrade_database(url)
@@ -99,8 +99,8 @@ def unpack_database(folder: Path, target: Path) -> None:
                 shutil.copyfileobj(source, file, 1 << 20)
         except (lzma.LZMAError, EOFError) as error:
             raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
-        upgrade_database(f"sqlite:///{partial}")
-        _index_search(f"sqlite:///{partial}", tokenizers.result())
+        upgrade_database(sqlite_file_url(partial))
+        _index_search(sqlite_file_url(partial), tokenizers.result())
         partial.replace(target)
 
 

@@ -16,7 +16,7 @@ from mxd.backend.database.engine import OWN_TABLES, opened
 from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.engine import harden_sqlite
-from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.open import sqlite_file_url, writing
 
 
 def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
@@ -40,7 +40,7 @@ def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
     harden_sqlite(source)
     source.row_factory = sqlite3.Row
     source.text_factory = lambda stored: stored.decode("utf-8", "replace")
-    with closing(source), opened(f"sqlite:///{target.resolve()}") as database:
+    with closing(source), opened(sqlite_file_url(target)) as database:
         return {str(table.name): _copy(source, database, table) for table in _tables()}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import (
+    URL,
     Column,
     Connection,
     Engine,
@@ -179,7 +180,12 @@ IN_MEMORY = "sqlite://"
 
 def sqlite_url(data: Path) -> str:
     """Return the URL of the SQLite file in the data folder ``data``."""
-    return f"sqlite:///{(data / 'mxd.sqlite').resolve()}"
+    return sqlite_file_url(data / "mxd.sqlite")
+
+
+def sqlite_file_url(file: Path) -> str:
+    """Return the URL of an SQLite file. ``?``, ``%`` and ``#`` of its path are escaped, where SQLAlchemy needs it."""
+    return URL.create("sqlite", database=str(file.resolve())).render_as_string()
 
 
 def open_trainer_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:

@@ -45,6 +45,12 @@ def test_a_newer_version_is_rejected(postgresql_server: Server) -> None:
             open_trainer_database(url)
 
 
+@pytest.mark.parametrize("name", ["what?", "50%25", "a b#ü"])
+def test_the_file_is_in_its_folder_whatever_the_folder_is_called(tmp_path: Path, name: str) -> None:
+    open_database(sqlite_url(tmp_path / name)).dispose()
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.sqlite")] == [f"{name}/mxd.sqlite"]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_several_processes_may_create_a_database(kind: str, tmp_path: Path, postgresql_server: Server) -> None:
     url = sqlite_url(tmp_path) if kind == "sqlite" else postgresql_server.new()
