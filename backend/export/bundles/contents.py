@@ -306,10 +306,12 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def _evaluation(_run: RunContents, row: Row) -> None:
+def _evaluation(run: RunContents, row: Row) -> None:
     EvaluateConfig.model_validate(row["settings"])
     result = row["result"]
     check_as_written(_adapter(Evaluation), result)
+    if row["subject"].removesuffix(f" at K {result['k']}") != run.name:
+        raise InvalidValueError(f"subject is {row['subject'][:40]!r}")
     for name in COUNTS:
         check_whole(f"result.{name} - 1", result[name] - 1)
     missing = sorted(INTERVALS - result["intervals"].keys())

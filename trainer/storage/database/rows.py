@@ -6,7 +6,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import JSON, Boolean, Column, DateTime, Float, Integer, LargeBinary, String, Table, insert, select
@@ -73,7 +73,9 @@ def _decoded(column: Column[Any], value: Any) -> Any:
         if isinstance(column.type, BYTES):
             return base64.b64decode(value, validate=True)
         if isinstance(column.type, DateTime):
-            return datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
+            # SQLite drops the zone, and PostgreSQL takes times without one for local ones.
+            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, TypeError, binascii.Error) as error:
         raise _invalid(column) from error
     if isinstance(column.type, LISTS):
@@ -119,22 +121,20 @@ def rows_of_run(session: Session, run: RunRecord, table: Table) -> Iterator[dict
     """Yield a run's rows of a table. Joint evaluations with other runs are left out."""
     conditions = [table.c.run_id == run.id]
     if table.name == EvaluationRecord.__tablename__:
-        conditions.append(table.c.subject == run.name)
+        subject = table.c.subject
+        conditions.append((subject == run.name) | subject.startswith(f"{run.name} at K ", autoescape=True))
     query = select(table).where(*conditions).order_by(*table.primary_key.columns)
     for row in session.execute(query.execution_options(yield_per=BATCH_ROWS)).mappings():
         yield as_json(table, dict(row), EXCLUDED_COLUMNS)
 
 
 def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert rows decoded by ``from_json``, in the caller's transaction. The run's name may differ.
+    """Insert rows decoded by ``from_json``, in the caller's transaction.
 
     Raises:
         UserError: a row is invalid.
     """
-    added: dict[str, Any] = {"run_id": run.id}
-    if table.name == EvaluationRecord.__tablename__:
-        added["subject"] = run.name
-    insert_checked(session, table, [{**row, **added} for row in rows])
+    insert_checked(session, table, [{**row, "run_id": run.id} for row in rows])
 
 
 def insert_checked(session: Session, table: Table, values: list[dict[str, Any]]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,8 @@ def test_a_packed_run_unpacks_unchanged(world: World, bundle: Path, tmp_path: Pa
         if name not in WITH_PATHS:
             assert found == wanted, name
         filled += bool(found)
-    (evaluated,) = table_rows(opened.folder, TABLES["database/evaluations.jsonl"])
-    assert evaluated[:2] == ("small", "held.jsonl")
+    at_another_k, evaluated = table_rows(opened.folder, TABLES["database/evaluations.jsonl"])
+    assert (at_another_k[0].startswith("small at K "), evaluated[:2]) == (True, ("small", "held.jsonl"))
     assert [row[0] for row in table_rows(opened.folder, TABLES["database/measurements.jsonl"])] == [
         "ablate",
         "recurrence",
@@ -87,6 +88,13 @@ def without_times(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_times(item) for name, item in value.items() if not name.endswith("_at")}
     return [without_times(item) for item in value] if isinstance(value, list) else value
+
+
+def test_times_of_another_zone_are_converted(bundle: Path, tmp_path: Path) -> None:
+    entries = entries_of(bundle)
+    changed("labels", lambda row: row.update(updated_at="2026-01-01T12:00:00+02:00"))(entries)
+    opened = unpack(write_bundle(tmp_path / "zone.mxd", entries), tmp_path / "opened", None)
+    assert datetime(2026, 1, 1, 10) in {row[-1] for row in table_rows(opened.folder, TABLES["database/labels.jsonl"])}
 
 
 def test_bundles_contain_no_local_paths(world: World, bundle: Path) -> None:
@@ -143,6 +151,7 @@ HOSTILE: list[tuple[str, Change, str]] = [
     ),
     ("negative", changed("experts", lambda row: row.update(histogram=[-1])), "histogram is -1"),
     ("nested lists", changed("experts", lambda row: row.update(top_tokens=[[["a"]]])), "something else than 2 numbers"),
+    ("of another run", changed("evaluations", lambda row: row.update(subject="other")), "subject is 'other'"),
     ("twice", lambda e: e.update({"database/notes.jsonl": 2 * e["database/notes.jsonl"]}), "Invalid rows for table"),
     ("no weights", put("run/layer.safetensors", b"x"), "Cannot read"),
     ("no settings", put("run/run.json", b"{}"), "Invalid config"),
