@@ -162,12 +162,12 @@ class Additions:
             layer: index of the block.
             ids: token ids of the text.
             position_R: position of each vector.
-            vector_RO: the vectors, each of which is removed from the MLP's output alone.
+            vector_RO: the vectors, each of which is removed from the MLP's output alone. There may be none.
 
         Raises:
             UserError: the block's residual stream is not [B, T, W].
         """
-        if self.adds_output(layer):
+        if not len(position_R) or self.adds_output(layer):
             return vector_RO.float()
         parts = [slice(start, start + ROWS_AT_ONCE) for start in range(0, len(position_R), ROWS_AT_ONCE)]
         return torch.cat([self._differences(layer, ids, position_R[part], vector_RO[part]) for part in parts])

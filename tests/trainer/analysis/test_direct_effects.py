@@ -135,6 +135,13 @@ def first(output: Any) -> Tensor:
     return hidden
 
 
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_a_token_without_active_experts_has_no_effects(world: World, family: str) -> None:
+    run = make_run(world)
+    run.layer.gate.bias.data.fill_(-1e3)
+    assert direct_effects(tiny_language_model(family), run, TEXT, 3) == ()
+
+
 def test_unknown_position(world: World) -> None:
     with pytest.raises(UserError, match="tokens 0 to 11"):
         direct_effects(world.language_model, make_run(world), TEXT, 12)
