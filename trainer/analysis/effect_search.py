@@ -205,7 +205,7 @@ class _Search(EditedPasses):
         units: Units | None,
         callbacks: Callbacks,
     ) -> _Search:
-        chosen = sorted([runs] if isinstance(runs, Run) else runs, key=lambda run: run.config.layer)
+        chosen = [runs] if isinstance(runs, Run) else list(runs)
         readings = []
         for prompt in config.prompts:
             ids = text_ids(language_model, chosen, prompt)
@@ -366,6 +366,8 @@ def measure(
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> tuple[EditEffect, ...]:
     """Measure the effect of each group of edits on the wish, and its price. Arguments and errors as ``find``.
+
+    Edits without a run belong to the first.
 
     Raises:
         UserError: an edit has a condition, or is not of mode ``add``.

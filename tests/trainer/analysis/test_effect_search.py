@@ -161,6 +161,11 @@ def test_prices_equal_the_divergence_on_unrelated_text(world: World) -> None:
         wish_of(language_model, runs, group, config) - wish_of(language_model, runs, (), config), abs=1e-4
     )
     assert effect.random_price > 0
+    runs.reverse()
+    late = Edit(run="late", expert=7, mode="add", strength=2)
+    unnamed = late.model_copy(update={"run": None})
+    named, first = measure(language_model, runs, config, [(late,), (unnamed,)])
+    assert first.change == named.change, "an edit without a run is one of the first"
 
 
 def test_predicted_prices_are_the_divergence_to_second_order(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
