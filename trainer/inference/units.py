@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import accumulate
 from typing import TypeVar
 
@@ -39,7 +39,7 @@ def edit_units(
 
     1. the expert's 99th-percentile activation in the index;
     2. the one that indexing saved in the run's folder;
-    3. 1, with a warning if an edit counts in units.
+    3. 1, with a warning if an edit or a gate test counts in units.
 
     Args:
         config: the request.
@@ -59,6 +59,7 @@ def edit_units(
         )
         indexed = {(name, expert): p99 for name, expert, p99 in session.execute(query)}
     counted = {(edit.run or steered, edit.expert) for edit in config.edits if edit.mode in ("add", "set")}
+    counted |= {place for place, test in _tests(config, steered) if test.level not in (0, "median")}
     units: dict[str, dict[int, float]] = {}
     for name, chosen in experts.items():
         known = {expert: indexed.get((name, expert)) or saved(name).get(expert) or 0.0 for expert in sorted(chosen)}
@@ -72,6 +73,13 @@ def edit_units(
             )
         units[name] = {expert: unit or 1.0 for expert, unit in known.items()}
     return units
+
+
+def _tests(config: SteeringConfig, steered: str) -> Iterator[tuple[tuple[str, int], GateTest]]:
+    """Run and expert of each gate test, and the test."""
+    for edit in config.edits:
+        for test in edit.when.gates if edit.when else ():
+            yield (test.run or edit.run or steered, test.expert), test
 
 
 def median_in_units(record: ExpertRecord) -> float:
@@ -99,13 +107,7 @@ def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig
         config: the request.
         steered: name of the run that edits without a run refer to.
     """
-    conditions = [(edit, edit.when) for edit in config.edits if edit.when is not None]
-    tested = {
-        (test.run or edit.run or steered, test.expert)
-        for edit, when in conditions
-        for test in when.gates
-        if test.level == "median"
-    }
+    tested = {place for place, test in _tests(config, steered) if test.level == "median"}
     if not tested:
         return config
     names, experts = (set(values) for values in zip(*tested, strict=True))

@@ -68,4 +68,7 @@ def test_a_unit_is_that_of_the_index_then_that_of_the_folder_then_one(tmp_path: 
         assert edit_units(config, "first", folders.__getitem__)["first"][indexed] == 99.0, "no database"
         with pytest.warns(UsageWarning, match=f"expert {indexed} is unknown"):
             assert edit_units(config, "first", lambda _: {1: 3.0})["first"] == {indexed: 1.0, 2000: 1.0}
+        tested = SteeringConfig.model_validate({"prompt": "the", "edits": ("1:ablate@when:second/9>0.5",)})
+        with pytest.warns(UsageWarning, match="expert 9 is unknown"):
+            assert edit_units(tested, "first", lambda _: {})["second"] == {9: 1.0}
     database.dispose()
