@@ -338,7 +338,7 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
 
     chosen = next((point for point in points if point.strength == suggested), None)
     if chosen is None:
-        shown = next((point for point in points if point.strength > 0 and point.exceeds_control), None)
+        shown = next((each for each in points if each.strength > NEUTRAL[mode] and each.exceeds_control), None)
         if shown is None:
             return "No strength suits: at none of them do the texts show the concept more than those of the control."
         return (

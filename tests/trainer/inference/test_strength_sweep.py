@@ -155,6 +155,7 @@ def test_the_verdict_names_the_rule_and_the_clearest_measure() -> None:
     assert "No other strength" in sweep_verdict(points[:1], 2, "add")
     assert "first shows at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
     assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
+    assert "at none of them" in sweep_verdict((at(0.5, 1, 0.3), point(2, 1, False)), None, "scale"), "weaker than × 1"
 
 
 def test_invalid_requests(world: World, run: Run) -> None:
