@@ -327,9 +327,9 @@ def steering_snapshot(
 
 def _edit_name(run: str, edit: Edit, origin: Origin) -> str:
     """Name an edit, such as ``46 “food” + 2`` or ``7 ablated``."""
-    amount = f"{abs(edit.strength):g}"
-    sign = "−" if edit.strength < 0 else "+"
-    change = {"scale": f"× {amount}", "add": f"{sign} {amount}", "set": f"= {amount}", "ablate": "ablated"}[edit.mode]
+    amount = f"{edit.strength:g}".replace("-", "−")
+    added = f"− {amount[1:]}" if edit.strength < 0 else f"+ {amount}"
+    change = {"scale": f"× {amount}", "add": added, "set": f"= {amount}", "ablate": "ablated"}[edit.mode]
     condition = str(edit).partition("@")[2]
     named = f"{origin.named(edit.run or run, edit.expert)} {change}"
     return f"{named} ({condition})" if condition else named

@@ -138,13 +138,15 @@ class Steering:
             TooLongError: prompt and new tokens exceed the language model's context length.
             NotFoundError: an edit names a run that is not among ``runs``.
             UserError: an edit names an unknown expert, a run belongs to another language model, two runs replace the
-                same layer, or the steered run has no such K.
+                same layer, the steered run has no such K, or the prompt has no such position.
         """
         for run in runs:
             check_fits(language_model, run)
         plans = edit_plans(runs, config.edits, units_without_index(runs, config) if units is None else units)
         text = config.prompt if prompt is None else prompt
         ids = prompt_ids(language_model, text, config.sampling.max_tokens, runs[0].config.text.start_token)
+        if (last := max(config.positions or (), default=0)) >= len(ids):
+            raise UserError(f"Unknown token position {last}. The prompt has tokens 0 to {len(ids) - 1}.")
         baseline, steered = {}, {}
         for run in runs:
             block = run.config.layer

@@ -11,11 +11,12 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, sample_tokens
-from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent
+from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent, steering_snapshot
 from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
+from mxd.trainer.utils.snapshot import UNKNOWN
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
@@ -222,6 +223,17 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
     if mode == "replace":
         whole = steered(world.language_model, run, edits=edits, mode=mode)
         assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
+
+
+def test_a_position_behind_the_prompt_is_rejected(world: World) -> None:
+    with pytest.raises(UserError, match=r"token position 99\. The prompt has tokens 0 to"):
+        steered(world.language_model, make_run(world), positions=(1, 99))
+
+
+def test_titles_name_the_sign_of_a_strength() -> None:
+    edits = tuple(map(Edit.model_validate, ("1:scale:-2", "2:set:-0.5", "3:add:-4", "4:add:4", "5:scale:0")))
+    snapshot = steering_snapshot("run", PROMPT, edits, [[], []], UNKNOWN)
+    assert snapshot.title == "Steered with 1 × −2 and 2 = −0.5 and 3 − 4 and 4 + 4 and 5 × 0"
 
 
 def test_k_above_the_runs_is_rejected(world: World) -> None:
