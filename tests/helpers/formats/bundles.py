@@ -86,8 +86,9 @@ def _measure(session: Session, data: Path) -> None:
         if record is EvaluationRecord:
             row |= {"subject": "small", "settings": _on_text(row["settings"], str(data / "held.jsonl"))}
             row["result"] = row["result"] | {"language_model": str(data / "lm"), "jacobian": JACOBIAN}
-            session.execute(insert(table), [row | {"run_id": 1, "subject": f"small at K {row['result']['k']}"}])
         session.execute(insert(table), [row | {"run_id": 1}])
+        if record is EvaluationRecord:
+            session.execute(insert(table), [row | {"run_id": 1, "subject": f"small at K {row['result']['k']}"}])
     # Embeddings may have more rows than the tokenizer has tokens.
     effects: dict[str, Any] = dict.fromkeys(EFFECTS, 0.25) | {"promoted": [[5, 0.5], [4000, 0.25]], "suppressed": []}
     session.add(
