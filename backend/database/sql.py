@@ -29,7 +29,7 @@ class StoredExample(NamedTuple):
     rank: int
     sequence: int
     position: int
-    coefficient: float
+    activation: float
     active: bytes
     """Packed positions and activations."""
     token_ids: list[int]

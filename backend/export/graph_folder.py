@@ -100,8 +100,8 @@ def _feature(exported: Exported, row: Row, examples: list[Row], influence: Ablat
 
 def _example(example: Row) -> Mapping[str, Any]:
     values = [0.0] * len(example["tokens"])
-    for position, coefficient, _ in example["active"]:
-        values[position] = coefficient
+    for position, activation, _ in example["active"]:
+        values[position] = activation
     return {
         "tokens_acts_list": values,
         "train_token_ind": example["position"],

@@ -154,9 +154,9 @@ def _activation(row: Row, example: Row) -> dict[str, Any]:
     first = max(0, example["position"] - TOKENS_BEFORE)
     tokens = list(example["tokens"][first : example["position"] + TOKENS_AFTER + 1])
     values: list[float] = [0] * len(tokens)
-    for position, coefficient, _ in example["active"]:
+    for position, activation, _ in example["active"]:
         if first <= position < first + len(tokens):
-            values[position - first] = round(coefficient, DIGITS)
+            values[position - first] = round(activation, DIGITS)
     low, high, share = -1.0, row["max_activation"], -1.0  # SAEDashboard's signs for the largest
     if example["bin"]:
         low, high, count = row["bins"][example["bin"] - 1]

@@ -90,7 +90,7 @@ EXAMPLE_COLUMNS = (
     "rank",
     "sequence",
     "position",
-    "coefficient",
+    "activation",
     "token_ids",
     "tokens",
     "active",
@@ -154,7 +154,7 @@ class ParquetTable:
         import pyarrow
 
         # Active tokens and bins get named fields, because a list of mixed types has no column type.
-        names = {"active": ("position", "coefficient", "rank"), "bins": ("low", "high", "active_tokens")}
+        names = {"active": ("position", "activation", "rank"), "bins": ("low", "high", "active_tokens")}
         listed = [
             {
                 name: [dict(zip(names[name], values, strict=True)) for values in value] if name in names else value
@@ -172,7 +172,7 @@ def _schemas() -> tuple[Any, Any]:
     whole, number, text = pa.int64(), pa.float64(), pa.string()
     top_token = pa.struct([("id", whole), ("text", text), ("count", whole), ("share", number)])
     edges = pa.struct([("low", number), ("high", number), ("active_tokens", number)])
-    active = pa.struct([("position", whole), ("coefficient", number), ("rank", whole)])
+    active = pa.struct([("position", whole), ("activation", number), ("rank", whole)])
     scores = [("balanced_accuracy", number), ("precision", number), ("recall", number), ("test_examples", whole)]
     kinds = dict.fromkeys(("id", "count"), whole) | dict.fromkeys(REAL, number)
     kinds |= {
@@ -184,7 +184,7 @@ def _schemas() -> tuple[Any, Any]:
     }
     experts = [(column.key, kinds[column.kind]) for column in EXPERT_COLUMNS]
     examples = dict.fromkeys(EXAMPLE_COLUMNS, whole) | {
-        "coefficient": number,
+        "activation": number,
         "token_ids": pa.list_(whole),
         "tokens": pa.list_(text),
         "active": pa.list_(active),

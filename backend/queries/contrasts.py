@@ -145,7 +145,7 @@ def _examples(examples: tuple[ContrastExample, ...], vocabulary: Vocabulary) -> 
             rank=rank,
             sequence=example.sequence,
             position=example.position,
-            coefficient=example.coefficient,
+            activation=example.activation,
             token_ids=example.token_ids,
             tokens=vocabulary.texts(example.token_ids),
             active=example.active,

@@ -82,7 +82,7 @@ def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:
         "rank": example.rank,
         "sequence": example.sequence,
         "position": example.position,
-        "coefficient": example.coefficient,
+        "activation": example.activation,
         "token_ids": tuple(example.token_ids),
         "tokens": vocabulary.texts(example.token_ids),
         "active": active_in(example.active),

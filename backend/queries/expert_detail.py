@@ -52,9 +52,9 @@ def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Voc
 
 def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
     """Return the top examples and the activation bins. The highest bin with active tokens ends at the maximum."""
-    bin_column, coefficient = ExampleRecord.bin, ExampleRecord.coefficient
+    bin_column, activation = ExampleRecord.bin, ExampleRecord.activation
     stored = (
-        select(bin_column, func.count(), func.min(coefficient), func.max(coefficient))
+        select(bin_column, func.count(), func.min(activation), func.max(activation))
         .where(ExampleRecord.run_id == record.run_id, ExampleRecord.expert == record.expert)
         .group_by(bin_column)
     )

@@ -37,7 +37,7 @@ class Firing:
     @property
     def mass(self) -> float:
         """Sum of its activations."""
-        return sum(coefficient for _, coefficient in self.active)
+        return sum(activation for _, activation in self.active)
 
     @property
     def share(self) -> float:
@@ -70,7 +70,7 @@ def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, li
     for place, token in enumerate(tokens):
         if place == position or (position is None and not token.start):
             for expert in token.experts:
-                firing[expert.expert].append((place, expert.coefficient))
+                firing[expert.expert].append((place, expert.activation))
     return firing
 
 

@@ -204,7 +204,7 @@ class Example(Schema):
     """Index of the sequence in the indexed text."""
     position: int
     """Index into ``tokens`` of the token that the example shows; the peak, for a top example."""
-    coefficient: float
+    activation: float
     """Gate activation at ``position``."""
     token_ids: tuple[int, ...]
     tokens: tuple[str, ...]

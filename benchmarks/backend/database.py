@@ -168,7 +168,7 @@ def _experts(run_id: int, sizes: Sizes, vocabulary: int, generator: np.random.Ge
     for expert, density in enumerate(densities.tolist()):
         active = max(1, round(density * TOKENS))
         largest = float(generator.gamma(4, 1.2)) + 0.1
-        coefficients = generator.gamma(2, largest / 8, min(active, 2000))
+        activations = generator.gamma(2, largest / 8, min(active, 2000))
         yield {
             "run_id": run_id,
             "expert": expert,
@@ -179,7 +179,7 @@ def _experts(run_id: int, sizes: Sizes, vocabulary: int, generator: np.random.Ge
             "p99": largest * 0.9,
             "entropy": float(generator.uniform(0, 12)),
             "top_tokens": [[int(token), max(1, active // 20)] for token in generator.integers(0, vocabulary, 12)],
-            "histogram": np.histogram(coefficients, 64, (0, 2 * largest))[0].tolist(),
+            "histogram": np.histogram(activations, 64, (0, 2 * largest))[0].tolist(),
             "histogram_high": 2.0 ** np.ceil(np.log2(largest)),
             "bins": [[place * largest / 4, (place + 1) * largest / 4, active // 4] for place in (3, 2, 1, 0)],
         }
@@ -195,10 +195,10 @@ def _examples(run_id: int, expert: int, sizes: Sizes, generator: np.random.Gener
     sequences = generator.integers(0, sizes.stored_sequences, sizes.examples).tolist()
     gaps = generator.integers(1, CONTEXT // ACTIVE_PER_EXAMPLE, (sizes.examples, ACTIVE_PER_EXAMPLE))
     positions = np.cumsum(gaps, axis=1)
-    coefficients = generator.gamma(4, 1.2, positions.shape)
-    for place, (sequence, active, strengths) in enumerate(zip(sequences, positions, coefficients, strict=True)):
+    activations = generator.gamma(4, 1.2, positions.shape)
+    for place, (sequence, active, strengths) in enumerate(zip(sequences, positions, activations, strict=True)):
         packed = np.zeros(len(active), ACTIVE)
-        packed["position"], packed["coefficient"], packed["rank"] = active, strengths, np.arange(len(active))
+        packed["position"], packed["activation"], packed["rank"] = active, strengths, np.arange(len(active))
         interval = 0 if place < searched else 1 + (place - searched) // PER_INTERVAL
         yield {
             "run_id": run_id,
@@ -207,7 +207,7 @@ def _examples(run_id: int, expert: int, sizes: Sizes, generator: np.random.Gener
             "rank": place if interval == 0 else (place - searched) % PER_INTERVAL,
             "sequence": sequence,
             "position": int(active[0]),
-            "coefficient": float(packed["coefficient"][0]),
+            "activation": float(packed["activation"][0]),
             "active": packed.tobytes(),
         }
 

@@ -34,7 +34,7 @@ def test_waits_of_a_token(runs: Path) -> None:
 
 
 def test_waits_of_an_index_batch(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ids to the device; experts and coefficients back; transformers asks whether the sequences are packed."""
+    """Ids to the device; experts and activations back; transformers asks whether the sequences are packed."""
     # Batches are routed ahead in another thread, which would not be recorded.
     monkeypatch.setattr(collect, "prefetch", lambda batches, _ahead: batches)
     monkeypatch.setattr(collect, "TOKENS_PER_BATCH", 128)

@@ -212,6 +212,6 @@ def _context(run_id: int, expert: int, place: int) -> ExampleRecord:
         rank=rank,
         sequence=(expert + place) % len(SENTENCES),
         position=position,
-        coefficient=4.0 - rank / 2,
+        activation=4.0 - rank / 2,
         active=np.array([(*pair, 2) for pair in pairs], dtype=packing.ACTIVE).tobytes(),
     )

@@ -285,7 +285,7 @@ class TextCounter:
         return ContrastExample(
             sequence=sequence,
             position=peak - first,
-            coefficient=float(selected.coefficient[index]),
+            activation=float(selected.activation[index]),
             token_ids=tuple(ids[first:end]),
             active=tuple((place - first, value, rank) for place, value, rank in active if first <= place < end),
         )

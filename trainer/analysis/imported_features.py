@@ -328,7 +328,7 @@ def _examples(
             continue
         number = 0 if example.interval is None else 1 + intervals.index(example.interval)
         packed = np.zeros(len(active_P), ACTIVE)
-        packed["position"], packed["coefficient"] = active_P, values[active_P]
+        packed["position"], packed["activation"] = active_P, values[active_P]
         position = int(values.argmax())
         yield {
             "expert": index,
@@ -336,7 +336,7 @@ def _examples(
             "rank": ranks[number],
             "sequence": sequences.setdefault(tuple(vocabulary[token] for token in example.tokens), len(sequences)),
             "position": position,
-            "coefficient": float(values[position]),
+            "activation": float(values[position]),
             "active": packed.tobytes(),
         }
         ranks[number] += 1

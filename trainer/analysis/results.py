@@ -33,7 +33,7 @@ class ExpertEffect:
     """Active expert and the next tokens that it promotes and suppresses most."""
 
     expert: int
-    coefficient: float
+    activation: float
     """Gate activation."""
     promoted: tuple[TokenEffect, ...]
     """Largest change first."""
@@ -204,7 +204,7 @@ class ContrastExample:
     """Index of the sequence in its text."""
     position: int
     """Index into ``token_ids`` of the token with the largest activation."""
-    coefficient: float
+    activation: float
     """Gate activation at ``position``."""
     token_ids: tuple[int, ...]
     active: tuple[tuple[int, float, int], ...]

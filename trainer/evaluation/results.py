@@ -106,7 +106,7 @@ def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None)
     experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
     verb = "it recovers" if shared.always_on == 1 else "they recover"
     text = (
-        f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all coefficients. "
+        f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all activations. "
         f"Alone {verb} {loss_recovered:.0%} of the loss."
     )
     return [EvaluationWarning("alarm" if loss_recovered > DOMINANT_LOSS_RECOVERED else "warning", text)]

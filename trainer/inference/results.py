@@ -42,7 +42,7 @@ class RoutedExpert:
     """An expert that is active on a token."""
 
     expert: int
-    coefficient: float
+    activation: float
     """Gate activation."""
     share: float
     """Share of the summed L2 norms of all active experts' contributions on this token."""
@@ -82,7 +82,7 @@ class Routing(ShortRepr):
         tokens = [token for token in self.tokens if not token.start]
         experts = self.strongest(ROWS)
         shown = [{each.expert: each for each in token.experts if each.expert in experts} for token in tokens]
-        largest = max((each.coefficient for cells in shown for each in cells.values()), default=1.0)
+        largest = max((each.activation for cells in shown for each in cells.values()), default=1.0)
         rows = [
             (
                 str(expert),
@@ -98,7 +98,7 @@ class Routing(ShortRepr):
         columns = []
         for token in tokens:
             first = token.experts[:EXPERTS_IN_TIP]
-            lines = [f"{each.coefficient:.2f}  {origin.named(self.run, each.expert)}" for each in first]
+            lines = [f"{each.activation:.2f}  {origin.named(self.run, each.expert)}" for each in first]
             columns.append(Token(token.text, tip="\n".join([plain(token.text), *lines])))
         text = "".join(token.text for token in tokens)
         subtitle = f"The {len(experts)} strongest experts of {self.run} on {len(tokens)} tokens"
@@ -111,7 +111,7 @@ class Routing(ShortRepr):
 
     def _cell(self, token: RoutedToken, routed: RoutedExpert, largest: float, origin: Origin) -> Token:
         named = origin.named(self.run, routed.expert)
-        value, share = routed.coefficient, f"{routed.share:.1%} of output norm"
+        value, share = routed.activation, f"{routed.share:.1%} of output norm"
         tip = f"{plain(token.text)}\nExpert {named}\nActivation {value:.4f}\n{share}"
         return Token(f"{value:.1f}", activation_shade(value / largest), tip, value=value)
 

@@ -77,7 +77,7 @@ def routed_experts(
     rows = zip(routing.indices_TK.tolist(), *values_2TK, strict=True)
     active = ([RoutedExpert(*expert) for expert in zip(*row, strict=True) if expert[1] != 0] for row in rows)
     # Gates without a top-k return experts in order of id.
-    return [tuple(sorted(experts, key=lambda expert: -expert.coefficient)) for experts in active]
+    return [tuple(sorted(experts, key=lambda expert: -expert.activation)) for experts in active]
 
 
 NUM_PREDICTIONS = 6

@@ -231,7 +231,7 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
         peak, texts = example["position"], example["tokens"]
         before, after = "".join(texts[max(peak - WINDOW, 0) : peak]), "".join(texts[peak + 1 : peak + 1 + WINDOW])
         shown = " ".join(f"{before}[{texts[peak]}]{after}".split())
-        lines.append(f"{example['coefficient']:8.3f}  {shown}")
+        lines.append(f"{example['activation']:8.3f}  {shown}")
     return "\n".join(lines)
 
 

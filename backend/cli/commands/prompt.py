@@ -59,7 +59,7 @@ class RouteCommand(ModelCommand):
         predictions = predict(language_model, run, ids, self.k)
         lines = []
         for token, prediction in zip(routing.tokens, predictions.tokens, strict=True):
-            shown = "  ".join(f"{expert.expert}:{expert.coefficient:.3f}" for expert in token.experts[: self.top])
+            shown = "  ".join(f"{expert.expert}:{expert.activation:.3f}" for expert in token.experts[: self.top])
             more = len(token.experts) - self.top
             shown += f"  and {more} more" if more > 0 else ""
             lines.append(f"{token.text!r:<16} KL {prediction.kl:.3f}  {shown}")

@@ -165,7 +165,7 @@ def _marked(example: dict[str, Any]) -> dict[str, Any]:
     """Return an example as text, its active tokens in guillemets."""
     active = {position for position, *_ in example["active"]}
     tokens = [f"«{text}»" if index in active else text for index, text in enumerate(example["tokens"])]
-    return {"activation": example["coefficient"], "text": "".join(tokens)}
+    return {"activation": example["activation"], "text": "".join(tokens)}
 
 
 def _excerpt(example: dict[str, Any] | None) -> str | None:
@@ -193,7 +193,7 @@ def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
     peaks: dict[int, float] = {}
     for token in routing["tokens"]:
         for routed in () if token["start"] else token["experts"]:
-            peaks[routed["expert"]] = max(peaks.get(routed["expert"], 0.0), routed["coefficient"])
+            peaks[routed["expert"]] = max(peaks.get(routed["expert"], 0.0), routed["activation"])
     return peaks
 
 
@@ -282,7 +282,7 @@ class MeasuringTools:
         tokens = [
             {
                 "text": token["text"],
-                "experts": [[item["expert"], item["coefficient"]] for item in token["experts"][:top]],
+                "experts": [[item["expert"], item["activation"]] for item in token["experts"][:top]],
             }
             for token in routing["tokens"]
         ]

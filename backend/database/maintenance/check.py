@@ -120,9 +120,9 @@ def _check_examples(record: ExpertRecord, index: IndexRecord, rows: list[Any]) -
         if [row.rank for row in examples] != list(range(len(examples))):
             yield f"the ranks of bin {number} are not 0 to {len(examples) - 1}."
     top = by_bin.get(0, [])
-    if any(after.coefficient > before.coefficient for before, after in pairwise(top)):
+    if any(after.activation > before.activation for before, after in pairwise(top)):
         yield "its top examples are not sorted by activation."
-    if not top or top[0].coefficient != record.max_activation:
+    if not top or top[0].activation != record.max_activation:
         yield f"its first top example does not have its largest activation, {record.max_activation:g}."
 
 
@@ -137,12 +137,12 @@ def _example_problem(record: ExpertRecord, index: IndexRecord, row: Row[Any]) ->
     positions = [position for position, _, _ in active]
     if positions != sorted(set(positions)) or not all(position < length for position in positions):
         return "has invalid active positions"
-    if dict(zip(positions, (pair[1] for pair in active), strict=True)).get(row.position) != row.coefficient:
-        return f"has another activation at its position than {row.coefficient:g}"
+    if dict(zip(positions, (pair[1] for pair in active), strict=True)).get(row.position) != row.activation:
+        return f"has another activation at its position than {row.activation:g}"
     if row.bin > len(record.bins):
         return "has an unknown bin"
     if row.bin:
         low, high, _ = record.bins[row.bin - 1]
-        if not low <= row.coefficient <= high:
-            return f"has the activation {row.coefficient:g}, outside of {low:g} to {high:g}"
+        if not low <= row.activation <= high:
+            return f"has the activation {row.activation:g}, outside of {low:g} to {high:g}"
     return None

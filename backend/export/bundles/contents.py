@@ -258,12 +258,12 @@ def _example(run: RunContents, row: Row) -> None:
     check_whole("bin", row["bin"], LONGEST_LIST)
     check_whole("rank", row["rank"])
     check_whole("position", row["position"], length)
-    check_not_negative(row, "coefficient")
+    check_not_negative(row, "activation")
     active = read_array("active", row["active"], ACTIVE)
     positions = active["position"].astype(np.int64)
     if not len(active) or bool((np.diff(positions) <= 0).any()) or positions[-1] >= length:
         raise InvalidValueError("active has positions outside the sequence or out of order")
-    check_finite("active", active["coefficient"])
+    check_finite("active", active["activation"])
 
 
 def _routed(run: RunContents, row: Row) -> None:

@@ -104,7 +104,7 @@ def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
                 ("suppressed", measured.suppressed if measured else ()),
             )
         }
-        shown = [(_short(example["coefficient"]), _parts(example)) for example in top]
+        shown = [(_short(example["activation"]), _parts(example)) for example in top]
         histogram = {"histogram": row["histogram"], "high": row["histogram_high"]}
         details[expert] = {"examples": shown, **histogram, **effects}
     return details
@@ -113,7 +113,7 @@ def _details(chunk: Chunk, exported: Exported, most: int) -> dict[int, Row]:
 def _parts(example: Row) -> list[Any]:
     """Text around the peak: inactive tokens joined, and [text, activation] of each active one, the peak with a 1."""
     peak, tokens = example["position"], example["tokens"]
-    active = {position: coefficient for position, coefficient, _ in example["active"]}
+    active = {position: activation for position, activation, _ in example["active"]}
     parts: list[Any] = []
     for position in range(max(0, peak - TOKENS_AROUND_PEAK), min(len(tokens), peak + TOKENS_AROUND_PEAK + 1)):
         text = tokens[position] if parts else tokens[position].lstrip(" ")

@@ -86,7 +86,7 @@ def test_json_has_every_expert_and_example(data: Path) -> None:
     first = contexts[0]
     assert (first["expert"], first["bin"], first["rank"]) == (0, 0, 0)
     assert "".join(first["tokens"]) == SENTENCES[0][:16]
-    assert [first["position"], first["coefficient"], 2] in first["active"]
+    assert [first["position"], first["activation"], 2] in first["active"]
 
 
 @pytest.mark.parametrize("what", ["experts", "examples"])

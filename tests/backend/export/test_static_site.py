@@ -87,7 +87,7 @@ def test_labels_statistics_and_examples_equal_those_of_the_server(client: TestCl
         examples = client.get(f"{path}/examples", params={"bin": 0, "limit": EXAMPLES}).json()["examples"]
         assert len(detail["examples"]) == len(examples)
         for (activation, parts), example in zip(detail["examples"], examples, strict=True):
-            assert activation == pytest.approx(example["coefficient"], rel=1e-6)
+            assert activation == pytest.approx(example["activation"], rel=1e-6)
             first, last = (example["position"] + way * TOKENS_AROUND_PEAK for way in (-1, 1))
             text = "".join(example["tokens"][max(first, 0) : last + 1]).lstrip(" ")
             assert "".join(part if isinstance(part, str) else part[0] for part in parts) == text

@@ -381,8 +381,8 @@ def test_smaller_k_keeps_the_strongest_experts(live_client: TestClient) -> None:
     whole = live_client.post(f"{RUN}/routing", json={"text": PROMPT}).json()
     few = live_client.post(f"{RUN}/routing", json={"text": PROMPT, "k": 2}).json()
     for token, wanted in zip(few["tokens"], whole["tokens"], strict=True):
-        strongest = [(it["expert"], it["coefficient"]) for it in wanted["experts"][:2]]
-        assert [(it["expert"], it["coefficient"]) for it in token["experts"]] == strongest
+        strongest = [(it["expert"], it["activation"]) for it in wanted["experts"][:2]]
+        assert [(it["expert"], it["activation"]) for it in token["experts"]] == strongest
     body = {"text": PROMPT, "position": 2, "k": 1}
     assert len(live_client.post(f"{RUN}/routing/effects", json=body).json()["experts"]) == 1
     kls = [

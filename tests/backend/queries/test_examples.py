@@ -53,7 +53,7 @@ def test_tokens_are_those_of_the_sequence(client: TestClient) -> None:
 
 def test_the_peak_is_among_the_active_tokens(client: TestClient) -> None:
     for context in all_contexts(client):
-        assert [context["position"], context["coefficient"], 2] in context["active"]
+        assert [context["position"], context["activation"], 2] in context["active"]
 
 
 tokens = st.tuples(st.integers(0, 2**16 - 1), st.floats(2.0**-60, 2.0**60, width=32), st.integers(0, 2**16 - 1))
@@ -66,4 +66,4 @@ def test_packed_tokens_round_trip(values: list[tuple[int, float, int]]) -> None:
     assert packed is not None
     found = active_in(packed)
     assert [(position, rank) for position, _, rank in found] == [(position, rank) for position, _, rank in values]
-    assert [coefficient for _, coefficient, _ in found] == pytest.approx([value for _, value, _ in values], rel=1e-6)
+    assert [activation for _, activation, _ in found] == pytest.approx([value for _, value, _ in values], rel=1e-6)

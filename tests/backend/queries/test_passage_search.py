@@ -28,7 +28,7 @@ def test_results_equal_the_routing(live_client: TestClient) -> None:
     mass: dict[int, float] = {}
     for token in tokens:
         for expert in [] if token["start"] else token["experts"]:
-            mass[expert["expert"]] = mass.get(expert["expert"], 0.0) + expert["coefficient"]
+            mass[expert["expert"]] = mass.get(expert["expert"], 0.0) + expert["activation"]
     found = search(live_client)
     assert {hit["expert"]: hit["mass"] for hit in found["hits"]} == {
         expert: pytest.approx(value) for expert, value in mass.items()
@@ -71,8 +71,8 @@ def test_the_start_token_counts_only_if_selected() -> None:
 
 def test_rare_experts_come_first_by_lift_and_unindexed_ones_last() -> None:
     often, rare, unknown = (
-        Firing(expert, ((1, coefficient),), 4, density)
-        for expert, coefficient, density in ((1, 9.0, 0.5), (2, 1.0, 0.001), (3, 20.0, None))
+        Firing(expert, ((1, activation),), 4, density)
+        for expert, activation, density in ((1, 9.0, 0.5), (2, 1.0, 0.001), (3, 20.0, None))
     )
     found = {firing.expert: firing for firing in (often, rare, unknown)}
     by_mass, by_lift = (ranked(found, PassageRequest(text="a", by=by)) for by in ("mass", "lift"))

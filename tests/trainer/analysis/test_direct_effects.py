@@ -42,9 +42,9 @@ def test_effects_equal_their_definition(world: World, position: int) -> None:
     norm, head = (language_model.module.get_submodule(name) for name in ("model.norm", "lm_head"))
     whole_V = head(norm(residual_W)).log_softmax(-1)
     effects = direct_effects(language_model, run, TEXT, position)
-    assert [effect.coefficient for effect in effects] == sorted((e.coefficient for e in effects), reverse=True)
+    assert [effect.activation for effect in effects] == sorted((e.activation for e in effects), reverse=True)
     for effect in effects:
-        own_O = effect.coefficient * (layer.encode(x_1I) @ layer.expert_matrix(effect.expert))[0]
+        own_O = effect.activation * (layer.encode(x_1I) @ layer.expert_matrix(effect.expert))[0]
         change_V = whole_V - head(norm(residual_W - own_O)).log_softmax(-1)
         for token in (*effect.promoted, *effect.suppressed):
             assert token.change == pytest.approx(change_V[token.id].item(), abs=1e-4)
@@ -122,7 +122,7 @@ def test_effects_and_vectors_are_what_the_block_adds(
     for effect in effects:
         change_TO = torch.zeros(len(x_TI), 16)
         x_1I = x_TI[position : position + 1]
-        routing = Routing(torch.tensor([[effect.coefficient]]), torch.tensor([[effect.expert]]))
+        routing = Routing(torch.tensor([[effect.activation]]), torch.tensor([[effect.expert]]))
         change_TO[position] = run.layer.contribution(run.layer.dense_output(x_1I), routing)[0]
         change_V = whole_V - log_p((whole_TW - changed(change_TO))[position])
         for token in (*effect.promoted, *effect.suppressed):

@@ -24,7 +24,7 @@ def plan(*edits: Edit, units: dict[int, float] | None = None) -> EditPlan:
 
 
 def added(edits: EditPlan, routing: Routing) -> torch.Tensor:
-    """Change of the coefficient of the plan's only expert, per token."""
+    """Change of the activation of the plan's only expert, per token."""
     actual = edit_routing([edits], torch.zeros(len(routing.indices_TK), dtype=torch.int64), routing)
     return actual.activations_TK[:, 0]
 

@@ -99,7 +99,7 @@ def test_steered_tokens_equal_those_of_a_hook_without_a_cache(world: World, fami
 
     def hook(_module: torch.nn.Module, inputs: tuple[torch.Tensor], output: torch.Tensor) -> torch.Tensor:
         x_TI = inputs[0].reshape(-1, 16)
-        # The expert's coefficient grows by 8 units of 1: its output is (a C - m) * (z D + d), of which a C is linear.
+        # The expert's activation grows by 8 units of 1: its output is (a C - m) * (z D + d), of which a C is linear.
         return output + 8 * (row_O * layer.dense_output(x_TI)).reshape(output.shape)
 
     block = language_model.architecture.block(run.config.layer)

@@ -36,10 +36,10 @@ def test_experts_equal_the_layers_routing(world: World, run: Run) -> None:
     routing = route(world.language_model, run, TEXT)
     ids = torch.tensor([prompt_ids(world.language_model, TEXT)])
     chosen = run.layer.route(world.language_model.capture(1, ids).input_TI)
-    for token, coefficients, experts in zip(routing.tokens, *(values.tolist() for values in chosen), strict=True):
-        expected = [(expert, value) for expert, value in zip(experts, coefficients, strict=True) if value > 0]
+    for token, activations, experts in zip(routing.tokens, *(values.tolist() for values in chosen), strict=True):
+        expected = [(expert, value) for expert, value in zip(experts, activations, strict=True) if value > 0]
         assert [expert.expert for expert in token.experts] == [expert for expert, _ in expected]
-        assert [expert.coefficient for expert in token.experts] == pytest.approx(
+        assert [expert.activation for expert in token.experts] == pytest.approx(
             [value for _, value in expected], rel=1e-4
         )
         assert sum(expert.share for expert in token.experts) == pytest.approx(1.0, abs=1e-5)
@@ -86,8 +86,8 @@ def test_batched_equals_alone(world: World, family: str) -> None:
         for token, alone in zip(actual.tokens, expected.tokens, strict=True):
             assert (token.id, token.text, token.start) == (alone.id, alone.text, alone.start)
             assert [each.expert for each in token.experts] == [each.expert for each in alone.experts]
-            assert [each.coefficient for each in token.experts] == pytest.approx(
-                [each.coefficient for each in alone.experts], abs=1e-4
+            assert [each.activation for each in token.experts] == pytest.approx(
+                [each.activation for each in alone.experts], abs=1e-4
             )
 
 

@@ -157,7 +157,7 @@ def _bin_edges(histogram_B: Ints, high: float) -> list[list[float]]:
 
 def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> Iterator[dict[str, Any]]:
     active_P = np.zeros(len(pairs.expert), ACTIVE)
-    active_P["position"], active_P["coefficient"], active_P["rank"] = pairs.position, pairs.activation, pairs.rank
+    active_P["position"], active_P["activation"], active_P["rank"] = pairs.position, pairs.activation, pairs.rank
     for start in range(0, len(selected.expert), ROWS_PER_INSERT):
         # In chunks, because Python objects take many times the memory of arrays.
         chunk = SelectedExamples._make(field[start : start + ROWS_PER_INSERT] for field in selected)

@@ -50,7 +50,7 @@ class SelectedExamples(NamedTuple):
     rank: Ints
     sequence: Ints
     position: Ints
-    coefficient: NDArray[np.float32]
+    activation: NDArray[np.float32]
     start: Ints
     """First index of the group's pairs in ``TopExamples.pairs``."""
     end: Ints
@@ -158,7 +158,7 @@ class TopExamples:
             rank=np.concatenate([largest_rank, drawn_rank]),
             sequence=pairs.sequence[chosen].astype(np.int64),
             position=pairs.position[chosen].astype(np.int64),
-            coefficient=pairs.activation[chosen],
+            activation=pairs.activation[chosen],
             start=start,
             end=start + groups.lengths[group_P[chosen]],
         )

@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 TOKEN_IDS = np.dtype("<u4")
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
+ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])
 
 
 def _reports_damage(decoder: Callable[P, T]) -> Callable[P, T]:
@@ -114,22 +114,22 @@ def pack_active(active_P: NDArray[np.void], low_E: NDArray[np.int64], high_E: ND
     numbers_M[step_Q + np.repeat(count_E, count_E)] = active_Q["rank"]
     packed, end_M = pack_all(numbers_M)
     ends = end_M[begin_E + 2 * count_E].tolist()
-    coefficients, limits = active_Q["coefficient"].tobytes(), (4 * (first_E + count_E)).tolist()
+    activations, limits = active_Q["activation"].tobytes(), (4 * (first_E + count_E)).tolist()
     return [
-        packed[start:end] + coefficients[low:high]
+        packed[start:end] + activations[low:high]
         for (start, end), (low, high) in zip(pairwise([0, *ends]), pairwise([0, *limits]), strict=True)
     ]
 
 
 @_reports_damage
 def unpack_active(packed: bytes) -> list[tuple[int, float, int]]:
-    """Decode a ``PackedActive`` value to (position, coefficient, rank)."""
+    """Decode a ``PackedActive`` value to (position, activation, rank)."""
     length = next((place for place, byte in enumerate(packed) if byte < 128), -1) + 1
     (count,) = unpack(packed[:length])
     split = len(packed) - 4 * count
     numbers = unpack(packed[:split])
-    coefficients = struct.unpack_from(f"<{count}f", packed, split)
-    return list(zip(accumulate(numbers[1 : count + 1]), coefficients, numbers[count + 1 :], strict=True))
+    activations = struct.unpack_from(f"<{count}f", packed, split)
+    return list(zip(accumulate(numbers[1 : count + 1]), activations, numbers[count + 1 :], strict=True))
 
 
 @_reports_damage
@@ -185,9 +185,9 @@ class PackedTokenIds(TypeDecorator[bytes]):
 
 
 class PackedActive(TypeDecorator[bytes]):
-    """Little-endian (uint16 position, float32 coefficient, uint16 rank) by position.
+    """Little-endian (uint16 position, float32 activation, uint16 rank) by position.
 
-    Stored as count, position differences, ranks, then the coefficients as float32.
+    Stored as count, position differences, ranks, then the activations as float32.
     """
 
     impl = LargeBinary

@@ -173,7 +173,7 @@ def upgrade(connection: Connection, chain: MigrationChain) -> None:
     command.upgrade(config, "head")
 
 
-CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=4)
+CHAIN = MigrationChain(owner="trainer", scripts=Path(__file__).parent / "migrations", newest=5)
 IN_MEMORY = "sqlite://"
 """URL of a database that disappears with the process."""
 

@@ -236,7 +236,7 @@ class ExampleRecord(Base):
     """Order within the bin, from 0."""
     sequence: Mapped[int]
     position: Mapped[int]
-    coefficient: Mapped[float] = mapped_column(Float)
+    activation: Mapped[float] = mapped_column(Float)
     active: Mapped[bytes] = mapped_column(PackedActive)
     """Active tokens of the sequence by position; see ``column_types.ACTIVE``."""
 

@@ -67,7 +67,7 @@ export function StreamTip({ token }: { readonly token: TokenEvent }) {
       <ul>
         {token.experts.slice(0, MAX_EXPERTS).map((routed) => (
           <li key={routed.expert}>
-            <span className="mono">{routed.expert}</span> {formatFixed(routed.coefficient)}
+            <span className="mono">{routed.expert}</span> {formatFixed(routed.activation)}
           </li>
         ))}
       </ul>

@@ -29,7 +29,7 @@ export interface ConcordanceProps {
   readonly mode: ConcordanceMode;
   readonly showBreaks?: boolean;
   /** Receives the activation under the pointer or focus, null when it leaves. Must be stable between renders. */
-  readonly onHover?: (coefficient: number | null) => void;
+  readonly onHover?: (activation: number | null) => void;
   /** The locked token, if any. */
   readonly locked?: ContextToken | null;
   readonly onLock?: (token: ContextToken) => void;
@@ -116,7 +116,7 @@ function useRow({ context, largest, onHover, onLock }: RowProps) {
         <TokenTip
           text={text}
           id={id}
-          coefficient={value}
+          activation={value}
           largest={largest}
           {...(rank !== undefined && { rank: [rank] })}
         />
@@ -146,7 +146,7 @@ const Row = memo(function Row(props: RowProps) {
   const shown = open ? "full" : mode;
   return (
     <li className={shown === "aligned" ? "" : "wrapped"}>
-      <span className="v">{formatFixed(context.coefficient)}</span>
+      <span className="v">{formatFixed(context.activation)}</span>
       <TokenGroup
         className="line"
         label={`Example ${context.rank + 1}`}

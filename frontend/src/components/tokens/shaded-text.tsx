@@ -14,7 +14,7 @@ interface ShadedTextProps {
   readonly largest?: number;
 }
 
-export function ShadedText({ context, before, after, largest = context.coefficient }: ShadedTextProps) {
+export function ShadedText({ context, before, after, largest = context.activation }: ShadedTextProps) {
   const from = Math.max(0, context.position - before);
   return pieces(context)
     .slice(from, context.position + after + 1)

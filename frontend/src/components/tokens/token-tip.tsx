@@ -8,7 +8,7 @@ import { TokenChip } from "./token-chip";
 interface TokenTipProps {
   readonly text: string;
   readonly id: number;
-  readonly coefficient: number | null;
+  readonly activation: number | null;
   /** The expert's largest activation. */
   readonly largest: number | null;
   /** Rank among the token's active experts, starting at 1, and their number, if known. */
@@ -17,7 +17,7 @@ interface TokenTipProps {
   readonly share?: number;
 }
 
-export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenTipProps) {
+export function TokenTip({ text, id, activation, largest, rank, share }: TokenTipProps) {
   return (
     <>
       <div className="hd">
@@ -26,18 +26,18 @@ export function TokenTip({ text, id, coefficient, largest, rank, share }: TokenT
           {isBoundary(text) && `${boundaryName(text)}, `}token {formatCount(id)}
         </span>
       </div>
-      {coefficient === null ? (
+      {activation === null ? (
         <span className="dim">Not active here</span>
       ) : (
         <dl>
           <dt>Activation</dt>
           <dd>
-            <b>{formatFixed(coefficient, 4)}</b>
+            <b>{formatFixed(activation, 4)}</b>
           </dd>
           {largest !== null && largest > 0 && (
             <>
               <dt>Share of maximum</dt>
-              <dd>{formatFixed((100 * coefficient) / largest, 1)} %</dd>
+              <dd>{formatFixed((100 * activation) / largest, 1)} %</dd>
             </>
           )}
           {rank !== undefined && (

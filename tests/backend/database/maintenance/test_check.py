@@ -55,7 +55,7 @@ DAMAGE = (
         "UPDATE experts SET density = density + 0.1",
         "does not match their active tokens",
     ),
-    ("UPDATE examples SET coefficient = coefficient * 2 WHERE bin = 0 AND rank = 1", "another activation"),
+    ("UPDATE examples SET activation = activation * 2 WHERE bin = 0 AND rank = 1", "another activation"),
     ("UPDATE examples SET position = 16 WHERE bin = 0 AND rank = 0", "has position 16 in a sequence of 16 tokens"),
     ("UPDATE experts SET max_activation = max_activation + 1", "does not have its largest activation"),
     ("UPDATE experts SET active_tokens = active_tokens + 1 WHERE active_tokens > 0", "do not add up"),

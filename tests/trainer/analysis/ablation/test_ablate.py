@@ -71,7 +71,7 @@ def test_effects_equal_those_of_whole_forward_passes(world: World, run: Run) -> 
 def changed_log_p(
     world: World, run: Run, ids: list[int], position: int, expert: int, added: float | None
 ) -> torch.Tensor:
-    """Next-token log p at a position. ``added`` 0 ablates the expert; a larger value is added to its coefficient."""
+    """Next-token log p at a position. ``added`` 0 ablates the expert; a larger value is added to its activation."""
     layer = run.layer
 
     def answer(x_BTI: torch.Tensor, mlp: object) -> torch.Tensor:
@@ -80,10 +80,10 @@ def changed_log_p(
             return output_BTO
         x_1I = x_BTI[0, position : position + 1]
         routing = layer.route(x_1I)
-        coefficient = float((routing.activations_TK * (routing.indices_TK == expert)).sum())
+        activation = float((routing.activations_TK * (routing.indices_TK == expert)).sum())
         matrix_HO = layer.expert_matrix(expert)  # type: ignore[operator]
         hidden_1H = layer.encode(x_1I)  # type: ignore[operator]
-        output_BTO[0, position] += (added if added else -coefficient) * (hidden_1H @ matrix_HO)[0]
+        output_BTO[0, position] += (added if added else -activation) * (hidden_1H @ matrix_HO)[0]
         return output_BTO
 
     with torch.no_grad(), world.language_model.replace_mlps({run.config.layer: answer}):

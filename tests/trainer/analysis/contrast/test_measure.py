@@ -77,10 +77,10 @@ def test_examples_show_the_strongest_tokens_of_both_texts(world: World) -> None:
         assert both.a or both.b
         for examples in (both.a, both.b):
             assert len(examples) <= FEW.examples
-            strengths = [example.coefficient for example in examples]
+            strengths = [example.activation for example in examples]
             assert strengths == sorted(strengths, reverse=True)
             for example in examples:
-                assert max(value for _, value, _ in example.active) == pytest.approx(example.coefficient)
+                assert max(value for _, value, _ in example.active) == pytest.approx(example.activation)
                 assert example.position in {place for place, _, _ in example.active}
                 assert max(place for place, _, _ in example.active) < len(example.token_ids)
 

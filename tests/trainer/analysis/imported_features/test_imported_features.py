@@ -61,7 +61,7 @@ def test_examples_and_labels_are_stored(tmp_path: Path, write: Any) -> None:
         expert = session.get_one(ExpertRecord, (1, 2))
         assert (expert.density, expert.max_activation) == (0.25, 2.0)
         examples = session.query(ExampleRecord).order_by(ExampleRecord.bin).all()
-        assert [(it.bin, it.position, it.coefficient) for it in examples] == [(0, 3, 2.0), (1, 3, 2.0)]
+        assert [(it.bin, it.position, it.activation) for it in examples] == [(0, 3, 2.0), (1, 3, 2.0)]
         assert session.get_one(AutomaticLabelRecord, (1, 2, "neuronpedia")).label == "foxes"
     database.dispose()
 

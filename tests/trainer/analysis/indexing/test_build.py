@@ -47,7 +47,7 @@ from tests.helpers.language_models import CONFIGS, byte_tokenizer
 from tests.helpers.runs import World
 from tests.helpers.servers.postgresql import Server
 
-ACTIVE = np.dtype([("position", "<u2"), ("coefficient", "<f4"), ("rank", "<u2")])
+ACTIVE = np.dtype([("position", "<u2"), ("activation", "<f4"), ("rank", "<u2")])
 
 
 def settings(world: World, **changes: object) -> IndexConfig:
@@ -67,17 +67,17 @@ class BruteForce:
             routing = run.layer.route(capture_layers(world.language_model, [1], self.ids_SL)[1].input_TI)
         self.active: dict[int, list[tuple[int, int, float]]] = defaultdict(list)
         self.ranks: dict[tuple[int, int, int], int] = {}
-        for token, (coefficients, experts) in enumerate(zip(*(values.tolist() for values in routing), strict=True)):
-            for rank, (coefficient, expert) in enumerate(zip(coefficients, experts, strict=True)):
-                if coefficient > 0:
+        for token, (activations, experts) in enumerate(zip(*(values.tolist() for values in routing), strict=True)):
+            for rank, (activation, expert) in enumerate(zip(activations, experts, strict=True)):
+                if activation > 0:
                     self.ranks[expert, *divmod(token, config.text.context_length)] = rank
-                    self.active[expert].append((*divmod(token, config.text.context_length), coefficient))
+                    self.active[expert].append((*divmod(token, config.text.context_length), activation))
 
     def largest(self, expert: int, count: int) -> list[tuple[int, int, float]]:
         peaks: dict[int, tuple[int, int, float]] = {}
-        for sequence, position, coefficient in self.active[expert]:
-            if sequence not in peaks or coefficient > peaks[sequence][2]:
-                peaks[sequence] = (sequence, position, coefficient)
+        for sequence, position, activation in self.active[expert]:
+            if sequence not in peaks or activation > peaks[sequence][2]:
+                peaks[sequence] = (sequence, position, activation)
         return sorted(peaks.values(), key=lambda row: (-row[2], row[0]))[:count]
 
 
@@ -145,7 +145,7 @@ def test_the_seed_chooses_the_documents(world: World, run: Run) -> None:
 
 def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
     active = brute.active.get(row.expert, [])
-    values = [coefficient for *_, coefficient in active]
+    values = [activation for *_, activation in active]
     assert row.active_tokens == len(active)
     assert row.density == pytest.approx(len(active) / 640)
     if not active:
@@ -169,20 +169,20 @@ def check_statistics(row: ExpertRecord, brute: BruteForce) -> None:
 def check_examples(session: Session, row: ExpertRecord, brute: BruteForce, config: IndexConfig) -> None:
     query = select(ExampleRecord).where(ExampleRecord.expert == row.expert)
     examples = list(session.scalars(query.order_by(ExampleRecord.bin, ExampleRecord.rank)))
-    top = [(e.sequence, e.position, e.coefficient) for e in examples if e.bin == 0]
+    top = [(e.sequence, e.position, e.activation) for e in examples if e.bin == 0]
     assert top == brute.largest(row.expert, config.top_examples)
     active = set(brute.active.get(row.expert, []))
     for example in examples:
-        assert (example.sequence, example.position, example.coefficient) in active
+        assert (example.sequence, example.position, example.activation) in active
         stored = np.frombuffer(example.active, ACTIVE)
         expected = [(p, c) for s, p, c in sorted(active) if s == example.sequence]
         assert stored["position"].tolist() == [position for position, _ in expected]
-        np.testing.assert_allclose(stored["coefficient"], [c for _, c in expected], rtol=1e-6)
+        np.testing.assert_allclose(stored["activation"], [c for _, c in expected], rtol=1e-6)
         assert stored["rank"].tolist() == [brute.ranks[row.expert, example.sequence, p] for p, _ in expected]
     for number, (low, high, count) in enumerate(row.bins, start=1):
         in_bin = [example for example in examples if example.bin == number]
         assert [example.rank for example in in_bin] == list(range(min(config.examples_per_bin, int(count))))
-        assert all(low <= example.coefficient < high for example in in_bin)
+        assert all(low <= example.activation < high for example in in_bin)
 
 
 def test_the_same_text_and_seed_give_the_same_index(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ EXPERTS, LENGTH = 6, 5
 
 
 def random_routing(seed: int, sequences: int) -> Routing:
-    """Few distinct coefficients, so that many are equal, over several powers of two; some are 0."""
+    """Few distinct activations, so that many are equal, over several powers of two; some are 0."""
     rng = np.random.default_rng(seed)
     tokens = sequences * LENGTH
     activations_TK = rng.choice([0.0, 0.01, 0.3, 0.5, 0.75, 1.0, 6.0], (tokens, 3)).astype(np.float32)
@@ -46,7 +46,7 @@ def collect(
 def same(left: tuple[SelectedExamples, ActivePairs], right: tuple[SelectedExamples, ActivePairs]) -> bool:
     """Compare the selected examples and their active positions."""
     (selected, pairs), (others, other_pairs) = left, right
-    names = ("expert", "bin", "rank", "sequence", "position", "coefficient")
+    names = ("expert", "bin", "rank", "sequence", "position", "activation")
     columns = all(np.array_equal(getattr(selected, name), getattr(others, name)) for name in names)
     return columns and all(
         pairs.position[a:b].tolist() == other_pairs.position[c:d].tolist()
@@ -87,7 +87,7 @@ def test_pairs_are_ordered_for_every_k() -> None:
     assert token_P.tolist() == [s // 2 * LENGTH + p for _, s, p in rows]
 
 
-def test_ranks_follow_the_coefficients_not_the_gate() -> None:
+def test_ranks_follow_the_activations_not_the_gate() -> None:
     """A gate without a top-k has its experts by id."""
     routing = Routing(torch.tensor([[0.0, 2.0, 0.5, 3.0], [1.0, 0.0, 4.0, 0.0]]), torch.arange(4).expand(2, 4))
     pairs, token_P = active_pairs(routing, 1, np.arange(2))

@@ -13,7 +13,7 @@ LENGTH = 4
 
 
 def batch(first: int, count: int, generator: np.random.Generator) -> ActivePairs:
-    """Two active experts on every token, random coefficients."""
+    """Two active experts on every token, random activations."""
     sequence, position = np.divmod(np.repeat(np.arange(count * LENGTH), 2), LENGTH)
     tokens = len(sequence)
     return ActivePairs(

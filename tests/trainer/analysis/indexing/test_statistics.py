@@ -12,14 +12,14 @@ EXPERTS = 5
 
 
 def batches(scale: Floats, seed: int) -> list[ActivePairs]:
-    """Pairs of each batch, sorted by expert; expert 4 is dead, and ``scale`` multiplies the coefficients of a batch."""
+    """Pairs of each batch, sorted by expert; expert 4 is dead, and ``scale`` multiplies the activations of a batch."""
     generator = np.random.default_rng(seed)
     made = []
     for factor in scale:
         expert = np.sort(generator.choice(EXPERTS - 1, size=400, p=[0.7, 0.2, 0.09, 0.01])).astype(np.int32)
-        coefficient = (factor * generator.lognormal(0, 1.5, size=400)).astype(np.float32)
+        activation = (factor * generator.lognormal(0, 1.5, size=400)).astype(np.float32)
         zeros = np.zeros(400, np.int32)
-        made.append(ActivePairs(expert, zeros, zeros.astype(np.uint16), coefficient, zeros.astype(np.uint16)))
+        made.append(ActivePairs(expert, zeros, zeros.astype(np.uint16), activation, zeros.astype(np.uint16)))
     return made
 
 

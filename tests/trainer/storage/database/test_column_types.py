@@ -44,7 +44,7 @@ def test_a_small_number_is_stored_in_one_byte(numbers: list[int]) -> None:
 def test_active_positions_round_trip(positions: set[int], chance: object) -> None:
     pairs = np.zeros(len(positions), ACTIVE)
     pairs["position"] = sorted(positions)
-    pairs["coefficient"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
+    pairs["activation"] = [chance.uniform(0, 100) for _ in positions]  # type: ignore[attr-defined]
     pairs["rank"] = [chance.randrange(2**16) for _ in positions]  # type: ignore[attr-defined]
     column = PackedActive()
     packed = column.process_bind_param(pairs.tobytes(), DIALECT)
@@ -67,7 +67,7 @@ def test_negative_numbers_are_not_packed() -> None:
 def test_examples_packed_together_are_those_packed_one_by_one(ranges: list[tuple[int, int]]) -> None:
     active = np.zeros(205, ACTIVE)
     active["position"], active["rank"] = np.arange(205) * 300, np.arange(205)
-    active["coefficient"] = np.linspace(0, 1, 205)
+    active["activation"] = np.linspace(0, 1, 205)
     low = np.array([start for start, _ in ranges])
     high = low + np.array([count for _, count in ranges])
     column, each = PackedActive(), [active[start:end] for start, end in zip(low, high, strict=True)]
@@ -100,6 +100,6 @@ def test_lists_are_decoded_in_one_call(lists: list[list[int]]) -> None:
 def test_an_expert_may_be_active_on_every_token_of_a_sequence(count: int) -> None:
     active_P = np.zeros(count, ACTIVE)
     active_P["position"] = np.arange(count)
-    active_P["coefficient"] = 0.5
+    active_P["activation"] = 0.5
     (packed,) = pack_active(active_P, np.array([0]), np.array([count]))
     assert unpack_active(packed) == [(position, 0.5, 0) for position in range(count)]

@@ -114,10 +114,10 @@ def test_an_imported_run_can_be_indexed_routed_and_steered(
     assert index.examples > 0
     routing = route(language_model, run, "The bridge may have cracked.")
     active = [expert for token in routing.tokens for expert in token.experts]
-    assert active and all(expert.coefficient > 0 for expert in active)
+    assert active and all(expert.activation > 0 for expert in active)
     for token in routing.tokens:
-        coefficients = [expert.coefficient for expert in token.experts]
-        assert coefficients == sorted(coefficients, reverse=True)
+        activations = [expert.activation for expert in token.experts]
+        assert activations == sorted(activations, reverse=True)
     edits = (Edit(expert=active[0].expert, mode="add", strength=40),)
     sampling = Sampling(temperature=0, max_tokens=8)
     texts = {

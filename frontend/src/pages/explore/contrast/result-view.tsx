@@ -40,7 +40,7 @@ function Examples({ hit, result }: ExamplesProps) {
     { side: "A", text: a, contexts: hit.examples_a, units: contrast.units_a, density: contrast.density_a },
     { side: "B", text: b, contexts: hit.examples_b, units: contrast.units_b, density: contrast.density_b },
   ];
-  const strongest = [...hit.examples_a, ...hit.examples_b].map(({ coefficient }) => coefficient);
+  const strongest = [...hit.examples_a, ...hit.examples_b].map(({ activation }) => activation);
   const largest = Math.max(hit.max_activation ?? 0, ...strongest);
   return (
     <div className="contrast-examples">

@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
-import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ActivationCell } from "@/components/experts/activation-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
@@ -133,7 +133,7 @@ function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
         {hit.active.length} <span className="unit">of {formatCount(tokens)}</span>
       </td>
       <td className="num">
-        <CoefficientCell value={hit.mass} largest={largest} />
+        <ActivationCell value={hit.mass} largest={largest} />
       </td>
       <td className="num">{hit.density === null ? "–" : formatShare(hit.density)}</td>
       <td>

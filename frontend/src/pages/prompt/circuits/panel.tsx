@@ -114,7 +114,7 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
   const { data, error } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
   const contexts = data?.examples ?? [];
   if (error !== null || (data !== undefined && contexts.length === 0)) return null;
-  const largest = Math.max(1e-9, ...contexts.map(({ coefficient }) => coefficient));
+  const largest = Math.max(1e-9, ...contexts.map(({ activation }) => activation));
   return (
     <div className="circuit-examples">
       <h3>Top examples</h3>

@@ -11,7 +11,7 @@ const CONTEXT: Context = {
   rank: 0,
   sequence: 7,
   position: 30,
-  coefficient: 2.5,
+  activation: 2.5,
   token_ids: TOKENS.map((_, i) => i),
   tokens: TOKENS,
   active: [],

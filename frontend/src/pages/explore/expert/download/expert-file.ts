@@ -79,7 +79,7 @@ export function contextsTable(groups: readonly ShownGroup[], layout: ContextLayo
   const rows = groups.flatMap(({ name, low, high, share, examples }) =>
     examples.map((context) => {
       const { before, token, after } = splitText(context, layout);
-      const location = [String(context.coefficient), String(context.sequence), String(context.position)];
+      const location = [String(context.activation), String(context.sequence), String(context.position)];
       return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
     }),
   );
@@ -111,7 +111,7 @@ export function statisticsTable({ row }: ExpertDetail, columns: readonly Column[
 }
 
 function contextJson(context: Context, layout: ContextLayout) {
-  const { coefficient: activation, sequence, position } = context;
+  const { activation, sequence, position } = context;
   return { activation, sequence, position, ...splitText(context, layout), active: context.active };
 }
 

@@ -129,7 +129,7 @@ export interface ContextsProps {
   readonly detail: ExpertDetail;
   readonly params: Values<typeof EXPERT_PARAMS>;
   readonly setParams: SetParams<typeof EXPERT_PARAMS>;
-  readonly onHover: (coefficient: number | null) => void;
+  readonly onHover: (activation: number | null) => void;
 }
 
 const isSameToken = (a: ContextToken | null, b: ContextToken) =>

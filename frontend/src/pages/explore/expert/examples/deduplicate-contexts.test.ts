@@ -6,7 +6,7 @@ import { deduplicate, withoutShown } from "./deduplicate-contexts";
 
 function context(rank: number, ids: readonly number[], position: number): Context {
   const tokens = ids.map(String);
-  return { bin: 0, rank, sequence: rank, position, coefficient: 1, token_ids: [...ids], tokens, active: [] };
+  return { bin: 0, rank, sequence: rank, position, activation: 1, token_ids: [...ids], tokens, active: [] };
 }
 
 const LONG = Array.from({ length: 40 }, (_, i) => i);

@@ -10,7 +10,7 @@ const context = (rank: number): Context => ({
   rank,
   sequence: rank,
   position: 0,
-  coefficient: 1,
+  activation: 1,
   token_ids: [rank % 9],
   tokens: ["t"],
   active: [],

@@ -7,7 +7,7 @@ import { findActivation } from "./activation";
 type Token = RoutingResponse["tokens"][number];
 
 function token(text: string, experts: readonly (readonly [number, number])[], start = false): Token {
-  const active = experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 0 }));
+  const active = experts.map(([expert, activation]) => ({ expert, activation, share: 0 }));
   return { id: 1, text, start, experts: active };
 }
 

@@ -18,7 +18,7 @@ export function findActivation(response: Pick<RoutingResponse, "tokens">, expert
     if (token.start) return [];
     const rank = token.experts.findIndex((active) => active.expert === expert);
     if (rank >= 0) ranks.set(index, [rank + 1, token.experts.length]);
-    return [{ index, id: token.id, text: token.text, value: token.experts[rank]?.coefficient ?? null }];
+    return [{ index, id: token.id, text: token.text, value: token.experts[rank]?.activation ?? null }];
   });
   const strongest = pieces.reduce<Piece | null>(
     (best, piece) => (piece.value !== null && piece.value > (best?.value ?? 0) ? piece : best),

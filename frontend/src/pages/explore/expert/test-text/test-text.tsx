@@ -25,7 +25,7 @@ interface TestTextProps {
   readonly largest: number;
   readonly text: string;
   readonly onText: (text: string) => void;
-  readonly onHover: (coefficient: number | null) => void;
+  readonly onHover: (activation: number | null) => void;
 }
 
 function summary({ pieces, peak }: Activation, largest: number): string {
@@ -51,7 +51,7 @@ function TestedText({
       <TokenTip
         text={piece.text}
         id={piece.id}
-        coefficient={piece.value}
+        activation={piece.value}
         largest={largest}
         {...(rank !== undefined && { rank })}
       />

@@ -17,7 +17,7 @@ import { Link, NavigationType, useLocation, useNavigationType } from "react-rout
 
 import { expertsQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
-import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ActivationCell } from "@/components/experts/activation-bar";
 import { formatBound, formatValue, isNumeric } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
@@ -84,7 +84,7 @@ const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactN
     </>
   ),
   max_activation: (row, largest) =>
-    row.max_activation > 0 ? <CoefficientCell value={row.max_activation} largest={largest} /> : formatFixed(0),
+    row.max_activation > 0 ? <ActivationCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   top_tokens: (row) => <TopTokens row={row} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };

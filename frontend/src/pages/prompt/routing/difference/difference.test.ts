@@ -9,7 +9,7 @@ const token = (id: number, active: Active, start = false) => ({
   id,
   start,
   text: `t${id}`,
-  experts: active.map(([expert, coefficient]) => ({ expert, coefficient, share: 1 })),
+  experts: active.map(([expert, activation]) => ({ expert, activation, share: 1 })),
 });
 const routing = (tokens: readonly object[]) =>
   ({ tokens, experts: { 7: { label: "seven" } } }) as unknown as RoutingResponse;

@@ -43,10 +43,10 @@ function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
   const sumsByExpert = new Map<number, Sums>();
   for (const [index, pair] of pairs.entries()) {
     for (const side of ["a", "b"] as const) {
-      for (const { expert, coefficient } of pair[side]?.experts ?? []) {
+      for (const { expert, activation } of pair[side]?.experts ?? []) {
         const sums = sumsByExpert.get(expert) ?? { a: 0, b: 0, cells: new Map<number, number>() };
-        sums[side] += coefficient;
-        sums.cells.set(index, (sums.cells.get(index) ?? 0) + (side === "b" ? coefficient : -coefficient));
+        sums[side] += activation;
+        sums.cells.set(index, (sums.cells.get(index) ?? 0) + (side === "b" ? activation : -activation));
         sumsByExpert.set(expert, sums);
       }
     }

@@ -76,9 +76,9 @@ function Cell({ row, position, end, isLocked }: CellProps) {
         tabIndex={-1}
         data-position={position}
         data-expert={row.expert}
-        className={`s${Math.max(1, sequentialStep(cell.coefficient, end))}`}
+        className={`s${Math.max(1, sequentialStep(cell.activation, end))}`}
       >
-        {cell.coefficient.toFixed(cellDigits(end))}
+        {cell.activation.toFixed(cellDigits(end))}
       </button>
     </td>
   );

@@ -9,7 +9,7 @@ function token(text: string, experts: readonly (readonly [number, number])[], mo
     id: 1,
     text,
     start: false,
-    experts: experts.map(([expert, coefficient]) => ({ expert, coefficient, share: 1 / experts.length })),
+    experts: experts.map(([expert, activation]) => ({ expert, activation, share: 1 / experts.length })),
     ...more,
   } satisfies RoutedToken;
 }
@@ -73,7 +73,7 @@ describe("heat map rows", () => {
     const row = heatRows(columns, EXPERTS, "summed").find(({ expert }) => expert === 3);
     expect(row?.sum).toBeCloseTo(6.5);
     expect(row?.largest).toBe(2.5);
-    expect(row?.cells.get(2)).toEqual({ coefficient: 2, share: 1 / 3, rank: 2, activeExperts: 3 });
+    expect(row?.cells.get(2)).toEqual({ activation: 2, share: 1 / 3, rank: 2, activeExperts: 3 });
     expect(row?.cells.has(0)).toBe(false);
   });
 

@@ -6,7 +6,7 @@ import { axisLimit } from "@/lib/scales/axis-limits";
 export type Ranking = "specific" | "summed" | "largest" | "often" | "rarest";
 
 export interface HeatCell {
-  readonly coefficient: number;
+  readonly activation: number;
   /** Share of the summed L2 norms of all active experts' outputs on this token. */
   readonly share: number;
   /** Rank among the token's active experts, starting at 1, and their number. */
@@ -57,10 +57,10 @@ function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, Readonly
   for (const { position, token } of columns) {
     for (const [i, routed] of token.experts.entries()) {
       const cells = cellsOf.get(routed.expert) ?? new Map<number, HeatCell>();
-      const { coefficient, share } = routed;
+      const { activation, share } = routed;
       cellsOf.set(
         routed.expert,
-        cells.set(position, { coefficient, share, rank: i + 1, activeExperts: token.experts.length }),
+        cells.set(position, { activation, share, rank: i + 1, activeExperts: token.experts.length }),
       );
     }
   }
@@ -89,14 +89,14 @@ export function heatRows(
 ): readonly HeatRow[] {
   const rows = [...cellsByExpert(columns)].map(([expert, cells]): HeatRow => {
     const info = experts[expert] ?? UNKNOWN;
-    const coefficients = [...cells.values()].map((cell) => cell.coefficient);
+    const activations = [...cells.values()].map((cell) => cell.activation);
     return {
       expert,
       info,
       cells,
-      sum: coefficients.reduce((a, b) => a + b, 0),
+      sum: activations.reduce((a, b) => a + b, 0),
       rarity: rarity(info, cells.size, columns.length),
-      largest: Math.max(...coefficients),
+      largest: Math.max(...activations),
       isShared: isShared(info, cells.size, columns.length),
     };
   });

@@ -23,7 +23,7 @@ export function CellTip({ row, column }: { readonly row: HeatRow; readonly colum
       <TokenTip
         text={column.token.text}
         id={column.token.id}
-        coefficient={cell?.coefficient ?? null}
+        activation={cell?.activation ?? null}
         largest={row.info.max_activation}
         {...(cell !== undefined && { rank: [cell.rank, cell.activeExperts] as const, share: cell.share })}
       />

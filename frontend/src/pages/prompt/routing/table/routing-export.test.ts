@@ -4,7 +4,7 @@ import type { RoutingResponse } from "@/api/types";
 
 import { routingTable } from "./routing-export";
 
-const experts = [{ expert: 5, coefficient: 1.23456, share: 0.5 }];
+const experts = [{ expert: 5, activation: 1.23456, share: 0.5 }];
 const response = {
   tokens: [
     { start: true, text: "<s>", experts },

@@ -33,7 +33,7 @@ export function routingTable(response: RoutingResponse, predicted: Predicted, wi
           token.text,
           predicted?.[position]?.kl.toFixed(4) ?? "",
           String(routed.expert),
-          routed.coefficient.toFixed(4),
+          routed.activation.toFixed(4),
           routed.share.toFixed(4),
           ...labelCells(response.experts[routed.expert]),
         ]),

@@ -7,7 +7,7 @@ import { Link } from "react-router";
 import { directEffectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { CoefficientCell } from "@/components/experts/coefficient-bar";
+import { ActivationCell } from "@/components/experts/activation-bar";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
@@ -38,7 +38,7 @@ export function ExpertRow({ run, routed, info, end, digits = 0 }: ExpertRowProps
         </Link>
       </td>
       <td className="num">
-        <CoefficientCell value={routed.coefficient} largest={end} />
+        <ActivationCell value={routed.activation} largest={end} />
       </td>
       <td className="num">{formatPercent(routed.share, digits)}</td>
       <td>
@@ -197,7 +197,7 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
         </div>
       </td>
       <td className="num">
-        <CoefficientCell value={routed.coefficient} largest={end} />
+        <ActivationCell value={routed.activation} largest={end} />
       </td>
       <td className="num">{formatPercent(routed.share, 1)}</td>
       <td>

@@ -8,7 +8,7 @@ import { laterCells, strongestFed, traceLayers, tracedName } from "./trace-rows"
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
 function routing(run: string, experts: readonly (readonly [number, number])[]): RunRouting {
-  const routed = experts.map(([expert, share]) => ({ expert, coefficient: 10 * share, share }));
+  const routed = experts.map(([expert, share]) => ({ expert, activation: 10 * share, share }));
   return {
     run,
     tokens: [

@@ -97,7 +97,7 @@ export function laterCells(layers: readonly TraceLayer[], { run, position: from 
       [...tokens].flatMap(([position, [strongest]]) =>
         position < from || strongest === undefined
           ? []
-          : [{ run: later, position, expert: strongest.row.expert, activation: strongest.cell.coefficient }],
+          : [{ run: later, position, expert: strongest.row.expert, activation: strongest.cell.activation }],
       ),
     )
     .slice(0, MAX_READ);

@@ -80,7 +80,7 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
   const { row, cell } = strongest;
   const isChosen = chosen?.run === layer.run && chosen.position === position && chosen.expert === row.expert;
   const amount = fed.find((one) => one.run === layer.run && one.position === position);
-  const step = Math.max(1, sequentialStep(cell.coefficient, layer.end));
+  const step = Math.max(1, sequentialStep(cell.activation, layer.end));
   return (
     <button
       type="button"
@@ -90,9 +90,7 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       data-expert={row.expert}
       data-fed={amount === undefined ? undefined : amount.change > 0 ? "up" : "down"}
       aria-pressed={isChosen}
-      style={
-        { "--fill": `${(100 * cell.coefficient) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties
-      }
+      style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
       <span className="name">{tracedName(row.info) || `expert ${row.expert}`}</span>
       {amount !== undefined && <em className="num">{formatSigned(amount.change, 2)}</em>}

@@ -5,7 +5,7 @@ import { NO_GENERATION } from "@/pages/steer/steering/texts/generation";
 
 import { measureActivity, hasNoEffect } from "./activity";
 
-const active = (...experts: number[]) => experts.map((expert) => ({ expert, coefficient: 1, share: 1 }));
+const active = (...experts: number[]) => experts.map((expert) => ({ expert, activation: 1, share: 1 }));
 const routing = {
   tokens: [
     { start: true, experts: active(5) },

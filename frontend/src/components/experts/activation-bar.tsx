@@ -2,6 +2,6 @@
 
 import { sequentialStep } from "@/lib/scales/colour-scale";
 
-export function CoefficientCell({ value, largest }: { readonly value: number; readonly largest: number }) {
+export function ActivationCell({ value, largest }: { readonly value: number; readonly largest: number }) {
   return <span className={`cf s${Math.max(1, sequentialStep(value, largest))}`}>{value.toFixed(2)}</span>;
 }
