@@ -32,9 +32,8 @@ from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
 from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
-from mxd.trainer.layers.base import Routing, SparseLayer
+from mxd.trainer.layers.base import SparseLayer, routing_of
 from mxd.trainer.layers.mxd import MxD as MxDCore
-from mxd.trainer.layers.ops import is_transformed
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.layers.transcoders import Transcoder as TranscoderCore
 from mxd.trainer.storage.run import Run
@@ -187,7 +186,7 @@ class Layer(nn.Module):
     def decode(self, x: Tensor, activations: Tensor) -> Tensor:
         """Output [..., O] for an MLP input [..., I] and gate activations [..., N], dense or sparse, edited or not."""
         dense = activations.to_dense() if activations.is_sparse else activations
-        routing = _routing(dense.reshape(dense.shape[:-1].numel(), self.config.num_experts))
+        routing = routing_of(dense.reshape(dense.shape[:-1].numel(), self.config.num_experts))
         output_TO = self.core.decode(self.core.dense_output(self._rows(x)), routing)
         return output_TO.to(x).reshape(*x.shape[:-1], self.config.output_width)
 
@@ -505,16 +504,6 @@ def as_layer(run: AnyRun) -> Layer:
     if isinstance(run, Layer):
         return run
     return Layer(run) if isinstance(run, Run) else load(run)
-
-
-def _routing(activations_TN: Tensor) -> Routing:
-    """The active experts of each token. All N if gradients are recorded, since those of inactive ones are not 0."""
-    if activations_TN.requires_grad or is_transformed():
-        columns = activations_TN.shape[1]
-    else:
-        columns = max(int((activations_TN != 0).sum(dim=1).max()), 1) if activations_TN.numel() else 1
-    indices_TK = activations_TN.detach().abs().topk(columns, dim=1).indices
-    return Routing(activations_TN.gather(1, indices_TK), indices_TK)
 
 
 # ---------------------------------------------------------------- inside a model

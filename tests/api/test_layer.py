@@ -35,6 +35,8 @@ def test_one_loader_takes_names_and_folders(user: User, monkeypatch: pytest.Monk
         mxd.Transcoder.from_pretrained("mine")
     with pytest.raises(mxd.UserError, match=r"Unknown run 'mein'\. Did you mean 'mine'"):
         mxd.load("mein")
+    with pytest.raises(mxd.UserError, match=r"has no revisions\. Leave out revision="):
+        mxd.load(folder, revision="v2")
 
 
 @one_family
@@ -55,6 +57,7 @@ def test_the_output_is_the_sum_of_the_experts(user: User) -> None:
     torch.testing.assert_close(mixed, y)  # the equation of the README
     assert float(layer.mixing_centre.abs().max()) > 0
     torch.testing.assert_close(layer.decode(x, a.to_sparse()), y)
+    torch.testing.assert_close(layer.decode(x, -a), 2 * without - y)  # edits may be negative
     assert layer(x.double()).dtype == torch.float64
     assert not y.is_inference()
 

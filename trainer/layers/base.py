@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.ops import gate, mix
+from mxd.trainer.layers.ops import gate, is_transformed, mix
 from mxd.trainer.layers.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
 from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
@@ -96,6 +96,16 @@ class Routing(NamedTuple):
     """Gate activations, non-negative before edits; 0 marks an inactive expert."""
     indices_TK: Tensor
     """Expert ids, int64."""
+
+
+def routing_of(activations_TN: Tensor) -> Routing:
+    """The active experts of each token. All N if gradients are recorded, since those of inactive ones are not 0."""
+    if activations_TN.requires_grad or is_transformed():
+        columns = activations_TN.shape[1]
+    else:
+        columns = max(int((activations_TN != 0).sum(dim=1).max()), 1) if activations_TN.numel() else 1
+    indices_TK = activations_TN.detach().abs().topk(columns, dim=1).indices
+    return Routing(activations_TN.gather(1, indices_TK), indices_TK)
 
 
 class LayerOutput(NamedTuple):

@@ -22,7 +22,7 @@ from sae_lens.util import filter_valid_dataclass_fields
 from torch import Tensor
 
 from mxd.trainer.config import LayerConfig
-from mxd.trainer.layers.base import Routing
+from mxd.trainer.layers.base import routing_of
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.storage.formats.saelens import ARCHITECTURE
 
@@ -79,11 +79,8 @@ class MxDLayer(SAE):  # type: ignore[misc]
         """
         if x is None:
             raise ValueError("The output of an expert depends on the layer's input. Call decode(feature_acts, x).")
-        acts_TN = feature_acts.reshape(-1, feature_acts.shape[-1])
-        count = max(1, int((acts_TN != 0).sum(1).max()))
-        activations_TK, indices_TK = acts_TN.topk(count, dim=1)
         dense_TM = self.layer.dense_output(x.reshape(-1, x.shape[-1]).to(self.dtype))
-        output_TO = self.layer.decode(dense_TM, Routing(activations_TK, indices_TK))
+        output_TO = self.layer.decode(dense_TM, routing_of(feature_acts.reshape(-1, feature_acts.shape[-1])))
         output: Tensor = self.hook_sae_recons(output_TO.reshape(*x.shape[:-1], -1))
         return output
 
