@@ -197,8 +197,8 @@ def peak_activations(routing: Mapping[str, Any]) -> dict[int, float]:
     return peaks
 
 
-SIMILAR = (1.5, 4.0, 1e9)
-"""Largest ratios of densities, tried in this order until there is another expert."""
+NEIGHBOURS = 50
+"""Experts with the next higher and the next lower densities, among which controls are drawn."""
 
 
 async def random_experts(
@@ -210,13 +210,11 @@ async def random_experts(
         ToolError: the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
-    similar: list[int] = []
-    for ratio in SIMILAR:
-        bounds = {"min_density": max(density / ratio, 1e-9), "max_density": min(density * ratio, 1.0) or 1.0}
-        page = await api.get(f"/runs/{run}/experts", sort="density", order="desc", limit=100, **bounds)
-        similar = [row["expert"] for row in page["experts"] if row["expert"] not in {expert, *avoided}]
-        if len(similar) >= count:
-            break
+    found: set[int] = set()
+    for order, bounds in (("asc", {"min_density": max(density, 1e-9)}), ("desc", {"max_density": density})):
+        page = await api.get(f"/runs/{run}/experts", sort="density", order=order, limit=NEIGHBOURS, **bounds)
+        found |= {row["expert"] for row in page["experts"] if row["active_tokens"]}
+    similar = sorted(found - {expert, *avoided})
     if not similar:
         raise ToolError(f"Run '{run}' has no other active expert that could serve as a control.")
     return random.Random(f"{seed} {run} {expert}").sample(similar, min(count, len(similar)))
@@ -308,7 +306,8 @@ class MeasuringTools:
             for hit in response["hits"]
         ]
         control = {"densities": {hit["expert"]: hit["density"] for hit in response["hits"]}}
-        sample = {"tokens": len(response["tokens"]) - 1, "active_experts": response["firing"]}
+        tokens = sum(not token["start"] for token in response["tokens"])
+        sample = {"tokens": tokens, "active_experts": response["firing"]}
         return Answer(result={"by": by, "hits": hits}, control=control, sample=sample)
 
     async def test_expert_on_texts(

@@ -13,8 +13,9 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.mcp.api import api_in_process
+from mxd.backend.cli.mcp.api import Api, api_in_process
 from mxd.backend.cli.mcp.server import reading_server
+from mxd.backend.cli.mcp.tools import random_experts
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import MXD, server
@@ -142,6 +143,31 @@ def test_steering_includes_the_same_edits_of_a_random_expert(data: Path) -> None
         assert (await client.call_tool("label_expert", {"run": "small", "expert": 1, "label": "x"})).is_error
 
     with_client_in_memory(work, data)
+
+
+class ManyExperts(Api):
+    """A run of 1,000 experts, each denser than the one before; the first is dead."""
+
+    rows = [{"expert": number, "density": number / 1e4, "active_tokens": number} for number in range(1000)]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        pass
+
+    async def get(self, path: str, **query: Any) -> Any:
+        if path != "/runs/large/experts":
+            return {"row": self.rows[int(path.rpartition("/")[2])]}
+        low, high = query.get("min_density", 0), query.get("max_density", 1)
+        found = [row for row in self.rows if low <= row["density"] <= high]
+        return {"experts": (found if query["order"] == "asc" else found[::-1])[: query["limit"]]}
+
+
+@pytest.mark.parametrize("expert", [0, 20, 500, 999])
+def test_controls_are_about_as_dense_as_the_expert(expert: int) -> None:
+    drawn = anyio.run(random_experts, ManyExperts(), "large", expert, 20, 0)
+    assert len(drawn) == 20
+    assert max(abs(other - expert) for other in drawn) <= 51
+    assert {expert, 0}.isdisjoint(drawn)
+    assert expert in (0, 999) or min(drawn) < expert < max(drawn)
 
 
 def test_writing_tools_need_a_flag_and_reach_a_server(data: Path) -> None:
