@@ -87,9 +87,8 @@ def steer_command(run: str, config: SteeringConfig) -> list[str]:
     flags = config.model_dump(exclude_defaults=True, exclude={"prompt", "edits", "positions"})
     flags |= flags.pop("sampling", {})
     words = [word for edit in config.edits for word in ("--edit", str(edit))]
-    for name, value in flags.items():
-        for each in value if name == "stop" else [value]:
-            words += [f"--{name.replace('_', '-')}", str(each)]
+    words += [f"--stop={text}" for text in flags.pop("stop", ())]
+    words += [word for name, value in flags.items() for word in (f"--{name.replace('_', '-')}", str(value))]
     if config.positions is not None:
         words += ["--positions", ",".join(map(str, config.positions)) or "none"]
     assert flags.keys() - {"mode", "scope", "k"} <= Sampling.model_fields.keys()

@@ -56,7 +56,7 @@ def find_run(source: str | Path, revision: str | None, data: str | Path | None) 
     """
     folder = data_folder(data)
     is_local = (Path(source).expanduser() / RUN_FILE).is_file()
-    if not is_local and "/" in str(source) and not looks_like_path(str(source)):
+    if revision is not None or (not is_local and "/" in str(source) and not looks_like_path(str(source))):
         return Run.from_pretrained(source, revision)
     return Run.load(Path(source).expanduser() if is_local else source, folder)
 

@@ -146,7 +146,7 @@ class TrainConfig(Config):
     text: TextConfig
     """Dataset to train on."""
     tokens: Annotated[int, BeforeValidator(parse_count), Field(ge=0, lt=2**53)]
-    """Number of training tokens, such as 20M. 0 means unknown, for imported runs."""
+    """Number of training tokens, such as 20M."""  # 0 for an imported run that does not state it
     method: Method = "mxd"
     """Kind of layer to train. Default: mxd."""
     num_experts: Count | None = None

@@ -112,10 +112,13 @@ class Run:
 
         Raises:
             NotFoundError: there is no such folder or repo, or no run in it.
-            UserError: the Hub cannot be reached, the config is damaged, or the folder has links to other folders.
+            UserError: the Hub cannot be reached, the config is damaged, a folder has links to other folders, or a
+                revision of a folder is requested.
         """
         folder = Path(source).expanduser()
         if folder.is_dir():
+            if revision is not None:
+                raise UserError(f"{source} is a folder here, which has no revisions. Leave out --revision.")
             check_no_links(folder)
             return cls.load(folder)
         if looks_like_path(str(source)):

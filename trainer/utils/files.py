@@ -77,7 +77,7 @@ def atomic_write(target: Path, content: str) -> None:
     """Replace a text file atomically."""
     partial = target.with_name(f".{target.name}.partial")
     with disk_errors(target):
-        partial.write_text(content)
+        partial.write_text(content, "utf-8")
         _sync(partial)
         partial.replace(target)
         _sync(target.parent)

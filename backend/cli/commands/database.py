@@ -185,13 +185,13 @@ class RemoveCommand(Command):
     yes: bool = False
     """Delete without asking."""
     with_labels: bool = False
-    """Also delete the labels, notes, tags and lists that users wrote. They cannot be restored."""
+    """Also delete the labels, notes, tags, lists and sessions that users wrote. They cannot be restored."""
 
     def run(self) -> int:
         """Delete the run."""
         from mxd.backend.database import annotations, lists
         from mxd.backend.database.engine import opened, reading
-        from mxd.backend.database.steering_sessions import remove_sessions
+        from mxd.backend.database.steering_sessions import remove_sessions, sessions_of
         from mxd.trainer.storage.database.open import writing
         from mxd.trainer.storage.run_records import remove_run
 
@@ -200,10 +200,10 @@ class RemoveCommand(Command):
             with reading(database) as session:
                 self._check_exists(session, settings.data)
                 counts = (annotations.count_of, annotations.count_tags, lists.count_of)
-                written = sum(count(session, self.name) for count in counts)
+                written = sum(count(session, self.name) for count in counts) + len(sessions_of(session, self.name))
             if written and not self.with_labels:
                 raise UserError(
-                    f"Run '{self.name}' has {written} user-written labels, notes, tags and lists. "
+                    f"Run '{self.name}' has {written} user-written labels, notes, tags, lists and sessions. "
                     "Add --with-labels to delete them too."
                 )
             if not self.yes and not self._confirmed(written):
@@ -236,6 +236,6 @@ class RemoveCommand(Command):
         """
         if not sys.stdin.isatty():
             raise UserError(f"Cannot ask whether to delete run '{self.name}'. Add --yes to delete it without asking.")
-        more = f", its index and {written} labels, notes, tags and lists" if written else " and its index"
+        more = f", its index and {written} labels, notes, tags, lists and sessions" if written else " and its index"
         print(f"Delete run '{self.name}'{more}? [y/N] ", end="", file=sys.stderr, flush=True)
         return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -61,6 +61,8 @@ class ServeCommand(Command):
         """Unpack the file if there is one, then serve."""
         settings = self.settings(**self.flags)
         if self.file is not None:
+            if self.data is not None or self.database is not None:
+                raise UserError("A .mxd file has its own data folder and database. Leave out --data and --database.")
             settings = self._unpacked(self.file, settings)
         elif self.into is not None or self.language_model is not None:
             raise UserError("--into and --language-model require a .mxd file. Run 'mxd serve FILE'.")

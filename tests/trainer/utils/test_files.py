@@ -1,5 +1,6 @@
-"""Lock files held by another process."""
+"""Lock files held by another process, and the encoding of text files."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -51,3 +52,12 @@ def test_a_second_process_gets_an_error_that_names_the_task(lock: Path, holder: 
 def test_probing_a_missing_lock_creates_no_file(lock: Path) -> None:
     assert not is_locked(lock)
     assert not lock.exists()
+
+
+def test_text_is_utf_8_whatever_the_locale_is(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, mxd.trainer.utils.files as f; f.atomic_write(pathlib.Path(sys.argv[1]), 'Gr\\xfc\\xdfe')"
+    )
+    ascii_only = os.environ | {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    subprocess.run([sys.executable, "-c", code, tmp_path / "text"], env=ascii_only, check=True)
+    assert (tmp_path / "text").read_text("utf-8") == "Grüße"

@@ -46,13 +46,17 @@ def test_a_heat_map(live_client: TestClient) -> None:
 
 def test_texts(live_client: TestClient) -> None:
     token = {"id": 5, "text": " <i>", "delta_log_probability": -3.0}
-    request = {"prompt": HOSTILE, "edits": ["3:add:2", "5:ablate@first:2"], "sampling": {"seed": 7, "stop": ["."]}}
+    request = {
+        "prompt": HOSTILE,
+        "edits": ["3:add:2", "5:ablate@first:2"],
+        "sampling": {"seed": 7, "stop": [".", "-x"]},
+    }
     body = {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token], [token]]}
     files = made(live_client, body)
     assert files["title"].startswith("Steered with 3")
     assert files["html"].count('class="t d3"') == 2  # only complete pairs
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
-    assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --seed 7 --stop ."
+    assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x --seed 7"
 
 
 def test_a_circuit(live_client: TestClient) -> None:

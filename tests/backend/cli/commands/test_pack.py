@@ -29,6 +29,8 @@ def test_a_packed_run_is_served(
     assert run(["serve", "small.mxd", "--port", "0", "--into", "elsewhere"]) == 0
     assert [settings.data for settings in served] == [Path("small-opened"), Path("elsewhere")]
     assert run_names(Path("elsewhere")) == ["small"]
+    assert run(["serve", "small.mxd", "--data", str(data)]) == 2
+    assert "Leave out --data and --database." in capsys.readouterr().err
     assert run(["serve", "--into", "elsewhere"]) == 2
     assert "--into and --language-model require a .mxd file" in capsys.readouterr().err
     assert run(["serve", "none.mxd", "--port", "0"]) == 2
