@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
-from mxd.trainer.data.readers import LabelledText, labelled_file, read_labelled
+from mxd.trainer.data.readers import labelled_file, read_labelled
 from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
@@ -54,8 +54,10 @@ MIN_CLASS_SIZE = 10
 """Classes with fewer texts are skipped."""
 
 
-def sample_labelled(config: ProbeConfig) -> list[LabelledText]:
-    """Read at most ``config.limit`` random labelled texts, without classes smaller than ``MIN_CLASS_SIZE``.
+def sample_labelled(config: ProbeConfig, tokenize: Callable[[str], list[int]]) -> list[tuple[str, list[int]]]:
+    """Read at most ``config.limit`` random labelled texts: the class and the token ids of each.
+
+    Texts shorter than ``MIN_TOKENS`` are left out, then classes smaller than ``MIN_CLASS_SIZE``.
 
     Raises:
         NotFoundError: there is no such file.
@@ -64,14 +66,16 @@ def sample_labelled(config: ProbeConfig) -> list[LabelledText]:
     path = labelled_file(config.labels)
     labelled = list(read_labelled(path, config.text_column, config.label_column))
     order = np.random.default_rng(config.seed).permutation(len(labelled))[: config.limit]
-    sample = [labelled[index] for index in order]
-    counts = Counter(example.label for example in sample)
+    sample = [(labelled[index].label, tokenize(labelled[index].text)) for index in order]
+    sample = [(label, ids) for label, ids in sample if len(ids) >= MIN_TOKENS]
+    counts = Counter(label for label, _ in sample)
     large = {label for label, count in counts.items() if count >= MIN_CLASS_SIZE}
     if len(large) < 2:
         raise UserError(
-            f"Too few classes: {path} has {len(large)} with at least {MIN_CLASS_SIZE} texts. At least 2 are needed."
+            f"Too few classes: {path} has {len(large)} with at least {MIN_CLASS_SIZE} texts of {MIN_TOKENS} or more "
+            "tokens. At least 2 are needed."
         )
-    return [example for example in sample if example.label in large]
+    return [(label, ids) for label, ids in sample if label in large]
 
 
 @dataclass(frozen=True)
@@ -101,11 +105,11 @@ def collect_examples(
         UserError: as ``sample_labelled``.
         CancelledError: the task was cancelled.
     """
-    texts = sample_labelled(config)
     builder = _ExampleBuilder(language_model, layer, sparse_layer, config, start_token)
-    for number, text in enumerate(texts):
+    texts = sample_labelled(config, builder.token_ids)
+    for number, (label, ids) in enumerate(texts):
         callbacks.check_cancelled()
-        builder.add(number, text)
+        builder.add(number, label, ids)
         callbacks.on_progress(number + 1, len(texts), "")
     return builder.examples()
 
@@ -128,13 +132,13 @@ class _ExampleBuilder:
         self.texts: list[int] = []
         self.rows: dict[str, list[Features]] = {"experts": [], "neurons": [], "random-gate": []}
 
-    def add(self, number: int, labelled: LabelledText) -> None:
-        """Add the examples of a text, unless it is too short."""
-        ids = after_start(
-            self.start_token, self.tokenizer(labelled.text, add_special_tokens=False, verbose=False)["input_ids"]
-        )[1:]
-        if len(ids) < MIN_TOKENS:
-            return
+    def token_ids(self, text: str) -> list[int]:
+        """Token ids of a text without its start token."""
+        ids: list[int] = self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]
+        return after_start(self.start_token, ids)[1:]
+
+    def add(self, number: int, label: str, ids: list[int]) -> None:
+        """Add the examples of a text."""
         max_tokens = min(self.config.tokens, self.language_model.max_tokens - 1)
         ids = ids[:max_tokens] if self.config.window == "first" else ids[-max_tokens:]
         features = self._features([self.start_token, *ids])
@@ -145,7 +149,7 @@ class _ExampleBuilder:
             positions = [torch.tensor([position + 1]) for position in chosen.tolist()]
         for kind, values_TF in features.items():
             self.rows[kind] += [values_TF[position].mean(0).cpu().numpy() for position in positions]
-        self.labels += [labelled.label] * len(positions)
+        self.labels += [label] * len(positions)
         self.texts += [number] * len(positions)
 
     def _features(self, ids: list[int]) -> dict[str, Tensor]:
@@ -193,7 +197,8 @@ def recorded_inputs(module: nn.Module, record: Callable[[Tensor], None]) -> Iter
 
 
 Mask = npt.NDArray[np.bool_]
-TRAIN_SHARE, VALIDATION_SHARE = 0.6, 0.2
+PARTS = (0.6, 0.8)
+"""Shares of the texts at which the validation split and the test split begin."""
 JOINT_FEATURES = 5
 """Number of features of the second probe."""
 HISTOGRAM_BINS = 40
@@ -261,18 +266,25 @@ class Split:
     test_E: Mask
 
 
-def split_texts(text_E: npt.NDArray[np.int64], seed: int) -> Split:
-    """Split texts at random. All examples of a text belong to the same split."""
-    texts = np.unique(text_E)
-    draws = dict(zip(texts.tolist(), np.random.default_rng(seed).random(len(texts)).tolist(), strict=True))
-    draw_E = np.array([draws[text] for text in text_E.tolist()])
-    held_out = TRAIN_SHARE + VALIDATION_SHARE
-    return Split(draw_E < TRAIN_SHARE, (draw_E >= TRAIN_SHARE) & (draw_E < held_out), draw_E >= held_out)
+def split_texts(text_E: npt.NDArray[np.int64], labels_E: npt.NDArray[np.str_], seed: int) -> Split:
+    """Split texts at random. All examples of a text belong to the same split.
+
+    Every class has texts in all three, which takes at least three texts: those of a class that has not are drawn again.
+    """
+    texts, first, text_of_E = np.unique(text_E, return_index=True, return_inverse=True)
+    generator = np.random.default_rng(seed)
+    draws = generator.random(len(texts))
+    for label in np.unique(labels_E):
+        own = labels_E[first] == label
+        while len(set(np.digitize(draws[own], PARTS).tolist())) <= len(PARTS):
+            draws[own] = generator.random(own.sum())
+    part_E = np.digitize(draws, PARTS)[text_of_E]
+    return Split(part_E == 0, part_E == 1, part_E == 2)
 
 
 def probe_examples(examples: ProbeExamples, config: ProbeConfig) -> dict[str, FeatureResult]:
     """Probe every class with every kind of features."""
-    split = split_texts(examples.text_E, config.seed)
+    split = split_texts(examples.text_E, examples.labels_E, config.seed)
     return {kind: _probe_kind(features, examples, split, config) for kind, features in examples.features.items()}
 
 

@@ -55,7 +55,7 @@ def test_a_planted_expert_is_found_and_noise_is_not() -> None:
 
 def test_candidates_depend_on_training_examples_only() -> None:
     examples = planted()
-    split = split_texts(examples.text_E, 0)
+    split = split_texts(examples.text_E, examples.labels_E, 0)
     original = examples.features["experts"]
     changed = original.copy()
     is_class = examples.labels_E == "a"
@@ -66,9 +66,11 @@ def test_candidates_depend_on_training_examples_only() -> None:
 
 def test_examples_of_a_text_stay_together() -> None:
     texts = np.repeat(np.arange(100), 4)
-    split = split_texts(texts, 0)
-    parts = [set(texts[mask]) for mask in (split.train_E, split.validation_E, split.test_E)]
-    assert sum(map(len, parts)) == len(set.union(*parts)) == 100
+    for seed in range(20):
+        split = split_texts(texts, np.where(texts < 10, "rare", "frequent"), seed)
+        parts = [set(texts[mask]) for mask in (split.train_E, split.validation_E, split.test_E)]
+        assert sum(map(len, parts)) == len(set.union(*parts)) == 100
+        assert all(min(part) < 10 for part in parts), "a class without test examples would have an F1 of 0"
 
 
 @pytest.fixture
@@ -101,26 +103,33 @@ def test_features_are_means_over_the_tokens_of_the_text(world: World, labels: st
     layer = Run.load("small", world.data).layer
     config = make_config(labels)
     examples = collect_examples(config, world.language_model, 1, layer, NO_CALLBACKS)
-    first = sample_labelled(config)[0]
-    ids = [0, *world.language_model.tokenizer(first.text)["input_ids"]]
+    tokenizer = world.language_model.tokenizer
+    _, first = sample_labelled(config, lambda text: tokenizer(text)["input_ids"])[0]
+    ids = [0, *first]
     routing = layer.route(world.language_model.capture(1, torch.tensor([ids])).input_TI)
     dense = torch.zeros(len(ids), 40).scatter(1, routing.indices_TK, routing.activations_TK)[1:].mean(0)
     np.testing.assert_allclose(examples.features["experts"][0], dense.detach().numpy(), rtol=1e-4, atol=1e-6)
     assert examples.features["neurons"].shape[1] == 24
 
 
+def by_character(text: str) -> list[int]:
+    """One token per character."""
+    return list(range(len(text)))
+
+
 def test_unusable_labels_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="No such file"):
-        sample_labelled(make_config(str(tmp_path / "gone.jsonl")))
-    (tmp_path / "one.jsonl").write_text('{"label": "a", "text": "b"}\n' * 20)
-    with pytest.raises(UserError, match="Too few classes"):
-        sample_labelled(make_config(str(tmp_path / "one.jsonl")))
+        sample_labelled(make_config(str(tmp_path / "gone.jsonl")), by_character)
+    rows = ['{"label": "a", "text": "long enough"}\n', '{"label": "b", "text": "four"}\n']
+    (tmp_path / "one.jsonl").write_text("".join(rows * 20))
+    with pytest.raises(UserError, match=r"one.jsonl has 1 with at least 10 texts of 5 or more tokens"):
+        sample_labelled(make_config(str(tmp_path / "one.jsonl")), by_character)
     with pytest.raises(UserError, match="No column 'label'"):
         (tmp_path / "none.csv").write_text("text,kind\na,b\n")
-        sample_labelled(make_config(str(tmp_path / "none.csv")))
+        sample_labelled(make_config(str(tmp_path / "none.csv")), by_character)
     (tmp_path / "ids.jsonl").write_text('{"label": "a", "text": [5, 6]}\n' * 20)
     with pytest.raises(UserError, match=r"Column 'text' of .* holds token ids, but texts are needed"):
-        sample_labelled(make_config(str(tmp_path / "ids.jsonl")))
+        sample_labelled(make_config(str(tmp_path / "ids.jsonl")), by_character)
     (tmp_path / "a.txt").write_text("x")
     with pytest.raises(UserError, match="Unsupported file"):
-        sample_labelled(make_config(str(tmp_path / "a.txt")))
+        sample_labelled(make_config(str(tmp_path / "a.txt")), by_character)
