@@ -25,7 +25,7 @@ from sqlalchemy.orm import Session
 from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import token_texts
-from mxd.trainer.storage.database.column_types import unpack_routed
+from mxd.trainer.storage.database.column_types import TOKEN_IDS, unpack_routed
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import (
@@ -135,7 +135,6 @@ def json_object(text: str) -> dict[str, Any]:
 
 
 TOKENS_BEFORE, TOKENS_AFTER = 24, 6
-TOKEN_IDS = np.dtype("<u4")
 
 
 @dataclass(frozen=True)
@@ -185,8 +184,9 @@ def read_label_examples(
 def _inactive_positions(
     session: Session, run: RunRecord, expert: int, count: int, generator: random.Random
 ) -> list[tuple[int, int]]:
-    """Random tokens of the routed sample, one per sequence, without the expert being active nearby."""
-    numbers = list(session.scalars(select(RoutedRecord.sequence).where(RoutedRecord.run_id == run.id)))
+    """Random tokens of the held-out sample, one per sequence, without the expert being active nearby."""
+    sequences = session.scalars(select(RoutedRecord.sequence).where(RoutedRecord.run_id == run.id))
+    numbers = [number for number in sequences if number // BLOCK_SEQUENCES % 2 == 1]
     generator.shuffle(numbers)
     inactive: list[tuple[int, int]] = []
     for number in numbers:

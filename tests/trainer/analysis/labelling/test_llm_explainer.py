@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling import llm_explainer as module
+from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
 from mxd.trainer.analysis.labelling.llm_explainer import (
     AnswerError,
     Endpoint,
@@ -25,6 +26,7 @@ from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_records import find_record
 from mxd.trainer.utils.callbacks import Callbacks
 from tests.helpers.runs import World
 
@@ -141,6 +143,16 @@ def test_labels_survive_cancelling(world: World, run: Run, serve: Callable[[Answ
     assert len(labels(world)) == 1
     explain(world, run, url)
     assert len(labels(world)) > 1
+
+
+def test_no_text_is_of_a_block_with_explained_texts(world: World, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_marked_text", lambda _session, _run, _tokenizer, sequence, _position: sequence)
+    with Session(world.database) as session:
+        record = find_record(session, run.name)
+        for expert in range(record.num_experts):
+            examples = module.read_label_examples(session, record, expert, run.tokenizer, 14, 6)
+            tested = [int(number) // BLOCK_SEQUENCES % 2 for number in (*examples.active, *examples.inactive)]
+            assert all(tested) and not any(int(number) // BLOCK_SEQUENCES % 2 for number in examples.explained)
 
 
 def test_json_inside_other_text() -> None:
