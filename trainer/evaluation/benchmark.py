@@ -24,7 +24,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
-from hashlib import blake2b
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -38,7 +37,6 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.config.analysis import BENCHMARK_SUMMARY, BenchmarkConfig
-from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.benchmark_results import Benchmark, BenchmarkDifference, BenchmarkScore, BenchmarkSettings
 from mxd.trainer.evaluation.probing import random_gate_weights, recorded_inputs, to_dense
@@ -47,6 +45,7 @@ from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.ops import gate
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import weights_digest
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.files import atomic_write, exclusive_lock, read_json
@@ -321,7 +320,7 @@ def _checked_settings(
         "dtype": str(language_model.dtype).removeprefix("torch."),
         **config.model_dump(mode="json", include={"texts", "tokens", "units", "seeds"}),
     }
-    weights = {run.name: blake2b((run.folder / WEIGHTS_FILE).read_bytes(), digest_size=16).hexdigest() for run in runs}
+    weights = {run.name: weights_digest([run]) for run in runs}
     path = folder / SETTINGS_FILE
     if path.is_file():
         stored = read_json(path)

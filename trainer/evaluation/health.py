@@ -116,9 +116,7 @@ def measure_health(sparse_layer: SparseLayer, statistics: LayerStatistics, seed:
     return Health(
         load=measure_load(statistics.active_N, statistics.tokens),
         near_duplicates=_near_duplicates(sparse_layer, generator),
-        expert_ranks=_expert_ranks(sparse_layer, statistics.active_N, generator)
-        if isinstance(sparse_layer, MxD)
-        else None,
+        expert_ranks=_expert_ranks(sparse_layer, statistics.active_N, generator),
         mixing_variation=float(spread / level) if level > 0 else float("nan"),
     )
 

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from mxd.trainer.config import Config
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.tokenizer import start_token_id
+from mxd.trainer.language_model.tokenizer import start_token_name
 from mxd.trainer.language_model.untrusted.template_process import TEMPLATES, TemplateError
 from mxd.trainer.utils.files import first_line
 
@@ -62,5 +62,4 @@ def chat_text(tokenizer: PreTrainedTokenizerBase, turns: Sequence[Turn], start_t
     except ValueError as error:
         raise UserError(f"The tokenizer's chat template cannot be used ({first_line(error)}).") from error
     # Not always the beginning-of-text token, which can be a chat marker that has to stay.
-    start = tokenizer.convert_ids_to_tokens(start_token_id(tokenizer, start_token))
-    return text.removeprefix(start) if isinstance(start, str) else text
+    return text.removeprefix(start_token_name(tokenizer, start_token))

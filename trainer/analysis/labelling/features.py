@@ -23,8 +23,8 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.errors import DamagedDatabaseError, UserError
-from mxd.trainer.language_model.tokenizer import start_token_id, token_texts
-from mxd.trainer.storage.database.column_types import unpack_routed
+from mxd.trainer.language_model.tokenizer import start_token_name, token_texts
+from mxd.trainer.storage.database.column_types import TOKEN_IDS, unpack_routed
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ExampleRecord, RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.callbacks import Callbacks
@@ -32,7 +32,6 @@ from mxd.trainer.utils.callbacks import Callbacks
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOKEN_IDS = np.dtype("<u4")
 BLOCK_SEQUENCES = 4
 """Sequences per held-out block. Neighbouring sequences stay together, because a document may span several."""
 
@@ -103,8 +102,7 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
     starts = np.concatenate([[0], lengths.cumsum()])
     offsets = np.full(max(sequence_ids) + 1, -1)
     offsets[sequence_ids] = starts[:-1]
-    start_token = start_token_id(tokenizer, run.config["text"].get("start_token"))
-    extractor = FeatureExtractor(str(tokenizer.convert_ids_to_tokens(start_token)))
+    extractor = FeatureExtractor(start_token_name(tokenizer, run.config["text"].get("start_token")))
     features_FT = np.zeros((len(FEATURES), starts[-1]), np.int32)
     for number, ids in enumerate(sequences):
         callbacks.check_cancelled()
