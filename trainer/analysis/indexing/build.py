@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import groupby, islice, pairwise
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mxd.trainer.analysis.effect_search import activation_prices, prices_of_units
 from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect, merge
-from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples, StoredSequences
+from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples
 from mxd.trainer.analysis.indexing.statistics import (
     ACTIVATION_BINS,
     HISTOGRAM_BINS,
@@ -91,7 +91,7 @@ def write_index(
         # Encoded together, because one by one takes as long as the inserts.
         packed = insert(ExampleRecord).values(active=bindparam("packed", type_=LargeBinary))
         _insert(session, packed, _examples(run.id, selected, builder.examples.pairs))
-        _insert_search(session, run.id, selected, builder.sequences, tokenizer)
+        index_search(session, run.id, tokenizer)
         session.add(
             IndexRecord(
                 run_id=run.id,
@@ -175,28 +175,6 @@ def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dic
 def _sequences(run_id: int, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
     for number, token_ids in sorted((builder.sequences.token_ids | builder.sample.token_ids).items()):
         yield {"run_id": run_id, "sequence": number, "token_ids": token_ids.astype(TOKEN_IDS).tobytes()}
-
-
-def _insert_search(
-    session: Session,
-    run_id: int,
-    selected: SelectedExamples,
-    sequences: StoredSequences,
-    tokenizer: PreTrainedTokenizerBase,
-) -> None:
-    make_search_table(session, run_id)
-    largest = np.flatnonzero(selected.bin == 0)
-    # Chunks contain whole experts, because each expert is one document.
-    edges = np.flatnonzero(np.diff(selected.expert[largest], prepend=-1))[::EXPERTS_PER_INSERT].tolist()
-    for start, end in pairwise([*edges, len(largest)]):
-        chunk = largest[start:end]
-        peaks = zip(selected.sequence[chunk].tolist(), selected.position[chunk].tolist(), strict=True)
-        windows = [_window(sequences.token_ids[sequence], position) for sequence, position in peaks]
-        bodies = decode_all(tokenizer, windows)
-        by_expert = groupby(zip(selected.expert[chunk].tolist(), bodies, strict=True), key=lambda pair: pair[0])
-        insert_search(
-            session, run_id, ((expert, search_body(body for _, body in pairs)) for expert, pairs in by_expert)
-        )
 
 
 def _window(ids: NDArray[np.uint32], position: int) -> list[int]:

@@ -264,7 +264,7 @@ def test_readers_see_the_previous_index_and_its_search_until_the_new_one_is_writ
         meanwhile.append(visible())
         raise UserError("The disk is full.")
 
-    monkeypatch.setattr(save_module, "_insert_search", fails)
+    monkeypatch.setattr(save_module, "index_search", fails)
     with pytest.raises(UserError, match="disk is full"):
         build_index(run, settings(world, tokens=1280), world.language_model, world.database)
     assert [*meanwhile, visible()] == [before, before]
