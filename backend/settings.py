@@ -69,7 +69,7 @@ NameList = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_names)]
 class Settings(BaseSettings):
     """Paths, network address, access control and limits of the server."""
 
-    model_config = SettingsConfigDict(env_prefix="MXD_", frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = SettingsConfigDict(env_prefix="MXD_", frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     data: Path = Path("data")
     """Folder of the runs and the database."""
@@ -145,6 +145,17 @@ class Settings(BaseSettings):
         return shlex.join(
             ["--data", str(self.data.resolve()), *(part for url in database for part in ("--database", url))]
         )
+
+
+LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+"""Wildcard address -> loopback address to print in its place."""
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return the URL of a listening socket, for a browser on this machine."""
+    host, port = listener.getsockname()[:2]
+    host = LOOPBACK.get(host, host)
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -20,6 +20,7 @@ from http import HTTPStatus
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
@@ -182,6 +183,20 @@ class Server(uvicorn.Server):
             self._when_ready()
 
 
-def limited_protocol(settings: Settings) -> partial[LimitedProtocol]:
-    """Return the protocol of one server, for ``uvicorn.Config(http=…)``."""
-    return partial(LimitedProtocol, settings)
+def limited_server(application: ASGIApp, settings: Settings, when_ready: Callable[[], None]) -> Server:
+    """Return a server with the limits of the settings."""
+    config = uvicorn.Config(
+        application,
+        # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.
+        loop="asyncio",
+        http=partial(LimitedProtocol, settings),  # type: ignore[arg-type]
+        limit_concurrency=settings.max_connections,
+        ws="none",
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
+    )
+    return Server(config, when_ready)

@@ -528,6 +528,10 @@ def export(
         UserError: the folder is not empty, the run is not indexed, or the format has no such layers.
     """
     layers, target = [_whole(each) for each in _several(run)], Path(folder).expanduser()
+    if experts and format not in get_args(VectorFormat):
+        raise UserError('experts chooses steering vectors, of format="gguf" or "vectors". Leave it out.')
+    if (model_id or source_set) and format != "neuronpedia":
+        raise UserError('model_id and source_set need format="neuronpedia". Leave them out.')
     if format in get_args(LayerFormat):
         export_layers([layer.run for layer in layers], format, target)  # type: ignore[arg-type]
         return sorted(path for path in target.rglob("*") if path.is_file())

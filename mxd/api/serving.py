@@ -8,15 +8,16 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
-import uvicorn
+from pydantic import ValidationError
 
 from mxd.api.errors import speaks_python
 from mxd.api.layer import AnyRun, as_layer
 from mxd.api.loading import database_url, own_data_folder
-from mxd.backend.api.app import create_app
-from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server
+from mxd.backend.api.connections import limited_server
+from mxd.backend.cli.commands.serve import create_protected_app
+from mxd.backend.cli.parser import describe_validation_error
 from mxd.backend.database.engine import opened
-from mxd.backend.settings import Settings, listen
+from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run_records import register_run
 
@@ -28,18 +29,10 @@ class Dashboard:
 
     def __init__(self, settings: Settings, page: str) -> None:
         self._listener = listen(settings.host, settings.port)
-        host, port = self._listener.getsockname()[:2]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}{page}"
+        self.url = url_of(self._listener) + page
         """Address of the run's page."""
-        config = uvicorn.Config(
-            create_app(settings),
-            loop="asyncio",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-        )
         self._is_ready = Event()
-        self._server = Server(config, self._is_ready.set)
+        self._server = limited_server(create_protected_app(settings), settings, self._is_ready.set)
         self._thread = Thread(target=self._server.run, args=([self._listener],), daemon=True)
 
     def start(self) -> Self:
@@ -90,11 +83,14 @@ def serve(run: AnyRun, *, port: int = 0, database: str | None = None, **settings
         settings: other fields of ``mxd.backend.settings.Settings``, such as ``host="0.0.0.0"``.
 
     Raises:
-        UserError: the port is in use, or the database cannot be opened.
+        UserError: the port is in use, the database cannot be opened, or a setting is unknown or invalid.
     """
     layer = as_layer(run)
     url = database_url(layer.run, database)
     with opened(url) as engine:
         register_run(layer.run, engine)
-    options = Settings(data=own_data_folder(layer.run), database=url, port=port, **settings)
+    try:
+        options = Settings(data=own_data_folder(layer.run), database=url, port=port, **settings)
+    except ValidationError as error:
+        raise UserError(describe_validation_error(error)) from error
     return Dashboard(options, f"/runs/{quote(layer.name)}").start()

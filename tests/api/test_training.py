@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -169,3 +171,21 @@ def test_the_dashboard_is_served_from_a_thread(tmp_path: Path) -> None:
         with urllib.request.urlopen(f"{root}/openapi.json") as answer:
             assert json.load(answer)["openapi"].startswith("3.")
         assert dashboard.url in dashboard._repr_html_()
+
+
+def test_the_dashboard_follows_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
+    with pytest.raises(mxd.UserError, match="Invalid acces="):
+        mxd.serve(run, acces="tokens")
+    with mxd.serve(run, access="tokens", head_bytes=1000) as dashboard:
+        write, _ = re.findall(r"mxd_\S+", capsys.readouterr().out)
+        for length, status in ((10, 200), (2000, 431)):
+            request = urllib.request.Request(
+                f"{dashboard.url.removesuffix('/runs/run')}/api/runs?{'x' * length}",
+                headers={"Authorization": f"Bearer {write}"},
+            )
+            if status == 200:
+                assert urllib.request.urlopen(request).status == status
+            else:
+                with pytest.raises(urllib.error.HTTPError, match=str(status)):
+                    urllib.request.urlopen(request)

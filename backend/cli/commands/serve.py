@@ -9,14 +9,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from threading import Event, Thread
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
-from mxd.backend.settings import Settings, listen
+from mxd.backend.settings import Settings, listen, url_of
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.memory import keep_freed_memory_in_threads
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 SWITCH_INTERVAL_S = 0.0005
 """Thread switch interval. With Python's 5 ms, requests would delay the generating thread by half a token's time."""
@@ -25,8 +28,6 @@ IMPORT_DELAY_S = 2.0
 PRIVATE = 0o700
 OTHERS = 0o077
 """Permissions of everybody but the owner."""
-LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-"""Wildcard address -> loopback address to print in its place."""
 
 WhenReady = Callable[[str], None]
 """Called with the URL once the server accepts requests."""
@@ -102,48 +103,40 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
     keep_freed_memory_in_threads()  # language models compute in threads
     # Before the slow imports, because the port is the likeliest error.
     with listen(settings.host, settings.port) as listener:
-        import uvicorn
-
-        from mxd.backend.api.app import create_app
-        from mxd.backend.api.connections import SHUTDOWN_TIMEOUT_S, Server, limited_protocol
+        from mxd.backend.api.connections import limited_server
         from mxd.backend.api.logs import log_to_stderr
-        from mxd.backend.cli.commands.database import create_first_tokens
         from mxd.backend.inference.run_loader import preload_compute_modules
 
         log_to_stderr(settings.log)
-        if settings.requires_tokens:
-            protect_folder(settings.data)
-        application = create_app(settings)
-        if settings.requires_tokens:
-            create_first_tokens(application.state.services.database)
-
+        application = create_protected_app(settings)
         stop = Event()
         importing = Thread(target=preload_compute_modules, args=(IMPORT_DELAY_S, stop))
 
         def ready() -> None:
             importing.start()
-            host, port = listener.getsockname()[:2]
-            host = LOOPBACK.get(host, host)
-            when_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+            when_ready(url_of(listener))
 
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        config = uvicorn.Config(
-            application,
-            # uvloop accepts one new connection per iteration, so most of a burst would wait instead of being rejected.
-            loop="asyncio",
-            http=limited_protocol(settings),  # type: ignore[arg-type]
-            limit_concurrency=settings.max_connections,
-            ws="none",
-            proxy_headers=bool(settings.trusted_proxies),
-            forwarded_allow_ips=list(settings.trusted_proxies),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=SHUTDOWN_TIMEOUT_S,
-        )
         with suppress(KeyboardInterrupt):
-            Server(config, ready).run(sockets=[listener])
+            limited_server(application, settings, ready).run(sockets=[listener])
         stop.set()
+
+
+def create_protected_app(settings: Settings) -> FastAPI:
+    """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
+
+    Raises:
+        UserError: the database cannot be opened.
+    """
+    from mxd.backend.api.app import create_app
+    from mxd.backend.cli.commands.database import create_first_tokens
+
+    if settings.requires_tokens:
+        protect_folder(settings.data)
+    application = create_app(settings)
+    if settings.requires_tokens:
+        create_first_tokens(application.state.services.database)
+    return application
 
 
 def protect_folder(data: Path) -> None:

@@ -204,6 +204,10 @@ class ExportCommand(ModelCommand):
         """Export, and print a summary."""
         if len(self.names) > 1 and self.format not in get_args(LayerFormat):
             raise UserError(f"--format {self.format} exports one run at a time. Give one name.")
+        if self.experts and self.format not in get_args(VectorFormat):
+            raise UserError("--experts chooses steering vectors, of --format gguf or vectors. Leave it out.")
+        if (self.model_id or self.source_set) and self.format != "neuronpedia":
+            raise UserError("--model-id and --source-set need --format neuronpedia. Leave them out.")
         if self.format == "mxd":
             return self._pack()
         if self.out is None:

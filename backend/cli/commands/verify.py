@@ -6,16 +6,18 @@ import json
 import math
 import re
 import shlex
-import shutil
+import sqlite3
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns, duration
+from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
 
 READS_DATABASE = ("ablate", "evaluate-steering", "label")
@@ -100,6 +102,7 @@ class VerifyCommand(Command):
     def _verdict(self, words: Sequence[str], results: Sequence[Mapping[str, Any]], seconds_left: float) -> str:
         from mxd.backend.cli.commands.index import LabelCommand
         from mxd.backend.cli.parser import command_from
+        from mxd.trainer.storage.database.open import sqlite_file_url
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_sets import weights_digest
 
@@ -109,12 +112,12 @@ class VerifyCommand(Command):
             command = command_from(words[1:])
             if isinstance(command, LabelCommand) and command.endpoint is not None:
                 return "cannot be repeated: a language model wrote the labels"
-            data = command.settings().data
+            settings = command.settings(data=self.data or command.data, database=self.database or command.database)
             digests: dict[str, str] = {}
             for result in results:
                 digests |= result["provenance"]["runs"]
             for name, digest in digests.items():
-                if weights_digest([Run.load(name, data)]) != digest:
+                if weights_digest([Run.load(name, settings.data)]) != digest:
                     return f"cannot be repeated: {name} has other weights now"
         except UserError as error:
             return f"cannot be repeated: {error}"
@@ -125,9 +128,10 @@ class VerifyCommand(Command):
         with tempfile.TemporaryDirectory(prefix="mxd-verify-") as folder:
             database = Path(folder) / "mxd.sqlite"
             if words[1] in READS_DATABASE:
-                _copy_database(data, database)
+                copy_database(settings, database)
             # The last of several equal flags counts.
-            more = ["--json", "--database", f"sqlite:///{database}"]
+            more = ["--json", "--database", sqlite_file_url(database)]
+            more += ["--data", str(self.data)] if self.data is not None else []
             more += ["--out", f"{folder}/out"] if words[1] == "benchmark" else []
             done = subprocess.run([sys.executable, "-m", "mxd", *words[1:], *more], capture_output=True, text=True)
         if done.returncode:
@@ -208,11 +212,18 @@ def _read(file: Path) -> str:
         raise UserError(f"Cannot read {file}: {error}.") from error
 
 
-def _copy_database(data: Path, target: Path) -> None:
-    """Copy the database of a data folder, or the demo's, if it has one."""
-    from mxd.backend.database.demo import DATABASE_FILE, unpack_database
+def copy_database(settings: Settings, target: Path) -> None:
+    """Copy the SQLite database of the settings, with what is only in its log yet; or the demo's, if it has one."""
+    from sqlalchemy import make_url
 
-    if (data / target.name).is_file():
-        shutil.copyfile(data / target.name, target)
-    elif (data / DATABASE_FILE).is_file():
-        unpack_database(data, target)
+    from mxd.backend.database.demo import DATABASE_FILE, unpack_database
+    from mxd.trainer.storage.database.engine import connect
+
+    url = make_url(settings.database_url)
+    if url.get_backend_name() == "sqlite" and Path(str(url.database)).is_file():
+        engine = connect(settings.database_url)
+        with closing(engine.raw_connection()) as source, closing(sqlite3.connect(target)) as copy:
+            source.backup(copy)
+        engine.dispose()
+    elif (settings.data / DATABASE_FILE).is_file():
+        unpack_database(settings.data, target)

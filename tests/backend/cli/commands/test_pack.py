@@ -31,6 +31,9 @@ def test_a_packed_run_is_served(
     assert run_names(Path("elsewhere")) == ["small"]
     assert run(["serve", "small.mxd", "--data", str(data)]) == 2
     assert "Leave out --data and --database." in capsys.readouterr().err
+    for words, option in ((["--experts", "3"], "--experts"), (["--model-id", "gpt2"], "--model-id")):
+        assert run(["export", "small", "--out", "tables", *words, "--data", str(data)]) == 2
+        assert f"{option} " in capsys.readouterr().err
     assert run(["serve", "--into", "elsewhere"]) == 2
     assert "--into and --language-model require a .mxd file" in capsys.readouterr().err
     assert run(["serve", "none.mxd", "--port", "0"]) == 2

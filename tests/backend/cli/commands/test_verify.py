@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import shlex
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.commands.verify import differences
+from mxd.backend.cli.commands.verify import copy_database, differences
 from mxd.backend.cli.main import run
+from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.backend.cli.words import Capture
@@ -62,6 +65,10 @@ def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, mon
     changed(found_a=-5)
     code, printed = verify()
     assert (code, "differs" in printed, "found_a -5, now" in printed) == (1, True, True)
+    monkeypatch.setenv("MXD_DATA", "elsewhere")
+    assert "cannot be repeated: Unknown run 'small'" in verify()[1]
+    assert "found_a -5, now" in verify("--data", str(data))[1]
+    monkeypatch.setenv("MXD_DATA", str(data))
     monkeypatch.setattr(sys, "executable", "/bin/false")  # from here on nothing is executed
     changed(seconds=3600)
     code, printed = verify()
@@ -74,6 +81,18 @@ def test_a_record_is_repeated_or_says_why_not(record: Path, capsys: Capture, mon
     assert "a language model wrote the labels" in verify()[1]
     changed(command="mxd contrast nothing --a a.jsonl", runs={"nothing": "0" * 32})
     assert "cannot be repeated" in verify()[1] and "nothing" in verify()[1]
+
+
+def test_the_copied_database_is_the_one_of_the_command_with_its_log(tmp_path: Path) -> None:
+    file = tmp_path / "other.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE notes (text)")
+        connection.execute("INSERT INTO notes VALUES ('new')")
+        connection.commit()
+        copy_database(Settings(data=tmp_path, database=f"sqlite:///{file}"), tmp_path / "copy.sqlite")
+    with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as copied:
+        assert copied.execute("SELECT text FROM notes").fetchall() == [("new",)]
 
 
 def test_a_page_leads_to_its_raw_files(record: Path, trained: Path, capsys: Capture) -> None:
