@@ -124,7 +124,8 @@ class EditedPasses:
         """Unit of every expert: the saved one, otherwise 1, as ``edit_units`` decides without a database."""
         return {
             run.name: {
-                expert: self.units[run.name].get(expert) or 1.0 for expert in range(run.layer.config.num_experts)
+                expert: self.units.get(run.name, {}).get(expert) or 1.0
+                for expert in range(run.layer.config.num_experts)
             }
             for run in self.runs
         }

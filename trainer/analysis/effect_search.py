@@ -180,7 +180,7 @@ class _State:
     @property
     def probability(self) -> float:
         """The probability to be reached."""
-        return 1 / (1 + math.exp(-self.log_odds))
+        return math.exp(_log_sigmoid(self.log_odds))
 
     @property
     def slope(self) -> float:

@@ -23,7 +23,7 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
 from mxd.trainer.storage.run import Run
-from tests.helpers.language_models import tiny_language_model
+from tests.helpers.language_models import sure_language_model, tiny_language_model
 from tests.helpers.layers import random_layer_of
 from tests.helpers.runs import World, run_of
 
@@ -198,6 +198,22 @@ def test_unrelated_texts_are_cut_to_the_context_length(world: World) -> None:
     (long,) = measure(world.language_model, runs_of(world), config, [edit])
     config = config.model_copy(update={"unrelated": (("red " * 100)[:UNRELATED_TOKENS],)})
     assert measure(world.language_model, runs_of(world), config, [edit]) == (long,)
+
+
+def test_a_text_that_is_too_improbable_for_float64_has_probability_zero(world: World) -> None:
+    config = FindConfig(prompts=("the",), wanted=("red blue " * 9,), unrelated=UNRELATED, hits=1)
+    found = find(sure_language_model(), runs_of(world)[0], config)
+    assert found.wish < -750
+    assert found.probability == 0
+
+
+def test_every_unit_of_a_run_without_an_index_is_one(world: World) -> None:
+    runs = runs_of(world)
+    units = {run.name: dict.fromkeys(range(33), 1.0) for run in runs}
+    for given in (None, {}, {"early": units["early"]}):
+        assert find(world.language_model, runs, WISHES["token"], given) == find(
+            world.language_model, runs, WISHES["token"], units
+        )
 
 
 def test_dead_experts_are_not_found(world: World) -> None:
