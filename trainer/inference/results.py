@@ -352,7 +352,7 @@ class StrengthSweepText:
     kl: float
     """Mean KL divergence from the steered to the baseline next-token distribution after the same text, nats/token."""
     perplexity_ratio: float
-    """Perplexity of the texts under the original model, relative to the baseline texts; high for broken text."""
+    """Perplexity of the texts without edits, relative to the baseline texts; high for broken text."""
     is_fluent: bool
     """True if this ratio is at most 3."""
     text: str
@@ -416,7 +416,7 @@ class StrengthSweepDoneEvent:
     points: tuple[StrengthSweepPoint, ...]
     """Points by ascending strength."""
     baseline_loss: float
-    """Loss of the baseline texts under the original model, in nats per token."""
+    """Loss of the baseline texts without edits, in nats per token. In the mode replace, the layer replaces the MLP."""
     baseline_text: str
     """First baseline text."""
     control: int

@@ -5,7 +5,7 @@ All measures are taken on the steered texts:
 - ``kl``: KL divergence from the steered next-token distribution to the baseline's after the same text, per token.
 - ``activation``: mean gate activation of the varied expert with which the original model reads the text, in units.
 - ``promoted``: share of the text's tokens among the tokens that the expert promotes most.
-- ``perplexity_ratio``: perplexity of the text under the original model, divided by that of the baseline texts.
+- ``perplexity_ratio``: perplexity of the text without edits, divided by that of the baseline texts.
 
 ``activation`` and ``promoted`` are concept scores. Each is compared with a control: the same edit of another expert, a
 random one of similar density, at the same strength and with the same random numbers. A score clearly exceeds its
@@ -138,7 +138,7 @@ class _Texts:
     kl: list[float] = field(default_factory=list)
     """One entry per token."""
     losses: list[float] = field(default_factory=list)
-    """One entry per token: loss under the original model, in nats."""
+    """One entry per token: loss without edits, in nats."""
     ids: dict[int, TokenIds] = field(default_factory=dict)
     """Sample -> its new tokens."""
     first: str = ""
