@@ -11,9 +11,9 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -86,7 +86,7 @@ def join_parts(path: Path, target: Path) -> None:
         header: dict[str, dict[str, object]] = {}
         end = 0
         for name in sorted(parts):
-            files = [file for _, file in sorted(parts[name], key=itemgetter(0))]
+            files = [part.file for part in sorted(parts[name], key=attrgetter("first"))]
             begin, shape = end, files[0].get_slice(name).get_shape()
             end += sum(file.get_tensor(name).nbytes for file in files)
             rows = [sum(file.get_slice(name).get_shape()[0] for file in files)] if shape else []
@@ -96,16 +96,26 @@ def join_parts(path: Path, target: Path) -> None:
         content += b" " * (-len(content) % 8)
         joined.write(len(content).to_bytes(8, "little") + content)
         for name in sorted(parts):
-            for _, file in sorted(parts[name], key=itemgetter(0)):
-                joined.write(file.get_tensor(name).numpy().data)
+            for part in sorted(parts[name], key=attrgetter("first")):
+                with safe_open(part.path, framework="pt") as file:  # what was read stays in memory until it is closed
+                    joined.write(file.get_tensor(name).numpy().data)
+
+
+class _Part(NamedTuple):
+    """Part of a tensor in an open file."""
+
+    first: int
+    """Index of its first row."""
+    path: Path
+    file: Any
 
 
 @contextmanager
-def _opened_parts(path: Path) -> Iterator[dict[str, list[tuple[int, Any]]]]:
-    """Open a file or its parts: first row and file of each part of a tensor, by its name."""
+def _opened_parts(path: Path) -> Iterator[dict[str, list[_Part]]]:
+    """Open a file or its parts. Returns the parts of each tensor by its name."""
     paths = parts_of(path)
     with ExitStack() as opened:
-        parts: dict[str, list[tuple[int, Any]]] = defaultdict(list)
+        parts: dict[str, list[_Part]] = defaultdict(list)
         for part in paths:
             named = _SHARD_NAME.fullmatch(part.name)
             if named is not None and int(named[1]) != len(paths):
@@ -113,7 +123,7 @@ def _opened_parts(path: Path) -> Iterator[dict[str, list[tuple[int, Any]]]]:
             file = opened.enter_context(safe_open(part, framework="pt"))
             begins = _begins(file.metadata() or {})
             for name in file.keys():  # noqa: SIM118 - it is no mapping
-                parts[name].append((begins.get(name, 0), file))
+                parts[name].append(_Part(begins.get(name, 0), part, file))
         yield parts
 
 
@@ -126,13 +136,13 @@ def _begins(header: Mapping[str, str]) -> dict[str, int]:
         raise ValueError(f"invalid {OFFSETS}") from error
 
 
-def _joined(name: str, parts: list[tuple[int, Any]], rows: slice) -> Tensor:
+def _joined(name: str, parts: list[_Part], rows: slice) -> Tensor:
     """Some rows of a tensor, from the parts that hold them. The parts must follow one another without a gap."""
-    if len(parts) == 1 and parts[0][0] == 0 and rows == slice(None):
-        tensor: Tensor = parts[0][1].get_tensor(name)
+    if len(parts) == 1 and parts[0].first == 0 and rows == slice(None):
+        tensor: Tensor = parts[0].file.get_tensor(name)
         return tensor
     found, end = [], 0
-    for first, file in sorted(parts, key=itemgetter(0)):
+    for first, _, file in sorted(parts, key=attrgetter("first")):
         part = file.get_slice(name)
         if first != end or not part.get_shape():
             raise ValueError(f"rows of {name} from {end:,} on are missing")
