@@ -134,7 +134,10 @@ def _fit_scale(layer: SparseLayer, x_TI: Tensor, mixing_TM: Tensor, target_TO: T
     weight_T1 = _weights(target_TO)
     mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
     added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O
-    scale = (weight_T1 * added_TO * rest_TO).sum() / (weight_T1 * added_TO.square()).sum().clamp_min(SMALLEST_NORM)
+    # Not every device has float64. It makes the scale that of one process: AdamW's first steps enlarge its rounding.
+    dtype = torch.float64 if x_TI.device.type in ("cpu", "cuda") else torch.float32
+    explained = (weight_T1 * added_TO * rest_TO).sum(dtype=dtype)
+    scale = (explained / (weight_T1 * added_TO.square()).sum(dtype=dtype).clamp_min(SMALLEST_NORM)).to(x_TI)
     layer.table.mul_(scale)
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
         layer.mixing_centre_M.mul_(scale)
