@@ -44,6 +44,14 @@ class CancelledError(UserError):
     """The task was cancelled. The message says whether anything was saved."""
 
 
+class LockedError(UserError):
+    """Another process holds a lock."""
+
+
+class WriterLostError(UserError):
+    """The process that was writing an activation cache ended before the cache was complete."""
+
+
 class PeerLostError(UserError):
     """Another process of the distributed job ended before the job was done."""
 

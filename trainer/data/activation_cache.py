@@ -6,7 +6,8 @@ A cache holds the activation buffers of one text in the order of training:
     layer-10/00003.safetensors                   ``input`` and ``output`` of buffer 3, bfloat16, one row per token
     layer-10/00003-00001-of-00002.safetensors    the same if two processes began the cache: the first one's sequences
 
-Any number of processes can continue or read a cache. Each opens only the files that hold its sequences.
+Any number of processes can continue or read a cache. Each opens only the files that hold its sequences. A job may read
+a cache while another one writes it, and waits for each buffer.
 
 Training on a cache takes the same batches as training on the language model, up to the rounding to bfloat16. A run of
 more tokens than the cache holds reads it again, with another order of the tokens in each buffer.
@@ -16,8 +17,9 @@ Shapes: T tokens in a buffer, I input width, O output width.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import file_digest
@@ -36,12 +38,12 @@ from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
 from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec, capture_layers, shuffled_tokens
 from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, fingerprint, sequences
-from mxd.trainer.errors import CancelledError, NotFoundError, UserError
+from mxd.trainer.errors import CancelledError, LockedError, NotFoundError, UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
-from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, read_json
+from mxd.trainer.utils.files import atomic_write, disk_errors, exclusive_lock, is_locked, read_json
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -49,6 +51,9 @@ if TYPE_CHECKING:
 MANIFEST = "cache.json"
 TENSORS = ("input", "output")
 LOCK_FILE = ".lock"
+"""Held by the job that writes the cache, so that a slow job differs from one that has ended."""
+POLL_SECONDS = 0.5
+"""Time between two looks at a cache that another job writes."""
 
 
 class CacheManifest(Config):
@@ -135,13 +140,12 @@ def write_cache(
         The manifest; incomplete if cancelled.
 
     Raises:
-        UserError: the folder holds a cache of other settings, another job is writing it, the disk is full, the text is
-            too short, or the processes cannot divide the parts.
+        LockedError: another job is writing it.
+        UserError: the folder holds a cache of other settings, the disk is full, the text is too short, or the processes
+            cannot divide the parts.
     """
     stream.plan.shard(group)
-    lock = exclusive_lock(folder / LOCK_FILE, f"The cache {folder} is being written")
-    with lock if group.is_main else nullcontext():
-        group.barrier()  # no other job writes from here on
+    with _only_writer(folder, group):
         manifest = _started(folder, CacheManifest.from_stream(stream, language_model, group.world_size))
         if language_model.sharding is not None and manifest.parts % group.world_size:
             raise UserError(
@@ -162,6 +166,25 @@ def write_cache(
     return manifest
 
 
+@contextmanager
+def _only_writer(folder: Path, group: ProcessGroup) -> Iterator[None]:
+    """Hold the lock of a cache. Collective.
+
+    Raises:
+        LockedError: in all processes, if another job holds it.
+    """
+    task, refusal = f"The cache {folder} is being written", None
+    with ExitStack() as held:
+        if group.is_main:
+            try:
+                held.enter_context(exclusive_lock(folder / LOCK_FILE, task))
+            except LockedError as error:
+                refusal = error
+        if group.any(refusal is not None):
+            raise refusal or LockedError(task)
+        yield
+
+
 def filled_cache(
     folder: Path,
     stream: StreamSpec,
@@ -171,17 +194,47 @@ def filled_cache(
 ) -> ActivationCache:
     """Open the cache in ``folder``. If there is none or it is incomplete, first write the activations of ``stream``.
 
-    Collective.
+    If another job is writing it, the cache is returned once its first buffer is complete, and its ``buffers`` wait for
+    the others. Collective.
 
     Raises:
         CancelledError: writing was cancelled. What has been written remains.
         UserError: as ``write_cache`` and ``ActivationCache.open``.
     """
-    if not (folder / MANIFEST).is_file() or not _read_manifest(folder).is_complete:
-        manifest = write_cache(folder, stream, language_model, group, callbacks)
-        if not manifest.is_complete:
-            raise CancelledError("Stopped. To continue the cache, run the same command again.")
+    stopped = "Stopped. To continue the cache, run the same command again."
+    while group.any(not ((folder / MANIFEST).is_file() and _read_manifest(folder).is_complete)):
+        try:
+            if not write_cache(folder, stream, language_model, group, callbacks).is_complete:
+                raise CancelledError(stopped)
+        except LockedError:
+            manifest = _awaited(folder, 0, callbacks.is_cancelled, group)
+            if manifest is not None:
+                return ActivationCache(folder, manifest, language_model.device, callbacks.is_cancelled)
+            if group.any(callbacks.is_cancelled()):
+                raise CancelledError(stopped) from None
     return ActivationCache.open(folder, language_model.device)
+
+
+def _awaited(
+    folder: Path, buffer: int, is_cancelled: Callable[[], bool], group: ProcessGroup
+) -> CacheManifest | None:
+    """Manifest of a cache once a buffer is complete, nobody writes it any more, or the task is cancelled. Collective.
+
+    Returns:
+        The same in all processes; None if the cache has no buffer yet.
+    """
+
+    def wait() -> CacheManifest | None:
+        while True:
+            is_written = is_locked(folder / LOCK_FILE)  # first, because a writer may end right after its last buffer
+            manifest = _read_manifest(folder) if (folder / MANIFEST).is_file() else None
+            is_complete = manifest is not None and manifest.complete_buffers > buffer
+            if is_complete or not is_written or is_cancelled():
+                return manifest
+            time.sleep(POLL_SECONDS)
+
+    manifest = group.take_turn(wait)
+    return next(iter(group.all_items([] if manifest is None else [manifest])), None)
 
 
 def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
@@ -236,14 +289,17 @@ def _write_parts(
     return files
 
 
-@dataclass(frozen=True)
+@dataclass
 class ActivationCache:
     """An existing cache, as a source of activation buffers."""
 
     folder: Path
     manifest: CacheManifest
+    """As last read: another job may be writing the cache."""
     device: torch.device
     """Device of the buffers."""
+    is_cancelled: Callable[[], bool] | None = None
+    """Whether to stop waiting for the job that writes the cache; None if there is none."""
     verified: set[str] = dataclass_field(default_factory=set)
     """Files whose checksum has been compared."""
 
@@ -264,12 +320,14 @@ class ActivationCache:
 
     @property
     def is_independent(self) -> bool:
-        """True: each process reads for itself."""
-        return True
+        """True if each process reads for itself, because nobody writes the cache any more."""
+        return self.is_cancelled is None
 
     @property
     def tokens(self) -> int:
-        """Number of tokens of the complete buffers."""
+        """Number of tokens of the complete buffers, or of all that are being written."""
+        if self.is_cancelled is not None:
+            return self.manifest.tokens
         return min(self.manifest.tokens, self.manifest.complete_buffers * self.manifest.buffer_tokens)
 
     def check_text(self, text: TextConfig, tokens: int) -> None:
@@ -317,7 +375,10 @@ class ActivationCache:
     ) -> Generator[ActivationBuffer]:
         """Yield the buffers of a stream from index ``first_buffer`` on, like ``activation_buffers``.
 
+        While another job writes the cache, wait for each buffer. End early if cancelled meanwhile.
+
         Raises:
+            WriterLostError: that job has ended before a buffer was complete.
             UserError: a file is damaged, or steps cannot be divided evenly over the processes.
         """
         plan, shard = stream.plan, stream.plan.shard(group)
@@ -326,10 +387,27 @@ class ActivationCache:
             if left <= 0:
                 return
             rows = min(left, plan.sequences_per_buffer)
+            source = self._source(index, rows, plan)
+            if source >= self.manifest.complete_buffers and not self._arrives(source, group):
+                return
             local = [number for number in range(rows) if number % plan.sequences in shard]
-            captured = {layer: self._read(layer, self._source(index, rows, plan), local) for layer in stream.layers}
+            captured = {layer: self._read(layer, source, local) for layer in stream.layers}
             yield ActivationBuffer(captured, shuffled_tokens(stream, index, rows, shard).to(self.device))
             del captured  # so that two buffers are never in memory
+
+    def _arrives(self, index: int, group: ProcessGroup) -> bool:
+        """Wait until another job has written a buffer. Returns False if cancelled. Collective."""
+        assert self.is_cancelled is not None, "only complete buffers of other caches are read"
+        self.manifest = _awaited(self.folder, index, self.is_cancelled, group) or self.manifest
+        if index < self.manifest.complete_buffers:
+            return True
+        if group.any(self.is_cancelled()):
+            return False
+        written = self.manifest.complete_buffers * self.manifest.buffer_tokens
+        raise WriterLostError(
+            f"The process that wrote the cache {self.folder} has ended after {written:,} of {self.manifest.tokens:,} "
+            "tokens. The run is saved. Start that process again to continue the cache, then this one with --resume."
+        )
 
     def _source(self, index: int, rows: int, plan: BatchPlan) -> int:
         """Index of the cached buffer that serves as buffer ``index``. Only full buffers are read again."""

@@ -27,7 +27,7 @@ from mxd.trainer.config.training import GPU_BATCH
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivations, StreamSpec, batches
 from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, check_text_length
-from mxd.trainer.errors import UserError
+from mxd.trainer.errors import UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.tensor_files import join_parts
 from mxd.trainer.storage.database.open import writing
@@ -372,6 +372,7 @@ def train_layers(
 
     Raises:
         DivergedError: a run has diverged. The others are saved and can be resumed without it.
+        WriterLostError: another process was writing the cache and has ended. The runs are saved.
         UserError: as ``train_layer``; or the runs need different batches, two have the same name, or the cache does not
             have the runs' batches.
     """
@@ -523,10 +524,13 @@ def _train(
 
 
 def _close_failed(error: UserError, runs: Sequence[TrainingRun]) -> None:
-    """Mark the runs as failed. If one has diverged, only that one fails, and the others are saved."""
+    """Save the runs that the error leaves intact, all but a diverged one, and mark the others as failed."""
     for run in runs:
+        is_intact = isinstance(error, WriterLostError) or (
+            isinstance(error, DivergedError) and run.run.name != error.run
+        )
         try:
-            if not isinstance(error, DivergedError) or run.run.name == error.run:
+            if not is_intact:
                 raise error
             run.close()
         except UserError as own_error:

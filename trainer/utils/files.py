@@ -18,7 +18,7 @@ from urllib.request import Request, urlopen
 
 from filelock import FileLock, Timeout
 
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import LockedError, NotFoundError, UserError
 
 PROBE_SECONDS = 0.02
 """How long to retry an acquired lock: ``is_locked`` of another process holds it for an instant."""
@@ -109,7 +109,7 @@ def exclusive_lock(path: Path, task: str) -> Iterator[None]:
     """Hold the lock file ``path``. The kernel releases it when the process ends.
 
     Raises:
-        UserError: another process holds it. The message begins with ``task``.
+        LockedError: another process holds it. The message begins with ``task``.
     """
     lock = FileLock(path)
     with disk_errors(path):
@@ -117,7 +117,7 @@ def exclusive_lock(path: Path, task: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=PROBE_SECONDS, poll_interval=PROBE_SECONDS / 4)
         except Timeout:
-            raise UserError(f"{task} by another process. Wait for it or stop it first.") from None
+            raise LockedError(f"{task} by another process. Wait for it or stop it first.") from None
     try:
         yield
     finally:

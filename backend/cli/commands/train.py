@@ -228,7 +228,7 @@ class TrainCommand(ModelCommand):
     may then be one that is not here: a100, h100, h200, b200, l40s or mi300x."""
     cache: Path | None = None
     """Folder for the MLP activations of all layers of this command. They are written on first use; later commands with
-    the same text train without forward passes of the language model."""
+    the same text train without forward passes of the language model, even while another command is still writing."""
     cache_tokens: Annotated[int, BeforeValidator(parse_count), Field(gt=0)] | None = None
     """Number of tokens to write to --cache (default: --tokens). With fewer, and --on-short-text repeat, training reads
     them more than once."""
@@ -340,7 +340,7 @@ class TrainCommand(ModelCommand):
     def _filled_cache(
         self, configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup, stop: StopRequest
     ) -> ActivationCache | None:
-        """The cache of ``--cache``, written by all processes. Its rate is not that of training."""
+        """The cache of ``--cache``, written by all processes, or by another job. Its rate is not that of training."""
         if self.cache is None:
             return None
         from mxd.trainer.data.activation_cache import filled_cache
@@ -349,7 +349,10 @@ class TrainCommand(ModelCommand):
         tokens = self.cache_tokens or configs[0].tokens
         stream = StreamSpec.from_configs([config.model_copy(update={"tokens": tokens}) for config in configs])
         with progress_of(group, "Caching activations") as progress:
-            return filled_cache(self.cache, stream, language_model, group, Callbacks(progress, stop))
+            cache = filled_cache(self.cache, stream, language_model, group, Callbacks(progress, stop))
+        if group.is_main and not cache.is_independent:
+            print(f"mxd: Another process is writing {self.cache}. Training waits for its buffers.", file=sys.stderr)
+        return cache
 
     def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
         """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes.
