@@ -32,8 +32,19 @@ DRAWN_AT_A_TIME = 1 << 22
 """Random weights that are drawn at a time if not all of them are kept."""
 
 
-def drawn_weight(inputs: int, outputs: int, rows: slice = slice(None), columns: slice = slice(None)) -> Tensor:
-    """Some rows and columns of the weight [outputs, inputs] that ``nn.Linear(inputs, outputs)`` draws.
+def _draw_linear(weight: Tensor) -> object:
+    """Draw a weight as ``nn.Linear`` does."""
+    return nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+
+
+def drawn_weight(
+    inputs: int,
+    outputs: int,
+    rows: slice = slice(None),
+    columns: slice = slice(None),
+    draw: Callable[[Tensor], object] = _draw_linear,
+) -> Tensor:
+    """Some rows and columns of a random weight [outputs, inputs], by default the one that ``nn.Linear`` draws.
 
     All of it is drawn, a few rows at a time, so that processes that hold different parts draw the same random numbers.
     """
@@ -41,7 +52,7 @@ def drawn_weight(inputs: int, outputs: int, rows: slice = slice(None), columns: 
     weight_RC = torch.empty(end - first, len(range(inputs)[columns]))
     for top in range(0, outputs, step := max(1, DRAWN_AT_A_TIME // inputs)):
         drawn_DI = torch.empty(min(step, outputs - top), inputs)
-        nn.init.kaiming_uniform_(drawn_DI, a=math.sqrt(5))
+        draw(drawn_DI)
         kept_DC = drawn_DI[max(0, first - top) : max(0, end - top), columns]
         done = max(0, top - first)
         weight_RC[done : done + len(kept_DC)] = kept_DC
@@ -77,12 +88,6 @@ class Gate(nn.Linear):
     def rows(self, experts: ExpertSelection) -> Tensor:
         """Directions of some experts, [E, I]."""
         return self.weight.detach()[experts]
-
-    @torch.no_grad()
-    def initialize(self, directions_NI: Tensor, mean_I: Tensor) -> None:
-        """Use the directions as the experts' rows, with all scores 0 at the mean input."""
-        self.weight.copy_(directions_NI)
-        self.bias.copy_(-(self.weight @ mean_I.to(self.weight)))
 
 
 LayerInput = Literal["mlp-input", "mlp-output"]

@@ -13,6 +13,8 @@ Shapes: T tokens, I input width, H hidden width, O output width, N experts.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,13 +23,15 @@ from torch.nn import functional as F
 from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer
+from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, drawn_weight
 from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
 """Norm of a gate row, as in torch's Linear."""
 SCALE_TOKENS = 8192
 """Number of tokens on which scales are fitted."""
+AT_A_TIME = 1024
+"""Number of tokens, or of experts, that are computed at a time."""
 CENTRE_STEPS = 10
 """Iterations for the first centre of the mixing."""
 GATE_NOISE = 0.1
@@ -75,13 +79,22 @@ def _initialize_from_examples(
     example_N = order_T[torch.arange(count)[own] % len(x_TI)].to(x_TI.device)
     weight_T1 = _weights(y_TO)
     mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
-    directions_NI = F.normalize(x_TI[example_N] - mean_I, dim=1)
+    gate_NI = layer.gate.weight
+    noise_NI = None
     if count > len(x_TI):
-        noise_NI = torch.randn(count, x_TI.shape[1], generator=_generator(config))[own].to(directions_NI)
-        directions_NI = F.normalize(directions_NI + GATE_NOISE * F.normalize(noise_NI, dim=1), dim=1)
-    layer.gate.initialize(GATE_ROW_NORM * directions_NI, mean_I)
+        draw = partial(torch.Tensor.normal_, generator=_generator(config))
+        noise_NI = drawn_weight(x_TI.shape[1], count, rows=own, draw=draw)
+    # Some experts at a time, because copies of whole tables would take more memory than training.
+    for first in range(0, len(example_N), AT_A_TIME):
+        part = slice(first, first + AT_A_TIME)
+        directions_EI = F.normalize(x_TI[example_N[part]] - mean_I, dim=1)
+        if noise_NI is not None:
+            noise_EI = F.normalize(noise_NI[part].to(directions_EI), dim=1)
+            directions_EI = F.normalize(directions_EI + GATE_NOISE * noise_EI, dim=1)
+        gate_NI[part] = GATE_ROW_NORM * directions_EI
+        table_NO[part] = F.normalize(y_TO[example_N[part]] - mean_O, dim=1)  # unit rows, as in the measurements
+    layer.gate.bias.copy_(-(gate_NI @ mean_I))  # all scores are 0 at the mean input
     layer.get_parameter("output_bias").copy_(mean_O)
-    table_NO.copy_(F.normalize(y_TO[example_N] - mean_O, dim=1))  # unit rows, as in the measurements
     mixing_TM = _mixing(layer, x_TI[:SCALE_TOKENS])
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
         layer.mixing_centre_M.copy_(spatial_median(mixing_TM, mixing_TM.mean(dim=0), steps=CENTRE_STEPS))
@@ -97,6 +110,18 @@ def _mixing(layer: SparseLayer, x_TI: Tensor) -> Tensor:
     return layer.shards.all_gather(layer.mixing(layer.route(x_TI[own_T.to(x_TI.device)])))[: len(x_TI)]
 
 
+def _in_parts(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:
+    """Result [T, …] of a function of tokens, with the intermediate values of few of them in memory."""
+    result: Tensor | None = None
+    for number, part in enumerate(zip(*(rows.split(AT_A_TIME) for rows in tokens), strict=True)):
+        computed = compute(*part)
+        if result is None:
+            result = computed.new_empty(len(tokens[0]), *computed.shape[1:])
+        result[number * AT_A_TIME :][: len(computed)] = computed
+    assert result is not None, "there is at least one token"
+    return result
+
+
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
     """Copy the encoder of the original MLP."""
     weights = language_model.encoder_weights(index)
@@ -109,7 +134,7 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
 
 def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     """Hold the hidden unit that matters least to the original MLP constant, and let D read only it, so z D is 1."""
-    hidden_TH = layer.encode(x_TI)
+    hidden_TH = _in_parts(layer.encode, x_TI)
     least = int((hidden_TH.std(dim=0) * decoder_OH.to(hidden_TH).norm(dim=0)).argmin())
     for linear in (layer.encoder, layer.encoder_gate) if isinstance(layer, GluMxD) else (layer.encoder,):
         linear.weight[least] = 0
@@ -130,7 +155,9 @@ def _weights(target_TO: Tensor) -> Tensor:
 def _fit_scale(layer: SparseLayer, x_TI: Tensor, mixing_TM: Tensor, target_TO: Tensor) -> None:
     """Scale the experts' contributions, and set the output bias, to the lowest normalised MSE."""
     bias_O = layer.get_parameter("output_bias")
-    added_TO = layer.decode_mixed(layer.dense_output(x_TI), mixing_TM) - bias_O
+    added_TO = _in_parts(
+        lambda x_EI, mixing_EM: layer.decode_mixed(layer.dense_output(x_EI), mixing_EM) - bias_O, x_TI, mixing_TM
+    )
     weight_T1 = _weights(target_TO)
     mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
     added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O

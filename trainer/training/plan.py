@@ -26,6 +26,7 @@ from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline, outline_of
 from mxd.trainer.layers.ops import ops_on
 from mxd.trainer.training.cluster import DATASHEETS, Datasheet, Grid, Links, links_of, spread
+from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Parallel, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
 from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
@@ -235,6 +236,10 @@ class PlannedTraining:
         is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
         buffers = 1 + PREFETCHED_BUFFERS if is_ahead else 1
         widths = sum(shape.input_width + shape.output_width for shape in shapes)
+        buffer_bytes = FLOAT32 * buffers * buffer_tokens * widths
+        if any(map(needs_sample, configs)):  # the complete first buffer, before there are gradients and moments
+            complete = FLOAT32 * plan.buffer_tokens * widths
+            buffer_bytes = max(buffer_bytes, complete - (ADAMW_BYTES + averaged - FLOAT32) * parameters)
         step = max(self.step_bytes(layer, self.step_tokens) for layer in sizes)
         if self.setup.parallel == "runs":  # a step's tokens of all processes, and their parts before they are joined
             own_layers = {configs[run].layer for run in own}
@@ -243,7 +248,7 @@ class PlannedTraining:
         return {
             "model weights": 0 if self.setup.auto_map else self.language_model_bytes,
             "layers, gradients and moments": (ADAMW_BYTES + averaged) * parameters,
-            "activation buffers": FLOAT32 * buffers * buffer_tokens * widths,
+            "activation buffers": buffer_bytes,
             "step and forward pass": step + self.forward_bytes(buffer_tokens),
             "reserve of the heap": HEAP_GROWTH_BYTES if self.setup.device.type == "cpu" else 0,
         }
