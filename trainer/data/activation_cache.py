@@ -218,7 +218,7 @@ def filled_cache(
 def _awaited(
     folder: Path, buffer: int, is_cancelled: Callable[[], bool], group: ProcessGroup
 ) -> CacheManifest | None:
-    """Manifest of a cache once a buffer is complete, nobody writes it any more, or the task is cancelled. Collective.
+    """Manifest of a cache once a buffer is complete, its writer has ended, or the task is cancelled. Collective.
 
     Returns:
         The same in all processes; None if the cache has no buffer yet.
@@ -299,7 +299,7 @@ class ActivationCache:
     device: torch.device
     """Device of the buffers."""
     is_cancelled: Callable[[], bool] | None = None
-    """Whether to stop waiting for the job that writes the cache; None if there is none."""
+    """Function that says whether to stop waiting for the job that writes the cache; None without such a job."""
     verified: set[str] = dataclass_field(default_factory=set)
     """Files whose checksum has been compared."""
 
@@ -320,7 +320,7 @@ class ActivationCache:
 
     @property
     def is_independent(self) -> bool:
-        """True if each process reads for itself, because nobody writes the cache any more."""
+        """True if each process reads for itself, because no job writes the cache any more."""
         return self.is_cancelled is None
 
     @property
