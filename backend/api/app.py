@@ -106,7 +106,7 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
     for router in (*(module.router for module in modules), experts.of_all_runs):
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)
-    app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
+    app.add_api_route("/docs", lambda: docs_page(app.openapi()), include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)
     for known in (UserError, BusyError, ClientGoneError, NotSignedInError, DataError):
@@ -142,10 +142,6 @@ def _metrics(request: Request) -> Response:
     services.metrics.inference.set(services.inference.num_active)
     services.metrics.database.set(size_in_bytes(services.database))
     return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
-def _docs(request: Request) -> HTMLResponse:
-    return HTMLResponse(docs_page(request.app.openapi()))
 
 
 # ---------------------------------------------------------------- errors, all in one shape

@@ -89,20 +89,6 @@ def set_note(session: Session, run: str, expert: int, note: str | None) -> None:
         session.merge(NoteRecord(run=run, expert=expert, note=note, updated_at=utc_now()))
 
 
-def count_of(session: Session, run: str) -> int:
-    """Return the number of labels and notes of a run."""
-    return sum(
-        session.scalar(select(func.count()).select_from(table).where(table.run == run)) or 0
-        for table in (LabelRecord, NoteRecord)
-    )
-
-
-def remove_all(session: Session, run: str) -> None:
-    """Delete all labels and notes of a run."""
-    for table in (LabelRecord, NoteRecord):
-        session.execute(delete(table).where(table.run == run))
-
-
 class TagRecord(NotesBase):
     """A tag on an expert."""
 
@@ -145,13 +131,3 @@ def tag_counts(session: Session, run: str) -> list[tuple[str, int]]:
 def tagged(session: Session, run: str, tag: str) -> set[int]:
     """Return the experts that have a tag."""
     return set(session.scalars(select(TagRecord.expert).where(TagRecord.run == run, TagRecord.tag == tag)))
-
-
-def count_tags(session: Session, run: str) -> int:
-    """Return the number of tags of a run's experts."""
-    return session.scalar(select(func.count()).select_from(TagRecord).where(TagRecord.run == run)) or 0
-
-
-def remove_all_tags(session: Session, run: str) -> None:
-    """Delete all tags of a run."""
-    session.execute(delete(TagRecord).where(TagRecord.run == run))

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
-from sqlalchemy import Connection, Engine, PoolProxiedConnection, text
+from sqlalchemy import Connection, Engine, PoolProxiedConnection, delete, func, select, text
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import steering_sessions as sessions
@@ -21,6 +21,24 @@ from mxd.trainer.storage.database.open import check_foreign_file, open_trainer_d
 
 OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
 """Tables of annotations and access tokens."""
+
+
+WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, sessions.SessionRecord)
+"""Tables of what users wrote about a run."""
+
+
+def count_written(session: Session, run: str) -> int:
+    """Return the number of labels, notes, tags, lists and sessions of a run."""
+    counts = (select(func.count()).select_from(table).where(table.run == run) for table in WRITTEN)
+    return sum(session.scalar(count) or 0 for count in counts)
+
+
+def remove_written(session: Session, run: str) -> None:
+    """Delete all labels, notes, tags, lists and sessions of a run."""
+    of_run = select(ListRecord.id).where(ListRecord.run == run)
+    session.execute(delete(EntryRecord).where(EntryRecord.list_id.in_(of_run)))
+    for table in WRITTEN:
+        session.execute(delete(table).where(table.run == run))
 
 
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:

@@ -173,14 +173,3 @@ def experts_in(session: Session, run: str, list_id: int) -> set[int]:
         ListNotFoundError: the run has no list with this id.
     """
     return {entry.expert for entry in entries_of(session, find_list(session, run, list_id))}
-
-
-def count_of(session: Session, run: str) -> int:
-    """Return the number of lists of a run."""
-    return session.scalar(select(func.count()).select_from(ListRecord).where(ListRecord.run == run)) or 0
-
-
-def remove_all(session: Session, run: str) -> None:
-    """Delete all lists of a run."""
-    for record in session.scalars(select(ListRecord).where(ListRecord.run == run)).all():
-        delete_list(session, record)

@@ -7,7 +7,7 @@ change the percentiles, and with them the meaning of a strength.
 from __future__ import annotations
 
 import secrets
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import JSON, Connection, DateTime, String, delete, select
@@ -38,11 +38,6 @@ class SessionRecord(SessionsBase):
     units: Mapped[dict[str, dict[str, float]]] = mapped_column(JSON)
     """Run -> expert -> 99th percentile at the time of saving."""
     saved_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-
-    @property
-    def saved_at_utc(self) -> datetime:
-        """Return ``saved_at`` with its time zone. SQLite returns times without one; they are stored in UTC."""
-        return self.saved_at if self.saved_at.tzinfo else self.saved_at.replace(tzinfo=UTC)
 
 
 def create_tables(connection: Connection) -> None:

@@ -149,18 +149,13 @@ def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tu
     if automatic is None or automatic["labeller"] != FEATURES or automatic["balanced_accuracy"] is None:
         return None
     examples, excess = automatic["test_examples"], 2 * automatic["balanced_accuracy"] - 1
-    false_positive_rate = _false_positive_rate(automatic["precision"], automatic["recall"], density)
+    false_positive_rate, precision, recall = 0.0, automatic["precision"], automatic["recall"]
+    if precision and recall and density < 1:  # else it matches hardly any inactive token
+        false_positive_rate = min(recall * density / (1 - density) * (1 / precision - 1), 1.0)
     matching = min(max(round(examples * (excess + false_positive_rate)), 0), examples)
     true_negative_rate = 1 + excess - matching / examples
     low, high = wilson_interval(matching / examples, examples)
     return (low + true_negative_rate) / 2, (high + true_negative_rate) / 2
-
-
-def _false_positive_rate(precision: float | None, recall: float | None, density: float) -> float:
-    """Return the share of inactive tokens that a label matches; 0 for labels that match hardly any token."""
-    if not precision or not recall or density >= 1:
-        return 0.0
-    return min(recall * density / (1 - density) * (1 / precision - 1), 1.0)
 
 
 def _served(row: Sequence[Any], density: float) -> dict[str, Any]:

@@ -8,7 +8,6 @@ Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,7 +18,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.closest import Closest, closest
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import with_names
-from mxd.backend.schemas import experts as schemas
+from mxd.backend.schemas.experts import CoactivatingExpert
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
@@ -33,25 +32,6 @@ TOKEN_IDS = np.dtype("<u4")
 Shift = Literal[-1, 0, 1]
 SHIFTS: tuple[Shift, ...] = (-1, 0, 1)
 Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class CoactivatingExpert:
-    """An expert that is active on, before or after the active tokens of another one."""
-
-    expert: int
-    share: float | None
-    """Share of the other expert's active tokens (that have such a neighbour); None if there are too few."""
-    share_interval: tuple[float, float] | None
-    """95 % Wilson interval of the share."""
-    lift: float | None
-    """Share divided by the share of all tokens."""
-    jaccard: float
-    """Tokens with both experts divided by tokens with either, 0 to 1."""
-    tokens: int
-    """Tokens with both experts."""
-    of_tokens: int
-    """The other expert's active tokens (that have such a neighbour)."""
 
 
 class CoactivationIndex:
@@ -85,7 +65,7 @@ class CoactivationIndex:
         return bool(self.active_N[expert] >= MIN_EVENTS)
 
     def companions(self, expert: int, shift: Shift, limit: int) -> list[CoactivatingExpert]:
-        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index.
+        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index, without names.
 
         With at least ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens.
         """
@@ -110,7 +90,20 @@ class CoactivationIndex:
                 share = count / len(tokens)
                 interval, lift = wilson_interval(share, len(tokens)), share / rate
             if interval is None or interval[0] > rate:
-                companions.append(CoactivatingExpert(other, share, interval, lift, jaccard, count, len(tokens)))
+                companions.append(
+                    CoactivatingExpert(
+                        expert=other,
+                        label=None,
+                        automatic=None,
+                        top_tokens=(),
+                        share=share,
+                        share_interval=interval,
+                        lift=lift,
+                        jaccard=jaccard,
+                        tokens=count,
+                        of_tokens=len(tokens),
+                    )
+                )
         return companions
 
     def _counts(self, tokens: Ints) -> Ints:
@@ -159,12 +152,10 @@ def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
 
 def named(
     session: Session, run: RunRecord, coactivating: Sequence[CoactivatingExpert], vocabulary: Vocabulary
-) -> tuple[schemas.CoactivatingExpert, ...]:
+) -> tuple[CoactivatingExpert, ...]:
     """Return coactivating experts with labels and top tokens."""
     named = with_names(session, run, [(one.expert, one.jaccard) for one in coactivating], vocabulary)
     return tuple(
-        schemas.CoactivatingExpert(
-            **asdict(one), label=name.label, automatic=name.automatic, top_tokens=name.top_tokens
-        )
+        one.model_copy(update={"label": name.label, "automatic": name.automatic, "top_tokens": name.top_tokens})
         for one, name in zip(coactivating, named, strict=True)
     )

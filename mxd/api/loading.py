@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from urllib.parse import quote
 
-from sqlalchemy import Engine, create_engine, inspect
+from sqlalchemy import Engine, create_engine
 from sqlalchemy.engine import make_url
 from sqlalchemy.orm import Session
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
-from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.database.demo import unpacked_database, writable_demo
+from mxd.backend.export.snapshots import names_in
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import rows_of
 from mxd.backend.queries.runs import find_index
 from mxd.backend.settings import Settings
@@ -219,7 +218,9 @@ def read_expert(run: Run, expert: int, examples: int, database: str | None) -> E
     return _read_first(
         run,
         database,
-        lambda session: load_expert(session, run, expert, _shown_label(session, run, expert), examples),
+        lambda session: load_expert(
+            session, run, expert, names_in(session, {run.name: [expert]}).get((run.name, expert)), examples
+        ),
     )
 
 
@@ -241,15 +242,6 @@ def _pandas() -> Any:
     except ImportError as error:
         raise UserError("Tables need pandas, which is not installed. Run: pip install pandas") from error
     return pandas
-
-
-def _shown_label(session: Session, run: Run, expert: int) -> str | None:
-    has_annotations = inspect(session.connection()).has_table(LabelRecord.__tablename__)
-    own = labels_of(session, run.name, [expert]) if has_annotations else {}
-    if expert in own:
-        return own[expert]
-    automatic = shown_labels(session, find_record(session, run.name), [expert])
-    return automatic[expert].label if expert in automatic else None
 
 
 def resolve_medians(run: Run, edits: Sequence[Edit]) -> tuple[Edit, ...]:

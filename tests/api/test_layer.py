@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sqlalchemy import select, update
 from sqlalchemy.orm import Session
 from torch import Tensor
 
@@ -15,6 +16,7 @@ from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import opened
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.api.conftest import User, one_family, texts, user_model
 from tests.helpers.language_models import END
@@ -214,6 +216,12 @@ def test_an_expert_has_the_label_of_the_dashboard_and_a_table(user: User) -> Non
     expert = int(user.run.activations(user.model, LONG).sum(dim=(0, 1)).to_dense().argmax())
     with opened(sqlite_url(user.data)) as engine, Session(engine) as session, session.begin():
         set_label(session, "mine", expert, "my own label")
+        session.execute(update(AutomaticLabelRecord).values(balanced_accuracy=0.5, test_examples=10))
+        other = session.scalars(
+            select(AutomaticLabelRecord.expert).where(AutomaticLabelRecord.expert != expert)
+        ).first()
+    assert other is not None
+    assert str(user.run.expert(other).label).endswith(", weak label")
     info, examples = user.run.expert(expert), user.run.examples(expert)
     assert info.label == "my own label"
     assert info.examples == examples[:8]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -18,8 +17,6 @@ from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.tensor_files import parts_of
 from mxd.trainer.storage.run import Run
 
-if TYPE_CHECKING:
-    from mxd.trainer.storage.run import Run
 _NAMES = TypeAdapter[str](RunName)
 
 

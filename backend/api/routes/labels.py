@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC
 from typing import Annotated
 
 from fastapi import APIRouter, Path
@@ -13,7 +12,7 @@ from mxd.backend.database.annotations import add_tag, remove_tag, set_label, set
 from mxd.backend.database.engine import reading
 from mxd.backend.database.lists import ListRecord
 from mxd.backend.queries.experts import check_expert, rows_of
-from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.runs import aware, find_run
 from mxd.backend.schemas.annotations import (
     AnnotationChange,
     ExpertList,
@@ -52,8 +51,7 @@ def _summary(record: ListRecord, experts: int) -> ListSummary:
         name=record.name,
         note=record.note,
         experts=experts,
-        # SQLite drops the time zone; times are stored in UTC.
-        updated_at=record.updated_at if record.updated_at.tzinfo else record.updated_at.replace(tzinfo=UTC),
+        updated_at=aware(record.updated_at),
     )
 
 

@@ -142,8 +142,10 @@ class StopFilter:
     def push(self, text: str) -> str:
         """Return the characters that are certain not to belong to a stop sequence."""
         self._held += text
-        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
-        end = min(places) if places else len(self._held) - self._open_length()
+        stops = [self._held.find(stop) for stop in self._stops if stop in self._held]
+        ends = ((place, self._held[place:]) for place in range(len(self._held)))
+        open_stops = (place for place, end in ends if any(stop.startswith(end) for stop in self._stops))
+        end = min(stops) if stops else next(open_stops, len(self._held))
         passed, self._held = self._held[:end], self._held[end:]
         return passed
 
@@ -151,12 +153,6 @@ class StopFilter:
         """Return the characters that were held back, at the end of a text without a stop sequence."""
         pending, self._held = self._held, ""
         return pending
-
-    def _open_length(self) -> int:
-        """Length of the longest end of the text that a stop sequence begins with."""
-        longest = max((len(stop) - 1 for stop in self._stops), default=0)
-        lengths = range(min(longest, len(self._held)), 0, -1)
-        return next((size for size in lengths if any(stop.startswith(self._held[-size:]) for stop in self._stops)), 0)
 
 
 class TextPieces:
@@ -219,7 +215,7 @@ def list_models(session: Session) -> ModelList:
     for record in all_sessions(session):
         name = record.id if record.name in taken else record.name
         taken.add(name)
-        models.append(ModelInfo(id=name, created=int(record.saved_at_utc.timestamp()), owned_by=record.run))
+        models.append(ModelInfo(id=name, created=int(aware(record.saved_at).timestamp()), owned_by=record.run))
     return ModelList(data=tuple(models))
 
 

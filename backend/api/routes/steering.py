@@ -30,7 +30,7 @@ from mxd.backend.errors import RunNotFoundError
 from mxd.backend.inference import jobs
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import price_steps
-from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.runs import aware, find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.routing import RoutedExpertInfo
@@ -250,7 +250,7 @@ def _fields(record: SessionRecord) -> dict[str, object]:
         "edits": len(steering.edits),
         "expert": edit.expert if edit is not None and is_alone else None,
         "strength": edit.strength if edit is not None and is_alone else None,
-        "saved_at": record.saved_at_utc,
+        "saved_at": aware(record.saved_at),
     }
 
 

@@ -189,9 +189,7 @@ class RemoveCommand(Command):
 
     def run(self) -> int:
         """Delete the run."""
-        from mxd.backend.database import annotations, lists
-        from mxd.backend.database.engine import opened, reading
-        from mxd.backend.database.steering_sessions import remove_sessions, sessions_of
+        from mxd.backend.database.engine import count_written, opened, reading, remove_written
         from mxd.trainer.storage.database.open import writing
         from mxd.trainer.storage.run_records import remove_run
 
@@ -199,8 +197,7 @@ class RemoveCommand(Command):
         with opened(settings.database_url) as database:
             with reading(database) as session:
                 self._check_exists(session, settings.data)
-                counts = (annotations.count_of, annotations.count_tags, lists.count_of)
-                written = sum(count(session, self.name) for count in counts) + len(sessions_of(session, self.name))
+                written = count_written(session, self.name)
             if written and not self.with_labels:
                 raise UserError(
                     f"Run '{self.name}' has {written} user-written labels, notes, tags, lists and sessions. "
@@ -211,8 +208,7 @@ class RemoveCommand(Command):
                 return 1
             remove_run(self.name, settings.data, database)
             with writing(database) as session:
-                for remove in (annotations.remove_all, annotations.remove_all_tags, lists.remove_all, remove_sessions):
-                    remove(session, self.name)
+                remove_written(session, self.name)
         self.report({"run": self.name, "removed": True, "labels_and_notes": written}, f"Deleted run '{self.name}'.")
         return 0
 

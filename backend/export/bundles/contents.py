@@ -276,11 +276,6 @@ def _routed(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"experts has {int(experts.max())}, but the run has {run.num_experts} experts")
 
 
-def _automatic_label(_run: RunContents, row: Row) -> None:
-    check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
-    AnnotationChange(label=row["label"][:200])
-
-
 def _ablation(run: RunContents, row: Row) -> None:
     check_not_negative(row, "examples")
     check_whole("random_expert", row["random_expert"], run.num_experts)
@@ -351,11 +346,6 @@ def _probe(run: RunContents, row: Row) -> None:
 # ---------------------------------------------------------------- user annotations
 
 
-def _entry(_run: RunContents, row: Row) -> None:
-    check_whole("list_id", row["list_id"], 2**31)
-    check_whole("place", row["place"])
-
-
 def _session(_run: RunContents, row: Row) -> None:
     if not (row["id"].isascii() and row["id"].isalnum() and row["id"] == row["id"].lower() and len(row["id"]) <= 32):
         raise InvalidValueError(f"id is {row['id'][:40]!r}")
@@ -371,7 +361,10 @@ CHECKS: dict[str, Callable[[RunContents, Row], object]] = {
     "sequences": _sequence,
     "examples": _example,
     "routed_sequences": _routed,
-    "automatic_labels": _automatic_label,
+    "automatic_labels": lambda _run, row: (
+        check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples"),
+        AnnotationChange(label=row["label"][:200]),
+    ),
     "ablations": _ablation,
     "steering_strengths": _strength,
     "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
@@ -382,7 +375,10 @@ CHECKS: dict[str, Callable[[RunContents, Row], object]] = {
     "notes": lambda _run, row: AnnotationChange(note=row["note"]),
     "tags": lambda _run, row: AnnotationChange(add_tags=(row["tag"],)),
     "lists": lambda _run, row: (check_whole("id", row["id"] - 1, 2**31 - 1), MakeListRequest(name=row["name"])),
-    "list_entries": _entry,
+    "list_entries": lambda _run, row: (
+        check_whole("list_id", row["list_id"], 2**31),
+        check_whole("place", row["place"]),
+    ),
     "sessions": _session,
 }
 """Table -> check of a row. Every table of a bundle has one."""

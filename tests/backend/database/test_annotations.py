@@ -8,6 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.database import annotations as notes
+from mxd.backend.database.engine import count_written, remove_written
 from mxd.trainer.storage.database.open import delete_index
 
 EXPERT = "/api/runs/first/experts/4"
@@ -53,9 +54,9 @@ def test_labels_survive_a_new_index(own_client: TestClient, own: Engine) -> None
     with Session(own) as session, session.begin():
         delete_index(session, 1)
         assert notes.labels_of(session, "first", [4]) == {4: "Foxes"}
-        assert notes.count_of(session, "first") == 1
-        notes.remove_all(session, "first")
-        assert notes.count_of(session, "first") == 0
+        assert count_written(session, "first") == 1
+        remove_written(session, "first")
+        assert count_written(session, "first") == 0
 
 
 def test_a_failed_write_is_reported(own_client: TestClient, database_kind: str) -> None:
