@@ -98,10 +98,10 @@ def trace(
         CancelledError: the task was cancelled.
     """
     settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
-    chosen = sorted([runs] if isinstance(runs, Run) else runs, key=lambda run: run.config.layer)
-    reading = read_circuit(language_model, chosen, settings)
+    chosen = [runs] if isinstance(runs, Run) else list(runs)
+    reading = read_circuit(language_model, chosen, settings)  # the start token is that of the first
     with float32_weights(language_model):
-        return _trace(language_model, chosen, settings, reading, callbacks)
+        return _trace(language_model, sorted(chosen, key=lambda run: run.config.layer), settings, reading, callbacks)
 
 
 def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig) -> Reading:

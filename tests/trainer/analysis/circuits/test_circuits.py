@@ -161,6 +161,16 @@ def test_edges_equal_the_change_of_the_score_under_ablation(world: World, runs: 
         assert left == (end.expert not in runs[1].layer.route(after_I.unsqueeze(0)).indices_TK[0].tolist())
 
 
+def test_the_start_token_is_that_of_the_first_run(world: World, runs: list[Run]) -> None:
+    text = runs[1].config.text.model_copy(update={"start_token": "B"})
+    late = replace(runs[1], config=runs[1].config.model_copy(update={"text": text}))
+    late.__dict__["layer"] = runs[1].layer
+    circuit = trace(world.language_model, [late, runs[0]], CONFIG)
+    assert circuit.tokens[0].text == "B"
+    checked = check(world.language_model, [late, runs[0]], CONFIG, circuit)
+    assert checked.experts.count == len(circuit.experts) > 0
+
+
 def test_sufficiency_by_its_definition(world: World, runs: list[Run]) -> None:
     """The shown experts of one layer are kept, and the rest is replaced by its mean over the tokens but the first."""
     run = runs[0]
