@@ -40,6 +40,10 @@ attention to its MLP's output, so what was captured would change with it.
 """
 
 
+class StopForward(Exception):
+    """Ends a forward pass early."""
+
+
 def rounding(dtype: torch.dtype) -> float:
     """Relative difference between two ways of computing the same that counts as rounding.
 

@@ -39,6 +39,7 @@ from mxd.trainer.language_model.mlp_hooks import (
     LinearKernels,
     Mlp,
     MlpFunction,
+    StopForward,
     agrees,
     replace_forward,
     replace_mlp,
@@ -70,10 +71,6 @@ class MlpActivations(NamedTuple):
         """The tokens at ``indices_R``."""
         indices_R = indices_R.to(self.input_TI.device)  # the layers of a dispatched model may be on other devices
         return MlpActivations(self.input_TI[indices_R], self.output_TO[indices_R])
-
-
-class _StopForward(Exception):
-    """Ends a forward pass early."""
 
 
 class LanguageModel:
@@ -323,7 +320,7 @@ class LanguageModel:
             captured[layer] = MlpActivations(*(value.reshape(-1, value.shape[-1]) for value in (x, output)))
             # Behind the last block, FSDP would miss the end of its root.
             if layer == max(layers) and (self.sharding != "fsdp" or layer + 1 < len(self.architecture.blocks)):
-                raise _StopForward
+                raise StopForward
             return output
 
         self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
@@ -338,7 +335,7 @@ class LanguageModel:
             self._check_tokens(layer, x, input_ids_BT)
             inputs[layer] = x.reshape(-1, x.shape[-1])
             if layer == max(layers):
-                raise _StopForward
+                raise StopForward
             return mlp()
 
         self._forward({layer: partial(watch, layer) for layer in layers}, input_ids_BT)
@@ -360,7 +357,7 @@ class LanguageModel:
         with ExitStack() as stack:
             self.linear_kernels.apply(stack)
             stack.enter_context(self.replace_mlps(functions))
-            stack.enter_context(suppress(_StopForward))
+            stack.enter_context(suppress(StopForward))
             self.module.base_model(input_ids=self.on_device(input_ids_BT), use_cache=False)
 
     @torch.no_grad()

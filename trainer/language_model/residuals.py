@@ -19,17 +19,13 @@ from torch.utils._pytree import tree_map
 from transformers.pytorch_utils import Conv1D
 
 from mxd.trainer.errors import UserError
-from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, agrees, replace_forward, rounding
+from mxd.trainer.language_model.mlp_hooks import PROBE_ERRORS, Mlp, StopForward, agrees, replace_forward, rounding
 
 if TYPE_CHECKING:
     from mxd.trainer.language_model.model import LanguageModel
 
 MAX_BYTES = 1 << 30
 """Memory for stored residual streams; those beyond it are computed each time."""
-
-
-class _Stop(Exception):
-    """Ends a forward pass early."""
 
 
 @contextmanager
@@ -57,11 +53,11 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
 
     def before(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         captured.append(args[0] if args else kwargs["hidden_states"])
-        raise _Stop
+        raise StopForward
 
     def behind(_block: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         captured.append(output[0] if isinstance(output, tuple | list) else output)
-        raise _Stop
+        raise StopForward
 
     if layer < len(blocks):
         handle = blocks[layer].register_forward_pre_hook(before, with_kwargs=True)
@@ -69,7 +65,7 @@ def residual_at(language_model: LanguageModel, layer: int, ids_BT: Tensor) -> Te
         handle = blocks[-1].register_forward_hook(behind)
     try:
         language_model.module.base_model(input_ids=language_model.on_device(ids_BT), use_cache=False)
-    except _Stop:
+    except StopForward:
         return captured[0]
     finally:
         handle.remove()
@@ -260,7 +256,7 @@ class Additions:
 
         def stop(_block: nn.Module, _inputs: Any, output: Any) -> None:
             seen.append(output[0] if isinstance(output, tuple | list) else output)
-            raise _Stop
+            raise StopForward
 
         with torch.no_grad():
             rows = 1
@@ -273,7 +269,7 @@ class Additions:
                     model.module.base_model(
                         input_ids=torch.tensor([list(ids)] * rows, device=model.device), use_cache=False
                     )
-            except _Stop:
+            except StopForward:
                 pass
             finally:
                 handle.remove()
@@ -305,7 +301,7 @@ class Additions:
 
         def leave(_block: nn.Module, _inputs: Any, output: Any) -> None:
             seen.append((output[0] if isinstance(output, tuple | list) else output).float())
-            raise _Stop
+            raise StopForward
 
         with ExitStack() as stack:
             stack.callback(blocks[first].register_forward_pre_hook(enter, with_kwargs=True).remove)
@@ -314,7 +310,7 @@ class Additions:
             for _ in range(2):
                 try:
                     model.module.base_model(input_ids=torch.tensor([SAMPLE_IDS], device=model.device), use_cache=False)
-                except _Stop:
+                except StopForward:
                     pass
                 except (RuntimeError, ValueError, TypeError, AttributeError, IndexError):
                     return None
