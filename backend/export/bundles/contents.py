@@ -276,6 +276,11 @@ def _routed(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"experts has {int(experts.max())}, but the run has {run.num_experts} experts")
 
 
+def _automatic_label(_run: RunContents, row: Row) -> None:
+    check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
+    AnnotationChange(label=row["label"][:200])
+
+
 def _ablation(run: RunContents, row: Row) -> None:
     check_not_negative(row, "examples")
     check_whole("random_expert", row["random_expert"], run.num_experts)
@@ -361,10 +366,7 @@ CHECKS: dict[str, Callable[[RunContents, Row], object]] = {
     "sequences": _sequence,
     "examples": _example,
     "routed_sequences": _routed,
-    "automatic_labels": lambda _run, row: (
-        check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples"),
-        AnnotationChange(label=row["label"][:200]),
-    ),
+    "automatic_labels": _automatic_label,
     "ablations": _ablation,
     "steering_strengths": _strength,
     "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
