@@ -30,6 +30,19 @@ test.each([
   expect(verdict(GRAPH, check(correlation, sameSign)).level).toBe(level);
 });
 
+test("experts that do no more alone than random ones are said in the verdict, whatever the sign of the target", () => {
+  for (const [value, without, mean, control] of [
+    [10, 6, 6.2, 6.4],
+    [-10, -6, -6.2, -6.4],
+  ] as const) {
+    const checked = check(0.97, 1);
+    const sufficiency = { ...checked.sufficiency, without_experts: without, mean, control };
+    const found = verdict({ ...GRAPH, value }, { ...checked, sufficiency });
+    expect(found.level).toBe("weak");
+    expect(found.headline).toContain("The predictions hold, but");
+  }
+});
+
 test("sufficiency is a share of what all experts do", () => {
   const [, , , alone] = verdict(GRAPH, check(0.97, 1)).figures;
   expect(alone?.value).toBe("50\u00a0%"); // (8 - 6) / (10 - 6)

@@ -37,7 +37,10 @@ export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
   const { experts, between, joint, sufficiency, scores } = check;
   const whole = graph.value - sufficiency.without_experts;
   const share = (value: number) => (whole === 0 ? "–" : percent((value - sufficiency.without_experts) / whole));
-  const level = levelOf(experts);
+  const holds = levelOf(experts);
+  const suffice = (sufficiency.mean - sufficiency.control) * Math.sign(whole) > 0;
+  const level = holds === "good" && !suffice ? "weak" : holds;
+  const addition = holds === "bad" || suffice ? "" : ", but the shown experts alone do no more than random ones";
   const r = experts.correlation === null ? "too few for r" : `r = ${formatFixed(experts.correlation, 2)}`;
   const figures: Figure[] = [
     {
@@ -66,5 +69,5 @@ export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
       note: `completeness; replacement ${formatFixed(scores.replacement, 2)}`,
     },
   ];
-  return { level, headline: HEADLINES[level], figures };
+  return { level, headline: HEADLINES[holds] + addition, figures };
 }

@@ -73,9 +73,9 @@ export function FiresOn({ run, row, marker }: FiresOnProps) {
         <TopTokens tokens={row.top_tokens} />
         <div>
           <p className="dim">
-            <Term id="activation">Activation</Term> on active tokens
+            Active tokens, log count, by <Term id="activation">activation</Term>
           </p>
-          <ActivationHistogram row={row} height={132} caption="log count" marker={marker} />
+          <ActivationHistogram row={row} height={132} caption="activation" marker={marker} />
         </div>
       </div>
     </section>
