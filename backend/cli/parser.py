@@ -362,7 +362,7 @@ def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
     """
     from mxd.trainer.config.presets import preset_file
 
-    path = Path(named) if Path(named).exists() else preset_file(named) or Path(named)
+    path = Path(named) if Path(named).is_file() else preset_file(named) or Path(named)
     try:
         content = path.read_text("utf-8")
         values = json.loads(content) if path.suffix == ".json" else tomllib.loads(content)

@@ -143,3 +143,10 @@ def test_other_runtime_errors_are_defects() -> None:
 
     with pytest.raises(RuntimeError, match="multiplied"):
         guarded(work)
+
+
+def test_a_folder_hides_no_preset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gpt2").mkdir()
+    assert run(["train", "--config", "gpt2"]) == 2
+    assert "Missing --dataset." in capsys.readouterr().err
