@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -491,6 +492,7 @@ class AblationMeasurement:
 class _AblationRun:
     run: Run
     run_id: int
+    indexed_at: datetime
     config: AblationConfig
     language_model: LanguageModel
     activity: ExpertActivity
@@ -510,10 +512,16 @@ class _AblationRun:
                 examples = select_experts(examples, config.experts, random_experts, record)
             sequences = read_sequences(session, record)
             run.layer.to(language_model.device_of(run.config.layer))
-            return cls(run, record.id, config, language_model, activity, random_experts, examples, sequences)
+            indexed_at = session.get_one(IndexRecord, record.id).created_at
+            return cls(
+                run, record.id, indexed_at, config, language_model, activity, random_experts, examples, sequences
+            )
 
     def write(self, database: Engine, ablations: Sequence[ExpertAblation]) -> None:
         with writing(database) as session:
+            index = session.get(IndexRecord, self.run_id)
+            if index is None or index.created_at != self.indexed_at:
+                raise UserError(f"Run '{self.run.name}' was indexed again or removed meanwhile. Measure it again.")
             write_ablations(session, self.run_id, [asdict(ablation) for ablation in ablations], self.config)
 
     def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:

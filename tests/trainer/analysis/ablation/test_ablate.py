@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
 from mxd.trainer.analysis.ablation import (
@@ -20,7 +20,8 @@ from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import AblationRecord
+from mxd.trainer.storage.database.open import writing
+from mxd.trainer.storage.database.tables import AblationRecord, IndexRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
@@ -186,4 +187,14 @@ def test_only_chosen_experts_are_measured(world: World, run: Run) -> None:
 def test_a_chosen_expert_without_examples_is_an_error(world: World, run: Run) -> None:
     with pytest.raises(UserError, match=r"Expert 40 of small has no examples. Choose experts from 0 to 39"):
         build_ablations(run, AblationConfig(experts=(3, 40)), world.language_model, world.database)
+    assert read_ablations(world) == []
+
+
+def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> None:
+    def index_again(_done: int, _total: int, _note: str) -> None:
+        with writing(world.database) as session:
+            session.execute(update(IndexRecord).values(created_at=utc_now()))
+
+    with pytest.raises(UserError, match="was indexed again or removed meanwhile"):
+        build_ablations(run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(index_again))
     assert read_ablations(world) == []
