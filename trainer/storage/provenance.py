@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -26,9 +27,15 @@ def provenance(runs: Iterable[Run], texts: Iterable[TextConfig] = ()) -> dict[st
     Raises:
         UserError: a text cannot be read.
     """
+    digests = {text.dataset: fingerprint(text) for text in texts}
+    names = {dataset: Path(dataset).name for dataset in digests}
+    counts = Counter(names.values())
     return {
         "runs": {run.name: weights_digest([run]) for run in runs},
-        "texts": {Path(text.dataset).name: fingerprint(text) for text in texts},
+        # Without their folder, unless two files have the same name.
+        "texts": {
+            names[dataset] if counts[names[dataset]] == 1 else dataset: digest for dataset, digest in digests.items()
+        },
         **code(),
     }
 

@@ -14,6 +14,8 @@ import pytest
 from mxd.backend.cli.commands.verify import copy_database, differences
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
+from mxd.trainer.config import TextConfig
+from mxd.trainer.storage.provenance import provenance
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import weights_digest
 from tests.backend.cli.words import Capture
@@ -93,6 +95,15 @@ def test_the_copied_database_is_the_one_of_the_command_with_its_log(tmp_path: Pa
         copy_database(Settings(data=tmp_path, database=f"sqlite:///{file}"), tmp_path / "copy.sqlite")
     with closing(sqlite3.connect(tmp_path / "copy.sqlite")) as copied:
         assert copied.execute("SELECT text FROM notes").fetchall() == [("new",)]
+
+
+def test_texts_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    texts = [TextConfig(dataset=str(tmp_path / folder / "x.txt")) for folder in ("a", "b")]
+    for text in texts:
+        Path(text.dataset).parent.mkdir()
+        Path(text.dataset).write_text(text.dataset)
+    assert provenance((), texts[:1])["texts"].keys() == {"x.txt"}
+    assert provenance((), texts)["texts"].keys() == {text.dataset for text in texts}
 
 
 def test_a_page_leads_to_its_raw_files(record: Path, trained: Path, capsys: Capture) -> None:
