@@ -49,9 +49,13 @@ def largest_scores(x_TI: Tensor, weight_NI: Tensor, bias_N: Tensor, k: int) -> t
     Under autocast the scores have its dtype, so no product has an ``out`` argument: autocast ignores those.
     """
     tokens = tokens_at_a_time(len(weight_NI))
-    blocks = [torch.addmm(bias_N, x_BI, weight_NI.T).topk(k, dim=1) for x_BI in x_TI.split(tokens)]
-    values, ids = zip(*blocks, strict=True)
-    return torch.cat(values), torch.cat(ids)
+    # Allocated first: a result above the freed scores of its block would keep the heap from using them again.
+    values_TK = x_TI.new_empty(len(x_TI), k)
+    ids_TK = x_TI.new_empty(len(x_TI), k, dtype=torch.int64)
+    for first in range(0, len(x_TI), tokens):
+        block = slice(first, first + tokens)
+        values_TK[block], ids_TK[block] = torch.addmm(bias_N, x_TI[block], weight_NI.T).topk(k, dim=1)
+    return values_TK, ids_TK
 
 
 def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor:

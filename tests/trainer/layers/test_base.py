@@ -120,14 +120,10 @@ def test_selection_and_gradients_match_dense_scores(tokens: int, num_experts: in
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
 
 
-def test_initial_directions_score_zero_at_the_mean() -> None:
-    generator = torch.Generator().manual_seed(0)
-    directions_NI, mean_I = torch.randn(23, WIDTH, generator=generator), torch.randn(WIDTH, generator=generator)
+def test_directions_of_some_experts_are_rows_of_the_gate() -> None:
     gate = Gate(WIDTH, 23)
-    gate.initialize(directions_NI, mean_I)
-    assert torch.equal(gate.rows(slice(None)), directions_NI)
-    assert torch.equal(gate.rows(torch.tensor([5, 22])), directions_NI[[5, 22]])
-    assert gate(mean_I).abs().max() < 1e-5
+    assert torch.equal(gate.rows(slice(None)), gate.weight)
+    assert torch.equal(gate.rows(torch.tensor([5, 22])), gate.weight[[5, 22]])
 
 
 @pytest.mark.parametrize("kind", [LayerConfig, TrainConfig])

@@ -89,6 +89,15 @@ def test_experts_from_examples_write_one_direction(world: World, family: str) ->
     torch.testing.assert_close(dense_TO, torch.ones_like(dense_TO))
 
 
+@pytest.mark.parametrize("experts", [40, 3000])
+def test_scores_of_examples_are_zero_at_the_mean(world: World, experts: int) -> None:
+    layer, sample = initialized(world, "examples", num_experts=experts)
+    weight_T1 = 1 / sample.output_TO.square().sum(dim=1, keepdim=True)  # as in the training loss
+    mean_I = (weight_T1 * sample.inputs_for(layer)).sum(dim=0) / weight_T1.sum()
+    assert layer.gate(mean_I).abs().max() < 1e-5
+    assert layer.gate(sample.inputs_for(layer)[:1]).abs().max() > 1e-2
+
+
 def test_mean_ablated_mixing_of_examples_is_a_constant(world: World) -> None:
     layer, sample = initialized(world, "examples")
     assert isinstance(layer, MxD)
