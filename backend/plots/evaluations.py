@@ -2,67 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as go
 from sqlalchemy.orm import Session
 
-from mxd.backend.plots.runs import as_figure
-from mxd.backend.queries.evaluations import added, evaluated, is_at_its_own_k, newest
+from mxd.backend.plots.runs import as_figure, density_bars, with_legend
+from mxd.backend.queries.evaluations import added, newest
+from mxd.backend.queries.frontier import Line, frontier_of, k_of, trained_k_of
 from mxd.backend.schemas.runs import Figure
 from mxd.trainer.storage.database.tables import RunRecord
 
 Result = Mapping[str, Any]
-SMALLEST_LOSS = 1e-5
-"""Smallest loss increase, in nats, on a logarithmic axis."""
+SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
-def faithfulness(session: Session) -> Figure:
-    """Loss increase of each run, next to that of its frozen routing and of the mean-ablated MLP."""
-    results = sorted((record.result for record in evaluated(session)), key=lambda result: int(result["layer"]))
-    kinds: tuple[tuple[str, str, str, Callable[[Result], float]], ...] = (
-        ("this-run", "this run", "circle", lambda r: float(r["loss_increase"]["value"])),
-        ("other", "mixing frozen at its median", "diamond-open", lambda r: float(r["ce_frozen"] - r["ce_original"])),
-        (
-            "reference",
-            "the MLP's mean output",
-            "line-ns-open",
-            lambda r: float(r["ce_mean_ablated"] - r["ce_original"]),
-        ),
-    )
-    with_text = len({result["text"] for result in results}) > 1
-    names = [
-        _named(evaluation) + (f", on {evaluation['text'].rsplit('/', 1)[-1]}" if with_text else "")
-        for evaluation in results
-    ]
-    bars = error_bars(
-        (evaluation["loss_increase"]["value"], evaluation["loss_increase"]["low"], evaluation["loss_increase"]["high"])
-        for evaluation in results
-    )
+def loss_frontier(session: Session, run: RunRecord) -> Figure:
+    """Loss increase over K, one line per run of the MLP; hollow points keep fewer experts than the run's training."""
+    _, lines = frontier_of(session, run)
     traces = [
-        go.Scatter(
-            error_x=bars if role == "this-run" else None,
-            x=[max(value(result), SMALLEST_LOSS) for result in results],
-            y=names,
-            customdata=[result["run"] for result in results],
-            name=name,
-            mode="markers",
-            marker={"symbol": symbol, "size": 9},
-            orientation="h",
-            offsetgroup=role,
-            meta={"role": role},
-            hovertemplate="%{y}<br>" + name + " %{x:.4f} nats<extra></extra>",
-        )
-        for role, name, symbol, value in kinds
+        _frontier_trace(name, line, line is lines[0][1], symbol, dash)
+        for (name, line), symbol, dash in zip(lines, SYMBOLS * len(lines), DASHES * len(lines), strict=False)
     ]
     figure = go.Figure(traces)
-    # Marks of one run are next to one another: where routing matters, two of them have nearly the same value.
-    figure.update_layout(scattermode="group")
-    figure.update_xaxes(type="log", title={"text": "Loss increase, nats per token"})
-    figure.update_yaxes(autorange="reversed", type="category")
-    return as_figure("faithfulness", "Loss increase per run", figure, len(results))
+    points = [point for _, line in lines for point in line.points]
+    ks = sorted({k_of(point) for point in points})
+    figure.update_layout(
+        meta={"columns": {"series": "run", "point": [], "label": "point", "x": "K", "y": "loss increase, nats"}}
+    )
+    figure.update_xaxes(
+        type="log",
+        title={"text": "K, experts active per token, log scale"},
+        tickvals=ks,
+        ticktext=[str(k) for k in ks],
+        showgrid=False,
+    )
+    ends = [end for point in points for end in (point.loss_increase.low, point.loss_increase.high)]
+    figure.update_yaxes(type="log", title={"text": "loss increase, nats per token, log scale"}, **log_ticks(ends))
+    return as_figure("loss-frontier", "Loss increase against K", with_legend(figure), len(points))
+
+
+def _frontier_trace(name: str, line: Line, is_own: bool, symbol: str, dash: str) -> go.Scatter:
+    losses = [point.loss_increase for point in line.points]
+    pairs = [(k_of(point), trained_k_of(point)) for point in line.points]
+    return go.Scatter(
+        x=[k for k, _ in pairs],
+        y=[loss.value for loss in losses],
+        error_y=error_bars((loss.value, loss.low, loss.high) for loss in losses),
+        customdata=[point.records[0].result["run"] for point in line.points],
+        text=[
+            f"K {k}{'' if k == trained_k else f', trained at {trained_k}'}, "
+            f"{point.records[0].result['parameters']:,} parameters"
+            for point, (k, trained_k) in zip(line.points, pairs, strict=True)
+        ],
+        mode="lines+markers",
+        line={"dash": dash},
+        marker={"symbol": [f"{symbol}-open" if k < trained_k else symbol for k, trained_k in pairs], "size": 9},
+        name=name,
+        meta={"role": "this-run" if is_own else "other"},
+        hovertemplate="%{fullData.name}<br>%{text}<br>%{y:.4f} nats per token<extra></extra>",
+    )
+
+
+SPARSE_DIGITS = (1, 2, 5)
+DENSE_DIGITS = (1, 1.5, 2, 3, 4, 5, 7)
+DENSEST_DIGITS = (1, 1.2, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 9)
+
+
+def log_ticks(values: Sequence[float]) -> dict[str, Any]:
+    """Return ticks of a logarithmic axis with plain numbers; denser over a short range."""
+    positive = [value for value in values if value > 0]
+    if not positive:
+        return {}
+    low, high = min(positive), max(positive)
+    digits = SPARSE_DIGITS if high / low > 8 else DENSE_DIGITS if high / low > 2.5 else DENSEST_DIGITS
+    powers = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1)
+    ticks = [float(f"{digit}e{power}") for power in powers for digit in digits]
+    return {"tickvals": ticks, "ticktext": [f"{tick:.12f}".rstrip("0").rstrip(".") for tick in ticks]}
 
 
 def added_layers(session: Session) -> Figure:
@@ -78,7 +98,8 @@ def added_layers(session: Session) -> Figure:
     layers = sorted({step["layer"] for record in sets for step in record.result["steps"]})
     figure.update_xaxes(title={"text": "Layers replaced, from the first to this one"}, tickvals=layers)
     figure.update_yaxes(title={"text": "Loss increase, nats"}, rangemode="tozero")
-    return as_figure("added-layers", "Loss increase as layers are replaced one by one", figure, points_of(figure))
+    title = "Loss increase as layers are replaced one by one"
+    return as_figure("added-layers", title, with_legend(figure), points_of(figure))
 
 
 def load(session: Session, run: RunRecord) -> Figure:
@@ -94,30 +115,15 @@ def load(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure(traces)
     figure.update_xaxes(title={"text": "Share of experts, from the lowest density"}, range=[0, 1])
     figure.update_yaxes(title={"text": "Share of all activations"}, range=[0, 1.02])
-    return as_figure("load", f"Load balance of the experts of {run.name}", figure, len(curve))
+    return as_figure("load", f"Load balance of the experts of {run.name}", with_legend(figure), len(curve))
 
 
 def density_evaluated(session: Session, run: RunRecord) -> Figure:
     """Histogram of expert densities on the evaluated text."""
     load = newest(session, run).result["health"]["load"]
     edges, counts = load["density_edges"], load["density_counts"]
-    trace = go.Bar(
-        x=[(low * high) ** 0.5 for low, high in pairwise(edges)],
-        y=counts,
-        width=[high - low for low, high in pairwise(edges)],
-        customdata=list(pairwise(edges)),
-        name="Experts",
-        meta={"role": "count"},
-        hovertemplate="%{y} experts, density %{customdata[0]:.2~e} to %{customdata[1]:.2~e}<extra></extra>",
-    )
-    figure = go.Figure([trace])
-    figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
-    figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
+    figure = density_bars(list(pairwise(edges)), counts)
     return as_figure("density-evaluated", f"Density of the experts of {run.name}", figure, sum(counts))
-
-
-SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
-DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
 def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: str) -> list[go.Scatter]:
@@ -145,11 +151,6 @@ def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: 
             hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
         ),
     ]
-
-
-def _named(result: Result) -> str:
-    """Name of the run, with K if it was evaluated at another one."""
-    return str(result["run"]) if is_at_its_own_k(result) else f"{result['run']} at K {result['k']}"
 
 
 def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,11 +76,17 @@ def density_histogram(session: Session, run: RunRecord) -> Figure:
     first = np.floor(np.log10(1 / max(index.tokens, 1)))
     edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
+    figure = density_bars(list(pairwise(edges.tolist())), counts.tolist())
+    return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
+
+
+def density_bars(bins: Sequence[tuple[float, float]], counts: Sequence[int]) -> go.Figure:
+    """Number of experts per bin of densities."""
     trace = go.Bar(
-        x=np.sqrt(edges[:-1] * edges[1:]).tolist(),
-        y=counts.tolist(),
-        width=np.diff(edges).tolist(),
-        customdata=np.column_stack([edges[:-1], edges[1:]]).tolist(),
+        x=[(low * high) ** 0.5 for low, high in bins],
+        y=counts,
+        width=[high - low for low, high in bins],
+        customdata=bins,
         name="Experts",
         meta={"role": "count"},
         hovertemplate="%{y} experts, density %{customdata[0]:.2~e} to %{customdata[1]:.2~e}<extra></extra>",
@@ -87,7 +94,14 @@ def density_histogram(session: Session, run: RunRecord) -> Figure:
     figure = go.Figure([trace])
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
-    return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
+    return figure
+
+
+def with_legend(figure: go.Figure) -> go.Figure:
+    """Add a legend above a figure whose traces differ by marker and dash."""
+    legend = {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"}
+    figure.update_layout(showlegend=True, legend=legend, margin={"l": 56, "r": 16, "t": 12, "b": 44})
+    return figure
 
 
 def as_figure(name: FigureName, title: str, figure: go.Figure, drawn: int, total: int | None = None) -> Figure:

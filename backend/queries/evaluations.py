@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.queries.runs import aware
-from mxd.backend.schemas.evaluations import EvaluationMetric, EvaluationSummary, EvaluationWarning
-from mxd.trainer.evaluation.evaluation_metrics import Result, measured_in
+from mxd.backend.queries.report_text import cell, in_unit, in_units, last_part, method_title, page, plural, unit_name
+from mxd.backend.schemas.report import Chapter, Head, ReportWarning, Row, Section, SectionFigure, Table
+from mxd.trainer.evaluation.evaluation_metrics import TABLE, Result, measured_in
+from mxd.trainer.evaluation.evaluation_metrics import Section as Part
 from mxd.trainer.evaluation.seeds import SeedGroup, group_by_seeds
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Interval
@@ -39,18 +42,10 @@ def seeds(session: Session) -> list[SeedGroup]:
 
 
 def added(session: Session) -> list[EvaluationRecord]:
-    """Return layer-by-layer evaluations, those of separately trained runs first.
-
-    Raises:
-        NoEvaluationsError: there are no evaluations.
-    """
+    """Return layer-by-layer evaluations, those of separately trained runs first."""
     query = select(EvaluationRecord).order_by(EvaluationRecord.text, EvaluationRecord.created_at)
     # Results of privacy fine-tuning have steps too.
     records = [record for record in session.scalars(query) if "fine_tuned" in record.result]
-    if not records:
-        raise NoEvaluationsError(
-            "No layer-by-layer evaluation yet. Run 'mxd evaluate RUN RUN … --layer-by-layer --dataset DATASET'."
-        )
     return sorted(records, key=lambda record: bool(record.result["fine_tuned"]))
 
 
@@ -66,11 +61,6 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
             f"Run '{run.name}' has not been evaluated yet. Run 'mxd evaluate {run.name} --dataset DATASET'."
         )
     return records[0]
-
-
-def evaluations_of(session: Session, run: RunRecord, bits: int | None = None) -> tuple[EvaluationSummary, ...]:
-    """Return all evaluations of a run, newest first. ``bits``: those per weight if the weights are stored rounded."""
-    return tuple(_summary(record, bits) for record in evaluations_of_run(session, run))
 
 
 def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> tuple[Interval, int] | None:
@@ -104,31 +94,140 @@ def evaluations_of_run(session: Session, run: RunRecord) -> list[EvaluationRecor
     return list(session.scalars(query.order_by(EvaluationRecord.created_at.desc())))
 
 
-def _summary(record: EvaluationRecord, bits: int | None) -> EvaluationSummary:
+def evaluate_command(run: RunRecord) -> str:
+    """Return the command that evaluates a run, with a place for the text."""
+    return f"mxd evaluate {run.name} --dataset HELD_OUT_TEXT --tokens 100k"
+
+
+FIGURE_HEIGHT = 380
+
+
+def health_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
+    """Return how a run's experts are used. ``bits``: those per weight if the weights are stored rounded."""
+    units = unit_name(run.method)
+    records = _newest_by_text(session, run)
+    links = [f"[{name}]({page('experts', run.name, sort='density', order=order)})" for name, order in RAREST_DENSEST]
+    section = Section(
+        key="health",
+        title=f"Health of the {units}",
+        verdict="" if records else f"{run.name} has not been evaluated on held-out text.",
+        intro=tuple(
+            f"{run.name}, {sample(record)}. {units.capitalize()}: {', '.join(links)}." for record in records[:1]
+        ),
+        warnings=tuple(ReportWarning(**warning) for record in records[:1] for warning in record.result["warnings"]),
+        tables=(_facts(run, records, bits, "health", "Metrics of health"),) if records else (),
+        commands=() if records else (evaluate_command(run),),
+    )
+    return Chapter(key="health", title="Health", note=f"how the {units} are used", is_folded=False, sections=(section,))
+
+
+RAREST_DENSEST = (("rarest", "asc"), ("densest", "desc"))
+
+
+def faithfulness_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
+    """Return loss and reconstruction of a run on every text, and the figures of its newest evaluation."""
+    records = _newest_by_text(session, run)
+    metrics = Section(
+        key="faithfulness",
+        title="",
+        verdict="" if records else f"{run.name} has not been evaluated on held-out text.",
+        intro=tuple(
+            f"{sample(record)}. 95 % intervals: losses resample sequences, continuations count prompts (Wilson); none "
+            "covers training seeds."
+            for record in records[:1]
+        ),
+        tables=(_facts(run, records, bits, "faithfulness", "Faithfulness"),) if records else (),
+        commands=() if records else (evaluate_command(run),),
+    )
+    figures = []
+    if records:
+        units = unit_name(run.method)
+        figures = [
+            SectionFigure(
+                name="load",
+                note=f"at x, the least used x of the {units} have y of all activations",
+                height=FIGURE_HEIGHT,
+            ),
+            SectionFigure(
+                name="density-evaluated",
+                note=f"{run.num_experts:,} {units} on the evaluated text",
+                height=FIGURE_HEIGHT,
+            ),
+        ]
+    if sets := added(session):
+        note = f"{plural(len(sets), 'set')} of runs, on {sets[0].result['tokens']:,} tokens"
+        figures.append(SectionFigure(name="added-layers", note=note, height=FIGURE_HEIGHT))
+    return Chapter(
+        key="faithfulness",
+        title="Faithfulness",
+        note=f"all metrics of {run.name}, on every text",
+        is_folded=True,
+        sections=(metrics, *(Section(key=figure.name, title="", figure=figure) for figure in figures)),
+    )
+
+
+def _newest_by_text(session: Session, run: RunRecord) -> list[EvaluationRecord]:
+    """Return the newest evaluation of a run on each text, newest first."""
+    newest: dict[str, EvaluationRecord] = {}
+    for record in evaluations_of_run(session, run):
+        newest.setdefault(record.text, record)
+    return list(newest.values())
+
+
+def sample(record: EvaluationRecord) -> str:
+    """Return the evaluated text and its size."""
+    result = record.result
+    seen = ", which it was trained on" if result["seen_text"] else ""
+    return f"{result['tokens']:,} tokens in {result['sequences']:,} sequences of {last_part(record.text)}{seen}"
+
+
+def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None, part: Part, title: str) -> Table:
+    """Return the metrics of the newest evaluation, with their values on each text."""
+    results = [_described(record, bits) for record in records]
+    return Table(
+        key=part,
+        title=title,
+        corner="Metric",
+        columns=tuple(
+            Head(key=record.text, title="Value" if record is records[0] else f"On {last_part(record.text)}")
+            for record in records
+        ),
+        rows=tuple(
+            Row(
+                key=metric.key,
+                title=in_units(metric.title, run.method),
+                detail=in_units(metric.described(results[0]), run.method),
+                term=metric.term,
+                group=in_units(metric.group, run.method),
+                is_baseline=metric.is_baseline,
+                cells=tuple(cell(metric.measured(result), in_unit(metric.unit)) for result in results),
+            )
+            for metric, _ in measured_in(results[0])
+            if metric.section == part
+        ),
+        axis=None,
+    )
+
+
+def _described(record: EvaluationRecord, bits: int | None) -> Result:
+    """Return a result with what descriptions of its metrics mention."""
     prompts = min(record.settings["prompts"], record.result["sequences"])
-    result = {**record.result, "prompts": prompts, "weight_bits": bits}
-    metrics = tuple(
-        EvaluationMetric(
-            key=metric.key,
-            title=metric.title,
-            **{end: measured.get(end) for end in ("value", "low", "high")},
-            unit=metric.unit,
-            better=metric.better,
-            description=metric.described(result),
-            group=metric.group,
-            section=metric.section,
-            is_baseline=metric.is_baseline,
-            term=metric.term,
+    return {**record.result, "prompts": prompts, "weight_bits": bits}
+
+
+def all_evaluations(records: Sequence[EvaluationRecord]) -> Section:
+    """Return a table of evaluations of single runs, also older ones and those at another K."""
+    rows = tuple(
+        Row(
+            key=f"{record.subject} {record.text}",
+            title=record.subject,
+            detail=f"{method_title(result['method'])}, K {result['k']}, {result['num_experts']:,} experts, "
+            f"{result['parameters']:,} parameters; {sample(record)}",
+            cells=tuple(cell(metric.measured(result), in_unit(metric.unit)) for metric in TABLE),
         )
-        for metric, measured in measured_in(result)
+        for record in records
+        for result in [record.result]
     )
-    return EvaluationSummary(
-        run=record.subject,
-        text=record.text,
-        tokens=result["tokens"],
-        sequences=result["sequences"],
-        created_at=aware(record.created_at),
-        seen_text=result["seen_text"],
-        metrics=metrics,
-        warnings=tuple(EvaluationWarning(**warning) for warning in result["warnings"]),
-    )
+    columns = tuple(Head(key=metric.key, title=metric.title, term=metric.term) for metric in TABLE)
+    table = Table(key="evaluations", title="All evaluations", corner="Run", columns=columns, rows=rows, axis=None)
+    return Section(key="evaluations", title="All evaluations", tables=(table,))

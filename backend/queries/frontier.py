@@ -8,22 +8,27 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Any
 
 import numpy as np
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k, sample_of, seeds
-from mxd.backend.schemas.comparison import Frontier, FrontierLine, FrontierPoint
+from mxd.backend.errors import NoEvaluationsError
+from mxd.backend.queries.evaluations import evaluate_command, is_at_its_own_k, newest, sample, sample_of, seeds
+from mxd.backend.queries.report_text import Format, cell, in_unit, last_part, run_page, signed
+from mxd.backend.schemas.report import Chapter, Head, Row, Section, SectionFigure, Table
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings
-from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 
 IN_THE_NAME = ("method", "layer", "language_model")
 """Settings that a line's name states in any case."""
 NOT_OF_A_LINE = ("k", "language_model_dtype")
+FRONTIER_HEIGHT = 340
 
 
 @dataclass(eq=False)
@@ -37,64 +42,126 @@ class Line:
     points: list[SeedGroup] = field(default_factory=list)
 
     @property
+    def runs(self) -> tuple[str, ...]:
+        """Names of its runs."""
+        return tuple(dict.fromkeys(record.result["run"] for point in self.points for record in point.records))
+
+    @property
     def place(self) -> tuple[Any, ...]:
         """Settings whose values tell lines of the same name apart."""
         return (self.run, *(self.settings.get(name) for name in IN_THE_NAME))
 
 
-def frontier(session: Session, run: RunRecord) -> Frontier | None:
-    """Return the evaluations of all runs of a run's MLP on its newest sample, or None if it was not evaluated."""
-    records = evaluations_of_run(session, run)
-    if not records:
-        return None
-    sample = sample_of(records[0])
+def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
+    """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
+
+    Raises:
+        NoEvaluationsError: the run was not evaluated.
+    """
+    record = newest(session, run)
+    sequences = sample_of(record)
     same = ("language_model", "layer")
     lines = [line for line in lines_of(session) if all(line.settings[name] == run.config[name] for name in same)]
     for line in lines:
-        line.points = [point for point in line.points if sample_of(point.records[0]) == sample]
-    lines = sorted((line for line in lines if line.points), key=lambda line: run.name not in _runs_of(line))
-    own = lines[0]
+        line.points = [point for point in line.points if sample_of(point.records[0]) == sequences]
+    lines = sorted((line for line in lines if line.points), key=lambda line: run.name not in line.runs)
+    names = [line.runs[0] if len(line.runs) == 1 else name for line, name in zip(lines, names_of(lines), strict=True)]
+    return record, list(zip(names, lines, strict=True))
+
+
+MEASURES = (
+    Head(key="loss_increase", title="Loss increase", term="loss_increase_of_run"),
+    Head(key="difference", title="Loss of the current run minus this"),
+    Head(key="normalized_mse", title="Normalised MSE", term="normalised_mse"),
+    Head(key="routing_share", title="Routing share", term="routing_share"),
+    Head(key="strict_routing_share", title="Strict routing share", term="strict_routing_share"),
+)
+
+
+def frontier_chapter(session: Session, run: RunRecord) -> Chapter:
+    """Return loss and error of the runs of one MLP by K, on the same sequences."""
+    try:
+        record, lines = frontier_of(session, run)
+    except NoEvaluationsError:
+        section = Section(
+            key="frontier",
+            title="Not evaluated yet",
+            verdict="Evaluate the runs of a layer on held-out text to compare them here. The command accepts several "
+            "runs:",
+            commands=(evaluate_command(run),),
+        )
+    else:
+        section = _measured_frontier(run, record, lines)
+    return Chapter(
+        key="frontier",
+        title="Frontier",
+        note=f"loss and error of the runs of layer {run.layer} by K",
+        is_folded=True,
+        sections=(section,),
+    )
+
+
+def _measured_frontier(run: RunRecord, record: EvaluationRecord, lines: Sequence[tuple[str, Line]]) -> Section:
+    own = lines[0][1]
     own_points = {k_of(point): point for point in own.points}
-    names = names_of(lines)
-    result = records[0].result
-    return Frontier(
-        text=records[0].text,
-        tokens=result["tokens"],
-        sequences=result["sequences"],
-        seen_text=result["seen_text"],
-        lines=tuple(_frontier_line(line, name, own, own_points) for line, name in zip(lines, names, strict=True)),
+    rows = [
+        _row(name, point, None if line is own else own_points.get(k_of(point)))
+        for name, line in lines
+        for point in line.points
+    ]
+    table = Table(
+        key="frontier",
+        title="Points of the frontier",
+        corner="Run",
+        columns=MEASURES,
+        rows=tuple(rows),
+        axis="column",
     )
-
-
-def _runs_of(line: Line) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(record.result["run"] for point in line.points for record in point.records))
-
-
-def _frontier_line(line: Line, name: str, own: Line, own_points: Mapping[int, SeedGroup]) -> FrontierLine:
-    runs = _runs_of(line)
-    return FrontierLine(
-        name=runs[0] if len(runs) == 1 else name,
-        runs=runs,
-        method=line.settings["method"],
-        own=line is own,
-        points=tuple(
-            _frontier_point(point, None if line is own else own_points.get(k_of(point))) for point in line.points
+    fewer = sorted({max(1, round(run.k / factor)) for factor in (4, 2, 1)})
+    flags = f"--k {','.join(map(str, fewer))} --dataset {record.text} --tokens {record.result['tokens']}"
+    fewer_experts = f"To evaluate {run.name} with fewer active experts on the same text, run:"
+    has_top_k = method_traits(run.method).has_top_k
+    return Section(
+        key="frontier",
+        title="",
+        figure=SectionFigure(
+            name="loss-frontier",
+            note=f"{sample(record)}; hollow: trained at a larger K, of which only the most active experts are kept",
+            height=FRONTIER_HEIGHT,
         ),
+        tables=(table,),
+        notes=(
+            "95 % intervals, bootstrap over sequences, and over seeds where a point has several. Differences are paired "
+            "by sequence and not corrected for the number of K.",
+            "Runs that were trained at a small K usually lose less at it than hollow points. Compare losses with care "
+            "where the routing shares differ: a dense path that works without routing lowers the loss.",
+            *([fewer_experts] if has_top_k else []),
+        ),
+        commands=(f"mxd evaluate {run.name} {flags}",) if has_top_k else (),
     )
 
 
-def _frontier_point(point: SeedGroup, own: SeedGroup | None) -> FrontierPoint:
-    result = point.records[0].result
-    return FrontierPoint(
-        k=k_of(point),
-        trained_k=result.get("trained_k", result["k"]),
-        runs=tuple(record.result["run"] for record in point.records),
-        parameters=result["parameters"],
-        loss_increase=point.loss_increase,
-        normalized_mse=point.measure("normalized_mse"),
-        routing_share=_measured(point, "routing_share"),
-        strict_routing_share=_measured(point, "strict_routing_share"),
-        difference=None if own is None else _difference(own, point),
+def _row(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
+    k, trained_k = k_of(point), trained_k_of(point)
+    title = f"{name}, K {k}" + ("" if k == trained_k else f" (trained at {trained_k})")
+    difference = None if own is None else _difference(own, point)
+    measures: dict[str, tuple[Interval | None, Format]] = {
+        "loss_increase": (point.loss_increase, in_unit("nats")),
+        "difference": (difference, partial(signed, digits=4)),
+        "normalized_mse": (point.measure("normalized_mse"), in_unit("plain")),
+        "routing_share": (_measured(point, "routing_share"), in_unit("share")),
+        "strict_routing_share": (_measured(point, "strict_routing_share"), in_unit("share")),
+    }
+    return Row(
+        key=title,
+        title=title,
+        detail=f"{point.records[0].result['parameters']:,} parameters"
+        + (f", {len(point.records)} seeds" if len(point.records) > 1 else ""),
+        href=run_page(point.records[0].result["run"]),
+        cells=tuple(
+            None if interval is None else cell(asdict(interval), form)
+            for interval, form in (measures[head.key] for head in MEASURES)
+        ),
     )
 
 
@@ -121,6 +188,12 @@ def _sequence_means(point: SeedGroup) -> Floats:
 def k_of(point: SeedGroup) -> int:
     """Number of active experts per token at which the point was evaluated."""
     return int(point.records[0].result["k"])
+
+
+def trained_k_of(point: SeedGroup) -> int:
+    """Number of active experts per token in training."""
+    result = point.records[0].result
+    return int(result.get("trained_k", result["k"]))
 
 
 def lines_of(session: Session) -> list[Line]:
@@ -155,18 +228,8 @@ def names_of(lines: Sequence[Line]) -> list[str]:
     alike: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
     for line in lines:
         alike[line.place].append(line)
-    with_model = len({line.settings["language_model"] for line in lines}) > 1
     with_text = len({line.text for line in lines}) > 1
-    return [
-        _name(line, alike[line.place])
-        + (f" of {_last(line.settings['language_model'])}" if with_model else "")
-        + (f", on {_last(line.text)}" if with_text else "")
-        for line in lines
-    ]
-
-
-def _last(path: str) -> str:
-    return path.rsplit("/", 1)[-1]
+    return [_name(line, alike[line.place]) + (f", on {last_part(line.text)}" if with_text else "") for line in lines]
 
 
 def _name(line: Line, alike: Sequence[Line]) -> str:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.schemas.evaluations import ProbedClass, ProbeDifference, ProbeScore, ProbeSummary
+from mxd.backend.queries.report_text import cell, expert_page, fixed, last_part, plural, run_page, signed, unit_name
+from mxd.backend.schemas.report import Cell, Chapter, Head, Row, Section, SectionFigure, Table
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER, BENCHMARK_SUMMARY
 from mxd.trainer.evaluation.benchmark_results import Benchmark
+from mxd.trainer.evaluation.evaluation_metrics import Measured
 from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 from mxd.trainer.utils.files import read_json
 
@@ -24,24 +26,8 @@ Result = Mapping[str, Any]
 Z95 = 1.96
 """Quantile of the normal distribution for a 95 % interval."""
 BISECTIONS = 40
-Baseline = Literal["neuron", "random_gate"]
-Metric = Literal["roc_auc", "balanced_accuracy", "f1"]
 MIN_CLASSES = 5
 """With fewer classes, an interval over classes says little."""
-
-
-def probes(session: Session) -> list[tuple[ProbeRecord, RunRecord]]:
-    """Return all probes, sorted by label file and method.
-
-    Raises:
-        NoEvaluationsError: there are no probes.
-    """
-    query = select(ProbeRecord, RunRecord).join(RunRecord, RunRecord.id == ProbeRecord.run_id)
-    order = (ProbeRecord.labels, ProbeRecord.level, RunRecord.method, RunRecord.k, RunRecord.name)
-    score = [(probe, run) for probe, run in session.execute(query.order_by(*order))]
-    if not score:
-        raise NoEvaluationsError("No run has been probed yet. Run 'mxd probe NAME --labels FILE'.")
-    return score
 
 
 def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
@@ -50,79 +36,167 @@ def probes_of(session: Session, run: RunRecord) -> list[ProbeRecord]:
     return list(session.scalars(query.order_by(ProbeRecord.labels, ProbeRecord.level)))
 
 
-def described_probes(session: Session, run: RunRecord) -> tuple[ProbeSummary, ...]:
-    """Return the probes of a run with the scores of each class."""
-    return tuple(_summary(probe) for probe in probes_of(session, run))
+COLUMNS = (
+    ("experts", "top1", "Best expert"),
+    ("experts", "top5", "Best 5 experts"),
+    ("neurons", "top1", "Best neuron"),
+    ("random-gate", "top1", "Random gate"),
+)
+"""Probed kind of units, number of units, and heading."""
+BASELINES = {"neurons": "best MLP neuron", "random-gate": "best unit of a random gate"}
+# F1 is last: it selects the units, and it depends on the threshold.
+METRICS = {"roc_auc": "ROC-AUC", "balanced_accuracy": "Balanced accuracy", "f1": "F1"}
+CHANCE = 0.5
+PANELS_PER_ROW = 3
+PANEL_HEIGHT, PANEL_MARGINS = 168, 96
 
 
-def _summary(probe: ProbeRecord) -> ProbeSummary:
-    kinds = {kind: score["classes"] for kind, score in probe.result["kinds"].items()}
-    classes = tuple(
-        _probed_class(name, *(kinds[kind][name] for kind in ("experts", "neurons", "random-gate")))
-        for name in kinds["experts"]
-    )
-    return ProbeSummary(
-        labels=probe.labels,
-        level=probe.result["level"],
-        examples=probe.result["examples"],
-        test_examples=sum(_test_sizes(next(iter(kinds["experts"].values())))),
-        classes=classes,
-        differences=tuple(_differences(classes)),
-    )
-
-
-def _differences(classes: Sequence[ProbedClass]) -> Iterator[ProbeDifference]:
-    for baseline, metric in itertools.product(get_args(Baseline), get_args(Metric)):
-        pairs = [(getattr(c.top1, metric), getattr(getattr(c, baseline), metric)) for c in classes]
-        values = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-        if not values:
-            continue
-        mean, margin = statistics.fmean(values), None
-        if len(values) >= MIN_CLASSES:
-            from scipy.special import stdtrit
-
-            margin = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
-        yield ProbeDifference(
-            baseline=baseline,
-            metric=metric,
-            mean=mean,
-            low=None if margin is None else mean - margin,
-            high=None if margin is None else mean + margin,
-            lost=sum(value < 0 for value in values),
-            classes=len(values),
+def probing_chapter(session: Session, run: RunRecord) -> Chapter:
+    """Return how well single experts separate labelled texts, beside the best neuron and a random gate."""
+    records = probes_of(session, run)
+    sections = [section for record in records for section in _probe_sections(run, record)]
+    if records:
+        panels = sum(len(record.result["kinds"]["experts"]["classes"]) for record in records)
+        figure = SectionFigure(
+            name="probe-coefficients",
+            note="activations of the best expert of each class",
+            height=PANEL_MARGINS + PANEL_HEIGHT * -(-panels // PANELS_PER_ROW),
         )
-
-
-def _probed_class(name: str, experts: Result, neurons: Result, random_gate: Result) -> ProbedClass:
-    sizes = _test_sizes(experts)
-    return ProbedClass(
-        name=name,
-        examples=experts["examples"],
-        test_examples=sizes[0],
-        expert=experts["expert"],
-        top1=_score(experts["top1"], sizes),
-        top5=_score(experts["top5"], sizes),
-        neuron=_score(neurons["top1"], sizes),
-        random_gate=_score(random_gate["top1"], sizes),
+        sections.append(Section(key="probe-coefficients", title="", figure=figure))
+    else:
+        sections.append(
+            Section(
+                key="not-probed",
+                title=f"{run.name} has not been probed yet",
+                verdict="A probe measures how well single experts separate classes of text, for example languages or "
+                "topics. It needs labelled texts, a JSONL file with a text and a label per line. If the label has "
+                "another name, pass it with --label-column.",
+                commands=(
+                    '{"text": "Preheat the oven to 180 degrees.", "label": "recipe"}',
+                    f"mxd probe {run.name} --labels FILE.jsonl",
+                ),
+            )
+        )
+    return Chapter(
+        key="probing",
+        title="Probing",
+        note="single experts against neurons and a random gate, on labelled texts",
+        is_folded=True,
+        sections=tuple(sections),
     )
+
+
+def _probe_sections(run: RunRecord, record: ProbeRecord) -> tuple[Section, Section]:
+    kinds = {kind: found["classes"] for kind, found in record.result["kinds"].items()}
+    classes: Mapping[str, Result] = kinds["experts"]
+    level, file = record.result["level"], last_part(record.labels)
+    tested = sum(_test_sizes(next(iter(classes.values()))))
+    differences = Table(
+        key="differences",
+        title=f"Differences on {file}",
+        corner="Mean over classes",
+        columns=tuple(Head(key=metric, title=title, term=metric) for metric, title in METRICS.items()),
+        rows=tuple(
+            Row(
+                key=kind,
+                title=f"Best expert − {title}",
+                cells=tuple(_mean_difference(kinds, kind, metric) for metric in METRICS),
+            )
+            for kind, title in BASELINES.items()
+        ),
+        axis="table",
+        reference=0,
+    )
+    scores = tuple(
+        Table(
+            key=metric,
+            title=title,
+            corner=f"Class, {title}",
+            columns=tuple(Head(key=f"{kind} {units}", title=heading) for kind, units, heading in COLUMNS),
+            rows=tuple(
+                Row(
+                    key=name,
+                    title=name,
+                    detail=f"{_test_sizes(found)[0]:,} of {found['examples']:,} {level}s in the test split",
+                    cells=tuple(
+                        cell(
+                            _score(kinds[kind][name], units, metric),
+                            partial(fixed, digits=3),
+                            note=f"[{found['expert']}]({expert_page(found['expert'], run.name)})"
+                            if (kind, units) == COLUMNS[0][:2]
+                            else "",
+                        )
+                        for kind, units, _ in COLUMNS
+                    ),
+                )
+                for name, found in classes.items()
+            ),
+            axis="table",
+            reference=None if metric == "f1" else CHANCE,
+        )
+        for metric, title in METRICS.items()
+    )
+    sample = f"{record.result['examples']:,} {level}s of {file} in {plural(len(classes), 'class')}"
+    key = f"{record.labels} {level}"
+    return (
+        Section(
+            key=f"{key}: differences",
+            title=f"Best expert against baselines on {file}",
+            intro=(sample,),
+            tables=(differences,),
+        ),
+        Section(key=key, title=f"Scores of each class on {file}", tables=scores, notes=(_method(run, level, tested),)),
+    )
+
+
+def _method(run: RunRecord, level: str, tested: int) -> str:
+    units = f"{run.num_experts:,}"
+    neurons = "" if run.config.get("origin") else f", {run.hidden_width:,} neurons"
+    where = ", averaged over the text" if level == "text" else " at single tokens"
+    return (
+        "Each class is probed against all others, with a logistic regression on one unit’s activation"
+        f"{where}. The unit with the highest [F1](/glossary#f1) on validation {level}s is scored once on {tested:,} "
+        f"test {level}s. It is selected among {units} {unit_name(run.method)}{neurons} and {units} units of the random "
+        "gate; a larger pool has an advantage at equal quality. [ROC-AUC](/glossary#roc_auc) does not depend on a "
+        "threshold; chance is 0.5, as for [balanced accuracy](/glossary#balanced_accuracy). Intervals of F1 are "
+        f"bootstrapped over test {level}s, those of ROC-AUC follow from the standard error of Hanley and McNeil "
+        f"(1982). Differences have t intervals over classes, which share their test {level}s. No interval is corrected "
+        "for the number of classes."
+    )
+
+
+def _score(probed: Result, units: str, metric: str) -> Measured:
+    """A score with its 95 % interval; balanced accuracy has none."""
+    score = probed[units]
+    low, high = {
+        "roc_auc": roc_auc_interval(score["roc_auc"], *_test_sizes(probed)),
+        "balanced_accuracy": (None, None),
+        "f1": (score["f1_low"], score["f1_high"]),
+    }[metric]
+    return {"value": score[metric], "low": low, "high": high}
+
+
+def _mean_difference(kinds: Mapping[str, Mapping[str, Result]], baseline: str, metric: str) -> Cell | None:
+    """Score of the best expert minus that of a baseline, mean over classes, with the t interval over classes."""
+    pairs = [
+        (probed["top1"][metric], kinds[baseline][name]["top1"][metric]) for name, probed in kinds["experts"].items()
+    ]
+    values = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+    if not values:
+        return None
+    measured: dict[str, float] = {"value": statistics.fmean(values)}
+    if len(values) >= MIN_CLASSES:
+        from scipy.special import stdtrit
+
+        margin = float(stdtrit(len(values) - 1, 0.975)) * statistics.stdev(values) / math.sqrt(len(values))
+        measured |= {"low": measured["value"] - margin, "high": measured["value"] + margin}
+    lost = sum(value < 0 for value in values)
+    return cell(measured, partial(signed, digits=3), note=f"baseline higher in {lost} of {len(values)}")
 
 
 def _test_sizes(probed: Result) -> tuple[int, int]:
     """Numbers of test texts of the class and of all others."""
     return sum(probed["class_counts"]), sum(probed["other_counts"])
-
-
-def _score(score: Result, sizes: tuple[int, int]) -> ProbeScore:
-    low, high = roc_auc_interval(score["roc_auc"], *sizes)
-    return ProbeScore(
-        f1=score["f1"],
-        low=score["f1_low"],
-        high=score["f1_high"],
-        balanced_accuracy=score["balanced_accuracy"],
-        roc_auc=score["roc_auc"],
-        roc_auc_low=low,
-        roc_auc_high=high,
-    )
 
 
 def roc_auc_interval(area: float | None, positives: int, negatives: int) -> tuple[float | None, float | None]:
@@ -169,3 +243,112 @@ def _reason(error: OSError | ValueError) -> str:
         place = ".".join(str(part) for part in first["loc"]) or "the content"
         return f"{place}: {first['msg']}"
     return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+BENCHMARK_METRIC = "auc"
+SAE_PROBES = "https://github.com/sae-probes/sae-probes"
+SAE_PROBES_PAPER = "https://arxiv.org/abs/2502.16681"
+
+
+def benchmark_chapter(session: Session, run: RunRecord, data: Path) -> Chapter:
+    """Return the scores of runs, neurons and an untrained gate on the data sets of sae-probes."""
+    benchmark, problem = stored_benchmark(data)
+    if benchmark is not None:
+        sections = _benchmark_sections(session, benchmark)
+    elif problem is not None:
+        sections = (Section(key="benchmark", title="The benchmark cannot be read", verdict=problem),)
+    else:
+        same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
+        others = session.scalars(select(RunRecord.name).where(*same_mlp, RunRecord.id != run.id))
+        sections = (
+            Section(
+                key="benchmark",
+                title="No benchmark yet",
+                verdict="The benchmark measures how well a few experts separate classes of text, on 113 data sets made "
+                "by others. It compares the first run with the other runs, with the neurons of the MLP, and with an "
+                "untrained gate.",
+                notes=(
+                    "Without the two options, it uses up to 5,000 texts per data set and 1,024 tokens per text. An "
+                    "interrupted benchmark continues with the same command.",
+                ),
+                commands=(f"mxd benchmark {' '.join([run.name, *others])} --texts 300 --tokens 64",),
+            ),
+        )
+    return Chapter(
+        key="benchmark",
+        title="Benchmark",
+        note="sparse probes on the data sets of sae-probes",
+        is_folded=True,
+        sections=sections,
+    )
+
+
+def _benchmark_sections(session: Session, benchmark: Benchmark) -> tuple[Section, ...]:
+    subjects = list(dict.fromkeys(score.subject for score in benchmark.scores))
+    named = select(RunRecord).where(RunRecord.name.in_(subjects))
+    runs = {record.name: record for record in session.scalars(named)}
+    scores = {(one.subject, one.units): one for one in benchmark.scores if one.metric == BENCHMARK_METRIC}
+    differences = {(one.subject, one.units): one for one in benchmark.differences if one.metric == BENCHMARK_METRIC}
+    datasets = len(benchmark.datasets)
+
+    def section(
+        key: str, title: str, names: Sequence[str], cells: Callable[[str, int], Cell | None], reference: float
+    ) -> Section:
+        table = Table(
+            key=key,
+            title=title,
+            corner=title,
+            columns=tuple(Head(key=str(count), title=plural(count, "unit")) for count in benchmark.settings.units),
+            rows=tuple(
+                Row(
+                    key=name,
+                    title=name,
+                    href=run_page(name) if name in runs else None,
+                    cells=tuple(cells(name, count) for count in benchmark.settings.units),
+                )
+                for name in names
+            ),
+            axis="table",
+            reference=reference,
+        )
+        return Section(key=key, title="", tables=(table,))
+
+    def difference(name: str, units: int) -> Cell | None:
+        found = differences.get((name, units))
+        if found is None:
+            return None
+        return cell(asdict(found.mean), partial(signed, digits=3), note=f"higher on {found.better} of {datasets}")
+
+    def score(name: str, units: int) -> Cell | None:
+        found = scores.get((name, units))
+        return None if found is None else cell(asdict(found.mean), partial(fixed, digits=3))
+
+    first = subjects[0] if subjects else ""
+    return (
+        section("differences", f"Differences: ROC-AUC of {first} minus", subjects[1:], difference, 0),
+        section("scores", "Scores: mean ROC-AUC", subjects, score, CHANCE).model_copy(
+            update={"notes": _benchmark_notes(benchmark, [runs[name] for name in subjects if name in runs])}
+        ),
+    )
+
+
+def _benchmark_notes(benchmark: Benchmark, runs: Sequence[RunRecord]) -> tuple[str, ...]:
+    settings = benchmark.settings
+    pools = ", ".join(f"{run.num_experts:,} {unit_name(run.method)} of {run.name}" for run in runs)
+    selected = f" Units are selected among {pools}; a larger pool has an advantage at equal quality." if pools else ""
+    return (
+        f"[sae-probes]({SAE_PROBES}) {settings.sae_probes} ([paper]({SAE_PROBES_PAPER})) has 113 data sets with texts "
+        "of two classes. A probe selects the units whose class means differ most, and fits a logistic regression with "
+        "an L1 penalty to them. Its [ROC-AUC](/glossary#roc_auc) is measured on test texts. Here: "
+        f"{plural(len(benchmark.datasets), 'data set')} with {_range(benchmark.training_texts)} training and "
+        f"{_range(benchmark.test_texts)} test texts each, seeds {', '.join(map(str, settings.seeds))}, last token of "
+        f"at most {settings.tokens:,} tokens, language model {last_part(settings.language_model)}.{selected}",
+        "95 % intervals are bootstrapped over data sets, and not corrected for the number of comparisons. Differences "
+        "are paired by data set.",
+        f"Data sets: {', '.join(benchmark.datasets)}.",
+    )
+
+
+def _range(ends: tuple[int, int]) -> str:
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"

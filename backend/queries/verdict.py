@@ -6,23 +6,24 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.evaluations import evaluations_of_run, is_at_its_own_k, loss_difference
-from mxd.backend.queries.overview import interpretability
-from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.comparison import (
-    Verdict,
-    VerdictCell,
-    VerdictMetric,
-    VerdictRun,
+from mxd.backend.queries.evaluations import (
+    evaluate_command,
+    evaluations_of_run,
+    is_at_its_own_k,
+    loss_difference,
 )
-from mxd.trainer.evaluation.evaluation_metrics import METRICS, Metric
+from mxd.backend.queries.overview import interpretability
+from mxd.backend.queries.report_text import cell, in_unit, method_title, page, rounded, run_page
+from mxd.backend.schemas.report import Chapter, Head, Row, Section, Table
+from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
+from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
+from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
 from mxd.trainer.utils.bootstrap import Interval
 
 EQUAL_WITHIN = 0.01
@@ -37,7 +38,6 @@ MEANS_OVER_EXPERTS = (
         "plain",
         "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
         better="higher",
-        form=".3f",
     ),
     Metric(
         "token_entropy",
@@ -45,7 +45,6 @@ MEANS_OVER_EXPERTS = (
         "plain",
         "bits of the tokens on which an expert is active",
         better="lower",
-        form=".3f",
     ),
 )
 """Metrics of the index and of labels."""
@@ -53,29 +52,45 @@ DEAD_IN_INDEX = Metric(
     "dead_share", "Dead experts", "share", "share of experts that are active on no indexed token", better="lower"
 )
 EVALUATED = tuple(metric for metric in METRICS if metric.compares_runs)
+ARROWS = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
 
 
-def verdict(session: Session, run: RunRecord) -> Verdict:
+class Compared(NamedTuple):
+    """An evaluated run with its newest result and its metrics by key."""
+
+    run: RunRecord
+    result: Mapping[str, Any]
+    metrics: Mapping[str, Measured]
+
+
+def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
     """Compare all evaluated runs of a run's MLP, the given one first."""
     same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
     records = session.scalars(select(RunRecord).where(*same_mlp).order_by(RunRecord.method, RunRecord.name)).all()
     records = [run, *(record for record in records if record.id != run.id)]
-    results = {record.name: _result(session, record) for record in records}
-    compared = [record for record in records if results[record.name] is not None]
-    rows = tuple(_row(session, record, results[record.name] or {}) for record in compared)
-    metrics = tuple(
-        VerdictMetric(
-            key=metric.key,
-            title=metric.title,
-            unit=metric.unit,
-            better=metric.better,
-            description=str(metric.description),
-            best=_best(rows, metric),
+    results = [(record, _result(session, record)) for record in records]
+    compared = [Compared(one, result, _metrics(session, one, result)) for one, result in results if result is not None]
+    is_evaluated = any(one.run is run for one in compared)
+    notes: tuple[str, ...] = ()
+    if compared:
+        mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
+        notes = (
+            f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",
+            "A filled dot leads with an interval apart from all others. Losses are compared by sequence in the "
+            "sentence above, which is sharper than their intervals.",
         )
-        for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
-        if any(cell.key == metric.key for row in rows for cell in row.cells)
+    section = Section(
+        key="verdict",
+        title="",
+        verdict=_sentence(session, compared),
+        intro=(*_conditions(compared), *(_other_layers(session, run) if len(compared) == 1 else ())),
+        tables=(_table(compared),) if compared else (),
+        notes=notes,
+        commands=() if is_evaluated else (evaluate_command(run),),
     )
-    return Verdict(run=run.name, runs=rows, metrics=metrics, sentence=_sentence(session, rows), notes=_notes(rows))
+    return Chapter(
+        key="verdict", title="Verdict", note="the evaluated runs of one MLP", is_folded=False, sections=(section,)
+    )
 
 
 def _result(session: Session, run: RunRecord) -> Mapping[str, Any] | None:
@@ -85,71 +100,88 @@ def _result(session: Session, run: RunRecord) -> Mapping[str, Any] | None:
     return next((result for result in own if not result["seen_text"]), own[0] if own else None)
 
 
-def _row(session: Session, run: RunRecord, result: Mapping[str, Any]) -> VerdictRun:
+def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
     found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
-    cells = [VerdictCell(key=key, **measured) for key, measured in found if measured is not None]
+    metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
     if (means := interpretability(session, run)) is not None:
         for metric in MEANS_OVER_EXPERTS:
             if (mean := getattr(means, metric.key)) is not None:
                 margin = NORMAL_95 * mean.standard_error
-                ends = {"low": mean.value - margin, "high": mean.value + margin}
-                cells.append(VerdictCell(key=metric.key, value=mean.value, **ends))
+                metrics[metric.key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
     if session.get(IndexRecord, run.id) is not None:
         active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
-        share = 1 - (session.scalar(active) or 0) / run.num_experts
-        cells.append(VerdictCell(key=DEAD_IN_INDEX.key, value=share, low=None, high=None))
-    return VerdictRun(
-        name=run.name,
-        method=run.method,
-        method_title=run.method.replace("-", " ").replace("mxd", "MxD"),
-        parameters=run.parameters,
-        k=run.k,
-        trained_tokens=run.trained_tokens,
-        evaluated_tokens=result["tokens"],
-        seen_text=result["seen_text"],
-        cells=tuple(cells),
+        metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}
+    return metrics
+
+
+def _table(compared: Sequence[Compared]) -> Table:
+    columns = tuple(
+        Head(
+            key=run.name,
+            title=run.name,
+            detail=f"{method_title(run.method)}, K {run.k}, {rounded(run.parameters)} parameters, "
+            f"{rounded(run.trained_tokens)} tokens",
+            href=run_page(run.name),
+        )
+        for run, _, _ in compared
     )
+    rows = tuple(
+        Row(
+            key=metric.key,
+            title=metric.title,
+            detail=str(metric.description) + (f"; {ARROWS[metric.better]}" if metric.better else ""),
+            term=metric.term,
+            cells=tuple(
+                cell(one.metrics.get(metric.key), in_unit(metric.unit), is_best=one is best) for one in compared
+            ),
+        )
+        for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
+        if any(metric.key in one.metrics for one in compared)
+        for best in [_best(compared, metric)]
+    )
+    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis="row")
 
 
-def _best(rows: Sequence[VerdictRun], metric: Metric) -> str | None:
+def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
     """The run that leads in a metric with an interval apart from all others; None if none does."""
-    if metric.better is None:
+    measured = [one for one in compared if metric.key in one.metrics]
+    if metric.better is None or len(measured) < 2:
         return None
     sign = -1 if metric.better == "lower" else 1
-    cells = {row.name: cell for row in rows for cell in row.cells if cell.key == metric.key}
-    if len(cells) < 2:
-        return None
-    leader = max(cells, key=lambda name: sign * cells[name].value)
-    low, high = _ends(cells[leader])
-    others = [_ends(cell) for name, cell in cells.items() if name != leader]
-    apart = all(high < other_low if sign < 0 else low > other_high for other_low, other_high in others)
-    return leader if apart else None
+    best, *others = sorted(measured, key=lambda one: -sign * _ends(one.metrics[metric.key])[0])
+    _, low, high = _ends(best.metrics[metric.key])
+    ends = [_ends(one.metrics[metric.key]) for one in others]
+    apart = all(high < other_low if sign < 0 else low > other_high for _, other_low, other_high in ends)
+    return best if apart else None
 
 
-def _ends(cell: VerdictCell) -> tuple[float, float]:
-    return (cell.value if cell.low is None else cell.low, cell.value if cell.high is None else cell.high)
+def _ends(measured: Measured) -> tuple[float, float, float]:
+    """Value, low and high; a value without interval is its own ends."""
+    value = measured["value"]
+    assert value is not None
+    low, high = measured.get("low"), measured.get("high")
+    return value, value if low is None else low, value if high is None else high
 
 
-def _sentence(session: Session, rows: Sequence[VerdictRun]) -> str:
+def _sentence(session: Session, compared: Sequence[Compared]) -> str:
     """One sentence on the loss, paired by sequence, from the point of view of the first run."""
-    if not rows:
+    if not compared:
         return "No run of this layer has been evaluated yet."
-    if len(rows) == 1:
-        return f"{rows[0].name} is the only evaluated run of this layer."
-    own, *others = rows
-    record = find_run(session, own.name)
-    paired = [(row, loss_difference(session, record, find_run(session, row.name))) for row in others]
-    known = [(row, difference) for row, difference in paired if difference is not None]
+    own, *others = (one.run for one in compared)
+    if not others:
+        return f"{own.name} is the only evaluated run of this layer."
+    paired = [(other, loss_difference(session, own, other)) for other in others]
+    known = [(other, difference) for other, difference in paired if difference is not None]
     if not known:
         return "The runs of this layer have no evaluation on the same sequences, so their losses are not comparable."
-    parts = [_difference(own, row, difference) for row, (difference, _) in known]
-    return f"On {known[0][1][1]:,} held-out tokens, {own.name} ({own.method_title}) {' and '.join(parts)}."
+    parts = [_difference(own, other, difference) for other, (difference, _) in known]
+    return f"On {known[0][1][1]:,} held-out tokens, {own.name} ({method_title(own.method)}) {' and '.join(parts)}."
 
 
-def _difference(own: VerdictRun, other: VerdictRun, difference: Interval) -> str:
+def _difference(own: RunRecord, other: RunRecord, difference: Interval) -> str:
     size = f"{abs(difference.value):.4f} nats"
     interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
-    name = f"{other.name} ({other.method_title})" if other.method != own.method else other.name
+    name = f"{other.name} ({method_title(other.method)})" if other.method != own.method else other.name
     if difference.low > 0:
         return f"predicts worse than {name} by {size} ({interval})"
     if difference.high < 0:
@@ -157,23 +189,36 @@ def _difference(own: VerdictRun, other: VerdictRun, difference: Interval) -> str
     return f"is level with {name} ({difference.value:+.4f} nats, {interval})"
 
 
-def _notes(rows: Sequence[VerdictRun]) -> tuple[str, ...]:
+def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:
     """Conditions that differ from the first run's, and evaluations on training text."""
     notes = []
-    for row in rows[1:]:
+    for run, _, _ in compared[1:]:
+        first = compared[0].run
         differences = [
             f"{other:,} {what} against {value:,}"
             for what, value, other in (
-                ("parameters", rows[0].parameters, row.parameters),
-                ("training tokens", rows[0].trained_tokens, row.trained_tokens),
+                ("parameters", first.parameters, run.parameters),
+                ("training tokens", first.trained_tokens, run.trained_tokens),
             )
             if abs(value - other) > EQUAL_WITHIN * max(value, other)
         ]
-        if row.k != rows[0].k:
-            differences.append(f"K = {row.k} against {rows[0].k}")
+        if run.k != first.k:
+            differences.append(f"K = {run.k} against {first.k}")
         if differences:
-            notes.append(f"Not equal conditions: {row.name} has {', '.join(differences)}.")
-    seen = [row.name for row in rows if row.seen_text]
+            notes.append(f"Not equal conditions: {run.name} has {', '.join(differences)}.")
+    seen = [run.name for run, result, _ in compared if result["seen_text"]]
     if seen:
         notes.append(f"Evaluated on training text, so the numbers are too good: {', '.join(seen)}.")
     return tuple(notes)
+
+
+def _other_layers(session: Session, run: RunRecord) -> tuple[str, ...]:
+    """Links to other layers of which several runs were evaluated."""
+    own_k = EvaluationRecord.subject == RunRecord.name
+    evaluated = select(RunRecord).where(select(EvaluationRecord.id).where(own_k).exists())
+    layers: dict[tuple[str, int], list[str]] = {}
+    for record in session.scalars(evaluated.order_by(RunRecord.started_at.desc(), RunRecord.id.desc())):
+        layers.setdefault((record.language_model, record.layer), []).append(record.name)
+    layers.pop((run.language_model, run.layer), None)
+    links = [f"[layer {layer}]({page('evaluate', runs[0])})" for (_, layer), runs in layers.items() if len(runs) > 1]
+    return (f"Runs side by side: {', '.join(links)}",) if links else ()

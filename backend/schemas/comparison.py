@@ -7,13 +7,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import ErrorEvent, Schema
-from mxd.backend.schemas.evaluations import EvaluationSummary, ProbeSummary
 from mxd.backend.schemas.experts import AutomaticLabel, Example, TokenCount
 from mxd.trainer.analysis.results import ChanceLevel, ContrastedExpert, ContrastedText, Unit
-from mxd.trainer.config import Method
-from mxd.trainer.evaluation.benchmark_results import Benchmark
-from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
-from mxd.trainer.utils.bootstrap import Interval
 
 MatchedBy = Literal["gate", "tokens"]
 
@@ -83,51 +78,6 @@ class Interpretability(Schema):
     """Entropy of the tokens on which an expert is active, in bits; null without active experts."""
     label_score: MeanOverExperts | None
     """Balanced accuracy of the heuristic labels on held-out examples, 0.5 to 1; null without labels."""
-
-
-class FrontierPoint(Schema):
-    """Evaluation at one K, of a run or of several seeds."""
-
-    k: int
-    """Number of active experts per token in the evaluation."""
-    trained_k: int
-    """Number of active experts per token in training."""
-    runs: tuple[str, ...]
-    """Runs of this point: one, or several that differ only in their seed."""
-    parameters: int
-    loss_increase: Interval
-    normalized_mse: Interval
-    routing_share: Interval | None
-    strict_routing_share: Interval | None
-    """Null if not measured."""
-    difference: Interval | None
-    """Loss increase of the current run's line at the same K minus this one, paired by sequence. Null if that line has
-    no such point, or for the line itself."""
-
-
-class FrontierLine(Schema):
-    """Runs of one MLP that differ only in K and seed, or one run evaluated at several K."""
-
-    name: str
-    runs: tuple[str, ...]
-    method: Method
-    own: bool
-    """True if it contains the current run."""
-    points: tuple[FrontierPoint, ...]
-    """By K."""
-
-
-class Frontier(Schema):
-    """Evaluations of the runs of one MLP on the same sequences."""
-
-    text: str
-    """Name of the dataset."""
-    tokens: int
-    sequences: int
-    seen_text: bool
-    """True if the current run was trained on this dataset."""
-    lines: tuple[FrontierLine, ...]
-    """The current run's line first."""
 
 
 MAX_TOKENS = 32_768
@@ -240,75 +190,3 @@ class ContrastDoneEvent(Schema):
 
 
 ContrastEvent = Annotated[ContrastProgressEvent | ContrastDoneEvent | ErrorEvent, Field(discriminator="event")]
-
-
-class VerdictCell(Schema):
-    """A metric of a run, with its 95 % interval."""
-
-    key: str
-    """Key of the metric."""
-    value: float
-    low: float | None
-    """Null if the metric has no interval."""
-    high: float | None
-
-
-class VerdictRun(Schema):
-    """A run with its metrics."""
-
-    name: str
-    method: str
-    method_title: str
-    parameters: int
-    k: int
-    """Number of active experts per token."""
-    trained_tokens: int
-    evaluated_tokens: int
-    seen_text: bool
-    """True if it was evaluated on its training text."""
-    cells: tuple[VerdictCell, ...]
-    """The metrics that were measured."""
-
-
-class VerdictMetric(Schema):
-    """A metric, and the run that leads in it."""
-
-    key: str
-    title: str
-    unit: MetricUnit
-    better: Literal["lower", "higher"] | None
-    """Null for a metric that no run should maximise."""
-    description: str
-    best: str | None
-    """The run whose interval is apart from all others' on the better side; null if there is none."""
-
-
-class Verdict(Schema):
-    """The evaluated runs of one MLP."""
-
-    run: str
-    sentence: str
-    """The result in one sentence, from the point of view of ``run``."""
-    notes: tuple[str, ...]
-    """Limits of the comparison, one sentence each."""
-    metrics: tuple[VerdictMetric, ...]
-    runs: tuple[VerdictRun, ...]
-    """``run`` first, if it was evaluated."""
-
-
-class EvaluationReport(Schema):
-    """Everything measured of a run."""
-
-    evaluations: tuple[EvaluationSummary, ...]
-    """Newest first."""
-    probes: tuple[ProbeSummary, ...]
-    """Sorted by label file."""
-    verdict: Verdict
-    """All evaluated runs of the run's MLP side by side."""
-    frontier: Frontier | None
-    """Loss increase, error and routing shares against K, of all runs of the run's MLP on the same sequences; null if
-    the run was not evaluated."""
-    benchmark: Benchmark | None
-    """Results of ``mxd benchmark`` in the data folder, of whichever runs; null before it."""
-    benchmark_problem: str | None
-    """Why the results in the data folder cannot be read; null if they can."""

@@ -152,13 +152,9 @@ FigureName = Literal[
     "density-histogram",
     "steering",
     "loss-frontier",
-    "error-frontier",
-    "faithfulness",
-    "routing-frontier",
     "added-layers",
     "load",
     "density-evaluated",
-    "probing",
     "probe-coefficients",
 ]
 

@@ -1,4 +1,4 @@
-"""Evaluations, the comparison of runs, and the contrast of texts."""
+"""The report on a run, the comparison of runs, and the contrast of texts."""
 
 from __future__ import annotations
 
@@ -18,11 +18,8 @@ from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import contrast_steps
 from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
-from mxd.backend.queries.evaluations import evaluations_of
-from mxd.backend.queries.frontier import frontier
-from mxd.backend.queries.probes import described_probes, stored_benchmark
+from mxd.backend.queries.report import run_report
 from mxd.backend.queries.runs import find_index, find_run
-from mxd.backend.queries.verdict import verdict
 from mxd.backend.responses import model_response
 from mxd.backend.schemas.comparison import (
     WITH_EXAMPLES,
@@ -30,15 +27,13 @@ from mxd.backend.schemas.comparison import (
     ContrastEvent,
     ContrastProgressEvent,
     ContrastRequest,
-    EvaluationReport,
     RunComparison,
     TextKinds,
 )
+from mxd.backend.schemas.report import Report
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
-from mxd.trainer.config.layer import WEIGHTS_FILE, stored_bits
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.run import runs_folder
 
 if TYPE_CHECKING:
     from mxd.backend.queries.matching import MatchedExperts
@@ -46,21 +41,11 @@ if TYPE_CHECKING:
 router = APIRouter(tags=["evaluations"])
 
 
-@router.get("/runs/{run}/evaluations")
-def evaluations(run: RunName, services: ServicesDep) -> EvaluationReport:
-    """Everything measured of a run: evaluations, probes, the benchmark, and all runs of its MLP side by side."""
+@router.get("/runs/{run}/report")
+def report(run: RunName, services: ServicesDep) -> Report:
+    """Everything measured of a run, the benchmark, and all runs of its MLP side by side."""
     with reading(services.database) as session:
-        record = find_run(session, run)
-        weights = runs_folder(services.settings.data) / record.name / WEIGHTS_FILE
-        benchmark, problem = stored_benchmark(services.settings.data)
-        return EvaluationReport(
-            evaluations=evaluations_of(session, record, stored_bits(weights)),
-            probes=described_probes(session, record),
-            verdict=verdict(session, record),
-            frontier=frontier(session, record),
-            benchmark=benchmark,
-            benchmark_problem=problem,
-        )
+        return run_report(session, find_run(session, run), services.settings.data)
 
 
 OtherName = Annotated[str, Path(max_length=200, description="Name of the run to compare with.")]

@@ -310,8 +310,9 @@ class ReportCommand(Command):
         from mxd.backend.plots.report.page import report
         from mxd.trainer.utils.files import atomic_write, disk_errors
 
-        with opened(self.settings().database_url) as database, reading(database) as session:
-            content = report(session)
+        settings = self.settings()
+        with opened(settings.database_url) as database, reading(database) as session:
+            content = report(session, settings.data)
         with disk_errors(self.out):
             self.out.parent.mkdir(parents=True, exist_ok=True)
         atomic_write(self.out, content)

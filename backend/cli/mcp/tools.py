@@ -116,37 +116,50 @@ class ReadingTools:
     async def read_evaluations(self, run: RunName) -> Answer:
         """Read the saved evaluations of a run: faithfulness and expert health with 95 % intervals, and warnings. The
         controls are the same layer with its experts' mixing frozen, its mean output, or nothing in its place."""
-        evaluations = (await self._api.get(f"/runs/{run}/evaluations"))["evaluations"]
-        shown, control = [], {}
-        for one in evaluations:
-            metrics = {metric["key"]: metric for metric in one["metrics"]}
-            shown.append({"text": one["text"], "metrics": metrics, "warnings": one["warnings"]})
-            control[one["text"]] = {key: metric["value"] for key, metric in metrics.items() if metric["is_baseline"]}
-        sample = {"evaluations": len(shown), "tokens": {one["text"]: one["tokens"] for one in evaluations}}
+        health, faithfulness = [await self._sections(run, chapter) for chapter in ("health", "faithfulness")]
+        tables = [table for section in (*faithfulness, *health) for table in section["tables"]]
+        shown: dict[str, Any] = {}
+        control: dict[str, Any] = {}
+        for table in tables:
+            for row in table["rows"]:
+                into = control if row["is_baseline"] else shown
+                for column, cell in zip(table["columns"], row["cells"], strict=True):
+                    into.setdefault(column["key"], {})[row["key"]] = {"meaning": row["detail"], **_number(cell)}
+        result = {
+            "evaluations": shown,
+            "warnings": [warning for section in health for warning in section["warnings"]],
+        }
+        sample = {"evaluations": len(shown), "newest": [text for section in faithfulness for text in section["intro"]]}
         none = f"Nothing is measured. Run: mxd evaluate {run}"
-        return Answer(result={"evaluations": shown}, control=control or none, sample=sample)
+        return Answer(result=result, control=control or none, sample=sample)
 
     async def read_probes(self, run: RunName) -> Answer:
-        """Read single-expert probes on labelled texts: F1 of the best expert per class with its interval, next to the
-        best neuron of the MLP and the best expert of an untrained gate."""
-        probes = (await self._api.get(f"/runs/{run}/evaluations"))["probes"]
-        shown = {
-            probe["labels"]: [
-                {"class": item["name"], "expert": item["expert"], "top1": item["top1"], "top5": item["top5"]}
-                for item in probe["classes"]
-            ]
-            for probe in probes
-        }
-        control = {
-            probe["labels"]: [
-                {"class": item["name"], "neuron": item["neuron"], "random_gate": item["random_gate"]}
-                for item in probe["classes"]
-            ]
-            for probe in probes
-        }
-        sample = {probe["labels"]: {item["name"]: item["examples"] for item in probe["classes"]} for probe in probes}
+        """Read single-expert probes on labelled texts: scores of the best expert per class with their intervals, next
+        to the best neuron of the MLP and the best expert of an untrained gate."""
+        shown: dict[str, Any] = {}
+        control: dict[str, Any] = {}
+        sample: dict[str, Any] = {}
+        for section in await self._sections(run, "probing"):
+            for table in section["tables"]:
+                for row in table["rows"]:
+                    sample.setdefault(section["title"], {})[row["title"]] = row["detail"]
+                    for column, cell in zip(table["columns"], row["cells"], strict=True):
+                        into = shown if column["key"].startswith("experts") else control
+                        scores = into.setdefault(section["title"], {}).setdefault(row["title"], {})
+                        scores[f"{column['title']}, {table['title']}"] = _number(cell)
         none = f"Nothing is measured. Run: mxd probe {run}"
         return Answer(result={"probes": shown}, control=control or none, sample={"examples": sample})
+
+    async def _sections(self, run: str, chapter: str) -> list[dict[str, Any]]:
+        chapters = (await self._api.get(f"/runs/{run}/report"))["chapters"]
+        return [section for one in chapters if one["key"] == chapter for section in one["sections"]]
+
+
+def _number(cell: dict[str, Any] | None) -> dict[str, Any]:
+    """Return the value and the ends of its interval; no value if it was not measured."""
+    return (
+        {name: cell[name] for name in ("value", "low", "high", "note") if cell[name] != ""} if cell else {"value": None}
+    )
 
 
 def _labelled(row: dict[str, Any]) -> dict[str, Any]:

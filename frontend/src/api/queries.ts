@@ -294,11 +294,11 @@ export const sessionQuery = (id: string) =>
     queryFn: id === "" ? skipToken : get("/api/sessions/{id}", { path: { id } }),
   });
 
-/** Evaluations and probes of a run, the benchmark, and all runs of its MLP side by side and against K. */
-export const evaluationsQuery = (run: string) =>
+/** Everything measured of a run, the benchmark, and all runs of its MLP side by side and against K. */
+export const reportQuery = (run: string) =>
   queryOptions({
-    queryKey: ["run", run, "evaluations"],
-    queryFn: get("/api/runs/{run}/evaluations", { path: { run } }),
+    queryKey: ["run", run, "report"],
+    queryFn: get("/api/runs/{run}/report", { path: { run } }),
   });
 
 export const figureQuery = (name: FigureName, query: { readonly run?: string }) =>

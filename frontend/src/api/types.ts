@@ -9,7 +9,6 @@ export type CircuitTarget = CircuitGraph["target"];
 export type Companion = Server.CoactivatingExpert;
 export type Context = Server.Example;
 export type Estimate = Server.Interval;
-export type Fact = Server.EvaluationMetric;
 export type FigureData = Server.Figure;
 export type FigureName = FigureData["name"];
 export type RunRouting = Server.LayerRouting;

@@ -37,14 +37,15 @@ def test_texts_are_escaped_and_templates_are_not() -> None:
 
 
 def test_a_report_shows_class_names_as_text(tmp_path: Path) -> None:
-    database = open_database(sqlite_url(full_world(tmp_path).data))
+    data = full_world(tmp_path).data
+    database = open_database(sqlite_url(data))
     with writing(database) as session:
         for record in session.scalars(select(ProbeRecord)):
             classes = json.dumps(record.result["kinds"])
             assert '"de":' in classes
             record.result = record.result | {"kinds": json.loads(classes.replace('"de":', f"{json.dumps(LINK)}:"))}
     with reading(database) as session:
-        content = report(session)
+        content = report(session, data)
     database.dispose()
     assert "\\u003ca href" not in content, "plotly.js would draw a link"
     assert json.dumps(SHOWN)[1:20] in content

@@ -6,9 +6,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
-from mxd.backend.plots.report.sample_sizes import of_steering
 from mxd.trainer.config import SteeringEvaluationConfig
-from mxd.trainer.storage.database.tables import MeasurementRecord, RunRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.tables import MeasurementRecord, SteeringStrengthRecord
 
 
 def result(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
@@ -31,12 +30,18 @@ def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, 
     ]
     assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
     assert len(figure["data"]) == 12
-    with Session(own) as session:
-        run = session.get_one(RunRecord, 1)
-        assert of_steering(session, run) == "3 experts"
+    assert _steering_note(own_client) == "3 experts"
+    with Session(own) as session, session.begin():
         settings = SteeringEvaluationConfig().model_dump(mode="json")
         session.add(MeasurementRecord(run_id=1, command="evaluate-steering", settings=settings))
-        assert of_steering(session, run) == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
+    assert _steering_note(own_client) == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
+
+
+def _steering_note(client: TestClient) -> str:
+    chapters = client.get("/api/runs/first/report").json()["chapters"]
+    (section,) = next(one["sections"] for one in chapters if one["key"] == "steering")
+    note: str = section["figure"]["note"]
+    return note
 
 
 def test_a_missing_measurement_names_its_command(client: TestClient) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
@@ -42,11 +43,15 @@ def test_a_file_that_is_no_benchmark_is_one_sentence(tmp_path: Path, damage: obj
 
 
 def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path: Path) -> None:
-    address = "/api/runs/first/evaluations"
-    assert own_client.get(address).json()["benchmark"] is None
+    def sections() -> list[dict[str, Any]]:
+        chapters = own_client.get("/api/runs/first/report").json()["chapters"]
+        return next(one["sections"] for one in chapters if one["key"] == "benchmark")
+
+    assert sections()[0]["title"] == "No benchmark yet"
     write_benchmark(tmp_path, "ours")
-    assert own_client.get(address).json()["benchmark"]["scores"][0]["subject"] == "ours"
+    differences, scores = sections()
+    assert scores["tables"][0]["rows"][0]["key"] == "ours"
+    assert "higher on" in differences["tables"][0]["rows"][0]["cells"][0]["note"]
     (tmp_path / "benchmark" / "summary.json").write_text("{}")
-    answer = own_client.get(address).json()
-    assert answer["benchmark"] is None
-    assert "Run 'mxd benchmark' again" in answer["benchmark_problem"]
+    (damaged,) = sections()
+    assert "Run 'mxd benchmark' again" in damaged["verdict"]

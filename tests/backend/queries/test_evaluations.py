@@ -38,8 +38,7 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import small_world
 
-OF_ALL = ("loss-frontier", "error-frontier", "faithfulness", "routing-frontier", "added-layers", "probing")
-OF_A_RUN = ("load", "density-evaluated", "probe-coefficients")
+OF_A_RUN = ("loss-frontier", "load", "density-evaluated", "probe-coefficients")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,19 @@ def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", OF_ALL + OF_A_RUN)
+def chapter(client: TestClient, run: str, key: str) -> list[dict[str, Any]]:
+    """Sections of a chapter of a run's report."""
+    answer = client.get(f"/api/runs/{run}/report")
+    assert answer.status_code == 200, answer.text
+    return next(one["sections"] for one in answer.json()["chapters"] if one["key"] == key)
+
+
+def rows(client: TestClient, run: str, key: str) -> dict[str, dict[str, Any]]:
+    """Rows of the first table of a chapter, by key."""
+    return {row["key"]: row for row in chapter(client, run, key)[0]["tables"][0]["rows"]}
+
+
+@pytest.mark.parametrize("name", (*OF_A_RUN, "added-layers"))
 def test_every_figure_is_valid_and_without_colours(seen: TestClient, name: str) -> None:
     found = figure(seen, name, **({"run": "first"} if name in OF_A_RUN else {}))
     go.Figure(data=found["data"], layout=found["layout"])
@@ -96,22 +107,25 @@ def test_every_figure_is_valid_and_without_colours(seen: TestClient, name: str) 
 
 
 def test_an_evaluation_has_intervals_and_warnings(seen: TestClient) -> None:
-    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    metrics = {metric["key"]: metric for metric in found["metrics"]}
-    loss_increase = metrics["loss_increase"]
+    metrics = {**rows(seen, "first", "faithfulness"), **rows(seen, "first", "health")}
+    numbers = {key: metric["cells"][0] for key, metric in metrics.items()}
+    loss_increase = numbers["loss_increase"]
     assert loss_increase["low"] <= loss_increase["value"] <= loss_increase["high"]
-    assert metrics["perplexity_ratio"]["high"] == pytest.approx(math.exp(loss_increase["high"]))
-    assert metrics["loss_original"]["value"] > 0
-    assert found["sequences"] == 20
-    greedy = [metric for key, metric in metrics.items() if key.startswith("continuation_")]
-    assert [metric["title"] for metric in greedy][:2] == ["Next token", "Next 2 tokens"]
-    assert all(metric["low"] <= metric["value"] <= metric["high"] for metric in greedy)
-    assert all(metric["low"] < metric["high"] for metric in greedy)
+    assert numbers["perplexity_ratio"]["high"] == pytest.approx(math.exp(loss_increase["high"]))
+    assert numbers["loss_original"]["value"] > 0
+    assert numbers["loss_original"]["interval"] == ""
+    assert "320 tokens in 20 sequences" in chapter(seen, "first", "faithfulness")[0]["intro"][0]
+    greedy = [key for key in metrics if key.startswith("continuation_")]
+    assert [metrics[key]["title"] for key in greedy][:2] == ["Next token", "Next 2 tokens"]
+    assert all(numbers[key]["low"] <= numbers[key]["value"] <= numbers[key]["high"] for key in greedy)
+    assert all(numbers[key]["low"] < numbers[key]["high"] for key in greedy)
     assert metrics.keys() >= {"dead_share", "normalized_rank", "mixing_variation"}
     baselines = [key for key, metric in metrics.items() if metric["is_baseline"]]
     assert baselines == ["loss_increase_zeroed", "loss_increase_mean_ablated", "loss_increase_frozen"]
-    assert seen.get("/api/runs/bare/evaluations").json()["evaluations"] == []
-    assert seen.get("/api/runs/nobody/evaluations").status_code == 404
+    for key in ("verdict", "health", "faithfulness", "frontier"):
+        (missing,) = [one for one in chapter(seen, "bare", key) if one["figure"] is None]
+        assert "mxd evaluate bare --dataset" in missing["commands"][0]
+    assert seen.get("/api/runs/nobody/report").status_code == 404
 
 
 @pytest.mark.parametrize("term", sorted({metric.term for metric in METRICS if metric.term}))
@@ -129,8 +143,7 @@ def difference(seen: TestClient, one: str, other: str) -> Any:
 
 def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> None:
     increases = {
-        run: seen.get(f"/api/runs/{run}/evaluations").json()["evaluations"][0]["metrics"][0]["value"]
-        for run in ("first", "second")
+        run: rows(seen, run, "faithfulness")["loss_increase"]["cells"][0]["value"] for run in ("first", "second")
     }
     found, reverse = difference(seen, "first", "second"), difference(seen, "second", "first")
     assert found["value"] == pytest.approx(increases["first"] - increases["second"], abs=1e-5)
@@ -142,55 +155,52 @@ def test_the_difference_of_two_runs_is_paired_by_sequence(seen: TestClient) -> N
 
 
 def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> None:
-    verdict = seen.get("/api/runs/first/evaluations").json()["verdict"]
-    assert [run["name"] for run in verdict["runs"]] == ["first", "batch", "second"]
+    (section,) = chapter(seen, "first", "verdict")
+    (table,) = section["tables"]
+    assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
     paired = difference(seen, "first", "batch")
     word = "worse than" if paired["low"] > 0 else "better than" if paired["high"] < 0 else "level with"
-    assert f"{word} batch (batch topk MxD)" in verdict["sentence"]
-    assert "level with second" in verdict["sentence"] or "than second" in verdict["sentence"]
-    assert verdict["notes"] == [
+    assert f"{word} batch (batch topk MxD)" in section["verdict"]
+    assert "level with second" in section["verdict"] or "than second" in section["verdict"]
+    assert section["intro"] == [
         "Evaluated on training text, so the numbers are too good: first, batch, second.",
     ]
-    increase = {run["name"]: next(c for c in run["cells"] if c["key"] == "loss_increase") for run in verdict["runs"]}
-    listed = seen.get("/api/runs/second/evaluations").json()["evaluations"][0]["metrics"]
-    stored = next(metric for metric in listed if metric["key"] == "loss_increase")
-    assert increase["second"]["value"] == stored["value"]
-    for metric in verdict["metrics"]:
-        cells = {r["name"]: c for r in verdict["runs"] for c in r["cells"] if c["key"] == metric["key"]}
-        if metric["best"] is not None:
-            leader = cells.pop(metric["best"])
-            ends = [(cell["low"], cell["high"]) for cell in cells.values()]
-            assert all(
-                leader["high"] < low if metric["better"] == "lower" else leader["low"] > high for low, high in ends
-            )
+    second = rows(seen, "first", "verdict")["loss_increase"]["cells"][2]
+    assert second["value"] == rows(seen, "second", "faithfulness")["loss_increase"]["cells"][0]["value"]
+    for metric in table["rows"]:
+        leaders = [cell for cell in metric["cells"] if cell and cell["is_best"]]
+        assert len(leaders) <= 1
+        for leader in leaders:
+            others = [cell for cell in metric["cells"] if cell and cell is not leader]
+            below = all(leader["high"] < cell["low"] for cell in others)
+            above = all(leader["low"] > cell["high"] for cell in others)
+            assert below if "lower is better" in metric["detail"] else above
 
 
 def test_a_run_without_evaluations_has_no_verdict(seen: TestClient) -> None:
-    assert (
-        seen.get("/api/runs/above/evaluations").json()["verdict"]["sentence"]
-        == "No run of this layer has been evaluated yet."
-    )
+    (section,) = chapter(seen, "above", "verdict")
+    assert section["verdict"] == "No run of this layer has been evaluated yet."
+    assert section["tables"] == []
 
 
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
-    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    metrics = {metric["key"]: metric for metric in found["metrics"]}
-    assert runs["first"]["routing_share"] == pytest.approx(metrics["routing_share"]["value"])
+    shares = {key: row["cells"][0]["value"] for key, row in rows(seen, "first", "faithfulness").items()}
+    assert runs["first"]["routing_share"] == pytest.approx(shares["routing_share"])
     assert (runs["first"]["routing_warning"] is not None) == (runs["first"]["strict_routing_share"] < 0.5)
-    assert runs["first"]["strict_routing_share"] == pytest.approx(metrics["strict_routing_share"]["value"])
+    assert runs["first"]["strict_routing_share"] == pytest.approx(shares["strict_routing_share"])
     assert seen.get("/api/runs/first").json()["run"]["routing_share"] == runs["first"]["routing_share"]
     assert (runs["bare"]["routing_share"], runs["bare"]["routing_warning"]) == (None, None)
     assert {run["mixing"] for run in runs.values()} == {"centred"}
-    assert metrics["dead_share"]["description"] == "active on none of 320 tokens"
+    assert rows(seen, "first", "health")["dead_share"]["detail"] == "active on none of 320 tokens"
 
 
 def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> None:
     runs = {one["name"]: one for one in seen.get("/api/runs").json()["runs"]}
-    (found,) = seen.get("/api/runs/first/evaluations").json()["evaluations"]
-    metrics = {metric["key"]: metric for metric in found["metrics"]}
+    metrics = {key: row["cells"][0] for key, row in rows(seen, "first", "faithfulness").items()}
+    (text,) = chapter(seen, "first", "faithfulness")[0]["tables"][0]["columns"]
     held_out = runs["first"]["held_out"]
-    assert (held_out["text"], held_out["tokens"], held_out["seen_text"]) == (found["text"], 320, True)
+    assert (held_out["text"], held_out["tokens"], held_out["seen_text"]) == (text["key"], 320, True)
     assert held_out["normalized_mse"] == pytest.approx(metrics["normalized_mse"]["value"])
     for field, key in (("loss_increase", "loss_increase"), ("loss_recovered", "loss_recovered_zero")):
         assert held_out[field] == {end: pytest.approx(metrics[key][end]) for end in ("value", "low", "high")}
@@ -208,8 +218,13 @@ def test_runs_without_a_stated_mixing_have_that_of_the_paper() -> None:
 
 
 def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measured: Path, tmp_path: Path) -> None:
-    lines = {trace["name"]: trace for trace in figure(seen, "loss-frontier")["data"]}
-    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
+    own, other = rows(seen, "first", "frontier").values()
+    assert (own["title"], other["title"]) == ("mxd, layer 1, K 4", "batch, K 4")
+    assert "2 seeds" in own["detail"]
+    assert own["cells"][1] is None
+    assert other["cells"][1]["low"] <= other["cells"][1]["value"] <= other["cells"][1]["high"]
+    lines = {trace["name"]: trace["meta"]["role"] for trace in figure(seen, "loss-frontier", run="batch")["data"]}
+    assert lines == {"batch": "this-run", "mxd, layer 1": "other"}
     data = shutil.copytree(measured, tmp_path / "copy")
     database = open_database(sqlite_url(data))
     with writing(database) as session:
@@ -217,19 +232,8 @@ def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measure
         run.config = {**run.config, "init": "random"}
     database.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-        names = {trace["name"] for trace in figure(client, "error-frontier")["data"]}
-    assert names == {"mxd, layer 1", "mxd, layer 1, init random", "batch-topk-mxd, layer 1"}
-
-
-def test_a_frontier_averages_seeds_and_needs_an_evaluation(seen: TestClient) -> None:
-    def frontier(name: str) -> Any:
-        return seen.get(f"/api/runs/{name}/evaluations").raise_for_status().json()["frontier"]
-
-    assert {line["own"]: line["runs"] for line in frontier("first")["lines"]} == {
-        True: ["first", "second"],
-        False: ["batch"],
-    }
-    assert frontier("bare") is None
+        names = {trace["name"] for trace in figure(client, "loss-frontier", run="first")["data"]}
+    assert names == {"first", "second", "batch"}
 
 
 def test_the_card_states_tokens_and_both_shares(measured: Path) -> None:
@@ -255,19 +259,11 @@ def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path
         run.config = {name: value for name, value in run.config.items() if name not in later}
     database.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-        lines = {trace["name"]: trace for trace in figure(client, "error-frontier")["data"]}
-    assert lines["mxd, layer 1"]["customdata"][0][0] == "first, second"
+        points = rows(client, "first", "frontier")
+    assert "2 seeds" in points["mxd, layer 1, K 4"]["detail"]
 
 
-def test_the_probed_run_is_highlighted_and_each_class_has_a_distribution(seen: TestClient) -> None:
-    traces = {trace["name"]: trace for trace in figure(seen, "probing", run="first")["data"]}
-    assert {name: trace["meta"]["role"] for name, trace in traces.items()} == {
-        "first": "this-run",
-        "second": "other",
-        "batch": "other",
-        "MLP neurons": "reference",
-        "random gate": "reference",
-    }
+def test_each_probed_class_has_a_distribution(seen: TestClient) -> None:
     panels = figure(seen, "probe-coefficients", run="first")
     titles = [one["text"] for one in panels["layout"]["annotations"]]
     assert [title.split(",")[0] for title in titles] == ["12 ", "xy "]
@@ -276,23 +272,25 @@ def test_the_probed_run_is_highlighted_and_each_class_has_a_distribution(seen: T
 
 
 def test_probe_results_are_listed_per_class(seen: TestClient) -> None:
-    (found,) = seen.get("/api/runs/first/evaluations").json()["probes"]
-    assert (found["level"], [one["name"] for one in found["classes"]]) == ("text", ["12 ", "xy "])
-    for one in found["classes"]:
-        assert one["top1"]["low"] <= one["top1"]["f1"] <= one["top1"]["high"]
-        assert all(0 <= one[kind]["roc_auc"] <= 1 for kind in ("top1", "top5", "neuron", "random_gate"))
-    assert sum(one["test_examples"] for one in found["classes"]) == found["test_examples"] < found["examples"]
-    assert seen.get("/api/runs/bare/evaluations").json()["probes"] == []
+    _, scores, _ = chapter(seen, "first", "probing")
+    assert [table["key"] for table in scores["tables"]] == ["roc_auc", "balanced_accuracy", "f1"]
+    for table in scores["tables"]:
+        assert [row["title"] for row in table["rows"]] == ["12 ", "xy "]
+        for cell in (cell for row in table["rows"] for cell in row["cells"]):
+            assert 0 <= cell["value"] <= 1
+            assert (cell["low"] is None) == (table["key"] == "balanced_accuracy")
+            assert cell["low"] is None or cell["low"] <= cell["value"] <= cell["high"]
+    (missing,) = chapter(seen, "bare", "probing")
+    assert "mxd probe bare --labels FILE.jsonl" in missing["commands"]
 
 
 def test_differences_from_baselines_are_means_over_classes(seen: TestClient) -> None:
-    (found,) = seen.get("/api/runs/first/evaluations").json()["probes"]
-    one = next(each for each in found["differences"] if (each["baseline"], each["metric"]) == ("neuron", "f1"))
-    values = [probed["top1"]["f1"] - probed["neuron"]["f1"] for probed in found["classes"]]
-    assert one["mean"] == pytest.approx(sum(values) / len(values))
-    assert one["classes"] == len(values)
-    assert one["lost"] == sum(value < 0 for value in values)
-    assert (one["low"] is None) == (len(values) < 5)
+    differences, scores, _ = chapter(seen, "first", "probing")
+    found = next(row for row in differences["tables"][0]["rows"] if row["key"] == "neurons")["cells"][2]
+    values = [row["cells"][0]["value"] - row["cells"][2]["value"] for row in scores["tables"][2]["rows"]]
+    assert found["value"] == pytest.approx(sum(values) / len(values))
+    assert found["note"] == f"baseline higher in {sum(value < 0 for value in values)} of {len(values)}"
+    assert (found["low"] is None) == (len(values) < 5)
 
 
 def test_an_area_under_the_curve_has_an_interval_even_if_it_is_perfect() -> None:
@@ -327,13 +325,11 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert run(["report", "--data", str(measured), "--out", str(target), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["bytes"] == target.stat().st_size
     content = target.read_text()
-    assert content.count("Plotly.newPlot(") >= len(OF_ALL) + 4
-    runs = content.count("<details>")
-    assert content.count("<p>Sample: ") == content.count("Plotly.newPlot(") + runs
-    assert "Sample: 3 evaluations, each on 320 tokens in 20 sequences." in content
-    assert "Sample: 40 experts on 320 tokens in 20 sequences of text.jsonl." in content
-    assert re.search(r"Sample: labels.jsonl: \d+ test texts of 60 labelled texts in 2 classes\.", content)
-    assert "Sample: 1 set of runs, each on 320 tokens." in content
+    # Each of the three runs has its own figures; the layer-by-layer one of all runs is drawn once.
+    assert content.count("Plotly.newPlot(") == 3 * len(OF_A_RUN) + 1
+    assert "320 tokens in 20 sequences of text.jsonl" in content
+    assert re.search(r"60 texts of labels.jsonl in 2 classes", content)
+    assert "1 set of runs, on 320 tokens" in content
     assert "share of 2 prompts with the same greedy continuation" in content
     assert 'src="http' not in content
     assert "mxd train" in content
@@ -342,8 +338,8 @@ def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: p
     assert "--data-seed 0" in content
     assert re.search(r"mxd evaluate batch .*--always-on 0.9 .*--seen-text", content)
     assert re.search(r"mxd evaluate first above .*--layer-by-layer", content)
-    assert "95 % over seeds" in content
-    assert "layer by layer: " not in content.split("<h2>", 2)[1]
+    assert "over seeds where a point has several" in content
+    assert content.count("Evaluated on training text") == 3
     assert run(["report", "--data", str(tmp_path / "empty")]) == 2
     assert "No run has been evaluated yet" in capsys.readouterr().err
 
@@ -357,7 +353,7 @@ def test_the_report_escapes_html_in_names(measured: Path, tmp_path: Path) -> Non
         for run in session.scalars(select(RunRecord)):
             run.config = {**run.config, "language_model": script}
     with reading(database) as session:
-        content = report(session)
+        content = report(session, measured)
     database.dispose()
     assert "<script>alert(1)" not in content
     assert "<img src=x" not in content
@@ -376,59 +372,19 @@ def test_evaluations_at_several_k_are_a_separate_line(
     write_evaluation(database, measured_at_2, "first", config, "0" * 32, "weights")
     database.dispose()
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-        lines = {trace["name"]: trace for trace in figure(client, "loss-frontier")["data"]}
-        rows = figure(client, "faithfulness")["data"][0]["y"]
-        (told,) = client.get("/api/runs/first/evaluations").json()["evaluations"]
-        frontier = client.get("/api/runs/first/evaluations").json()["frontier"]
-    by_name = {line["name"]: line for line in frontier["lines"]}
-    assert {name: line["own"] for name, line in by_name.items()} == {"first": True, "second": False, "batch": False}
-    assert [(point["k"], point["trained_k"]) for point in by_name["first"]["points"]] == [(2, 4), (4, 4)]
-    (second,) = by_name["second"]["points"]
-    difference = by_name["first"]["points"][1]["loss_increase"]["value"] - second["loss_increase"]["value"]
-    assert second["difference"]["value"] == pytest.approx(difference, abs=1e-5)
-    assert sorted(lines) == ["batch-topk-mxd, layer 1", "first at several K", "mxd, layer 1"]
-    assert lines["first at several K"]["x"] == [2, 4]
-    assert lines["mxd, layer 1"]["customdata"][0][0] == "second"
-    assert sorted(rows) == ["batch", "first", "first at K 2", "second"]
-    assert {metric["key"]: metric["value"] for metric in told["metrics"]}["l0"] > 2
+        lines = {trace["name"]: trace for trace in figure(client, "loss-frontier", run="first")["data"]}
+        points = rows(client, "first", "frontier")
+        own = rows(client, "first", "faithfulness")
+    assert list(points) == ["first, K 2 (trained at 4)", "first, K 4", "batch, K 4", "second, K 4"]
+    second = points["second, K 4"]["cells"]
+    difference = points["first, K 4"]["cells"][0]["value"] - second[0]["value"]
+    assert second[1]["value"] == pytest.approx(difference, abs=1e-5)
+    assert lines["first"]["x"] == [2, 4]
+    assert lines["first"]["marker"]["symbol"] == ["circle-open", "circle"]
+    assert own["l0"]["cells"][0]["value"] > 2
     target = tmp_path / "report.html"
     assert run(["report", "--data", str(data), "--out", str(target)]) == 0
     capsys.readouterr()
     content = target.read_text()
     assert "first at K 2" in content
     assert re.search(r"mxd evaluate first .*--k 2", content)
-
-
-def test_partial_replacement_results_of_the_best_run_are_shown(measured: Path, tmp_path: Path) -> None:
-    data = shutil.copytree(measured, tmp_path / "copy")
-    database = open_database(sqlite_url(data))
-    shares = {"first": 0.8, "batch": 0.4}
-
-    def drawn() -> dict[str, Any]:
-        with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-            return figure(client, "routing-frontier")
-
-    with writing(database) as session:
-        for record in session.scalars(select(EvaluationRecord)).all():
-            if record.subject not in shares:
-                session.delete(record)
-                continue
-            share = dict.fromkeys(("value", "low", "high"), shares[record.subject])
-            intervals = record.result["intervals"] | {"routing_share": share}
-            loss = dict.fromkeys(("value", "low", "high"), 0.02)
-            record.result = record.result | {"loss_increase": loss, "intervals": intervals}
-
-    def set_layer(layer: int) -> None:
-        with writing(database) as session:
-            batch = session.scalars(select(RunRecord).where(RunRecord.name == "batch")).one()
-            batch.config = {**batch.config, "layer": layer}
-
-    set_layer(2)
-    assert all(trace["meta"]["role"] == "method" for trace in drawn()["data"]), "the runs replace different MLPs"
-    set_layer(1)
-    database.dispose()
-    reference = (both := drawn())["data"][0]
-    assert reference["name"] == "mxd, layer 1, K 4, with part of the MLP left in place"
-    assert both["total"] == 2
-    assert reference["x"][-1] == pytest.approx(0.8)
-    assert reference["y"] == pytest.approx([0.02 / 0.8 * share for share in reference["x"]])

@@ -1,7 +1,6 @@
 /** Labels of runs: methods, layers, K and statuses. */
 
-import type { RunStatus, RunSummary, VerdictMetric } from "@/api/types";
-import { formatFixed, formatPercent } from "@/lib/text/format";
+import type { RunStatus, RunSummary } from "@/api/types";
 
 const METHODS: Readonly<Record<string, string>> = {
   mxd: "MxD",
@@ -103,11 +102,6 @@ export function shortOrigin(origin: string): string {
 /** Last path component of a Hugging Face Hub repo or folder. */
 export function shortSource(source: string): string {
   return source.replace(/\/+$/, "").split("/").at(-1) ?? source;
-}
-
-/** A value of the verdict's table. */
-export function formatVerdict(value: number, unit: VerdictMetric["unit"]): string {
-  return unit === "share" ? `${formatPercent(value, 1)}\u00a0%` : formatFixed(value, unit === "nats" ? 4 : 3);
 }
 
 /** The share that decides how far losses compare: the strict routing share where it was measured. */

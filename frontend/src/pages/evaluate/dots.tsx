@@ -1,121 +1,124 @@
-/** A table whose cells are dots with 95 % intervals, on an axis per row or column or for the whole table. */
+/** A table of the report: its cells are dots with 95 % intervals, or numbers alone if no values have a common axis. */
 
 import "./dots.css";
 
-import { Fragment, type ReactNode } from "react";
+import { Fragment } from "react";
+import { Link } from "react-router";
 
-export interface Dot {
-  readonly value: number;
-  /** Null if the value has no interval. */
-  readonly low: number | null;
-  readonly high: number | null;
-  readonly isBest?: boolean;
-}
-
-interface DotRow {
-  readonly key: string;
-  readonly head: ReactNode;
-  readonly format: (value: number, column: number) => string;
-  /** One per column; null if it was not measured. */
-  readonly dots: readonly (Dot | null)[];
-  /** Lines below a column's dot. */
-  readonly notes?: readonly ReactNode[];
-}
+import type { Cell as Value, Head, Row, Table } from "@/api/types";
+import { LinkedText } from "@/components/terms/linked-text";
+import { Term } from "@/components/terms/term";
+import type { TermId } from "@/lib/text/glossary";
 
 type Axis = readonly [number, number];
 
 /** Ends of an axis: all intervals, with a margin so that no dot is cut off. */
-function axisOf(dots: readonly (Dot | null | undefined)[]): Axis {
-  const ends = dots.flatMap((dot) => (dot ? [dot.value, dot.low ?? dot.value, dot.high ?? dot.value] : []));
+function axisOf(cells: readonly (Value | null | undefined)[]): Axis {
+  const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const margin = 0.08 * (high - low || Math.abs(high) || 1);
   return [low - margin, high + margin];
 }
 
-interface CellProps {
-  readonly dot: Dot | null;
-  readonly format: (value: number) => string;
+interface DotProps {
+  readonly cell: Value;
   readonly axis: Axis;
   /** A value that is marked on the axis. */
-  readonly reference: number | undefined;
+  readonly reference: number | null;
 }
 
-function Cell({ dot, format, axis: [start, end], reference }: CellProps) {
-  if (dot === null) return <span className="dim">not measured</span>;
-  const { value, low, high, isBest = false } = dot;
+function Dot({ cell: { value, low, high, is_best: isBest }, axis: [start, end], reference }: DotProps) {
   const percent = (at: number) => `${(100 * (at - start)) / (end - start)}%`;
   return (
+    <svg className="dot" aria-hidden="true">
+      {reference !== null && reference > start && reference < end && (
+        <line className="reference" x1={percent(reference)} x2={percent(reference)} y1="0" y2="100%" />
+      )}
+      {low !== null && high !== null && <line x1={percent(low)} x2={percent(high)} y1="50%" y2="50%" />}
+      <circle cx={percent(value)} cy="50%" r="4.5" className={isBest ? "best" : ""} />
+    </svg>
+  );
+}
+
+function Numbers({ cell: { text, interval, note, is_best: isBest } }: { readonly cell: Value }) {
+  return (
     <>
-      <svg className="dot" aria-hidden="true">
-        {reference !== undefined && reference > start && reference < end && (
-          <line className="reference" x1={percent(reference)} x2={percent(reference)} y1="0" y2="100%" />
-        )}
-        {low !== null && high !== null && <line x1={percent(low)} x2={percent(high)} y1="50%" y2="50%" />}
-        <circle cx={percent(value)} cy="50%" r="4.5" className={isBest ? "best" : ""} />
-      </svg>
       <span className={isBest ? "num best" : "num"}>
-        {format(value)}
+        {text}
         {isBest && <span className="sr">, best</span>}
       </span>
-      {low !== null && high !== null && (
-        <span className="dim num">
-          {format(low)} to {format(high)}
+      {interval !== "" && <span className="dim num">{interval}</span>}
+      {note !== "" && (
+        <span className="dim">
+          <LinkedText text={note} />
         </span>
       )}
     </>
   );
 }
 
+function Title({ head: { title, term, href } }: { readonly head: Head }) {
+  if (href !== null) return <Link to={href}>{title}</Link>;
+  return term === null ? title : <Term id={term as TermId}>{title}</Term>;
+}
+
 /** Widest, in pixels: dots that are far apart do not compare at a glance. */
 const HEAD_WIDTH = 280;
 const COLUMN_WIDTH = 420;
 
-interface DotTableProps {
-  readonly label: string;
-  /** Heading of the rows. */
-  readonly corner: ReactNode;
-  readonly columns: readonly { readonly key: string; readonly name: string; readonly head: ReactNode }[];
-  readonly rows: readonly DotRow[];
-  readonly axis: "row" | "column" | "table";
-  readonly reference?: number;
-}
-
-export function DotTable({ label, corner, columns, rows, axis, reference }: DotTableProps) {
-  const axisDots = {
-    row: ({ dots }: DotRow) => dots,
-    column: (_: DotRow, i: number) => rows.map(({ dots }) => dots[i]),
-    table: () => rows.flatMap(({ dots }) => dots),
+export function DotTable({ table: { title, corner, columns, rows, axis, reference } }: { readonly table: Table }) {
+  const axisCells = {
+    row: ({ cells }: Row) => cells,
+    column: (_: Row, i: number) => rows.map(({ cells }) => cells[i]),
+    table: () => rows.flatMap(({ cells }) => cells),
   };
+  const hasDots = axis !== null;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="dots-scroll" tabIndex={0} role="region" aria-label={label}>
-      <table className="dots" style={{ maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length }}>
+    <div className="dots-scroll" tabIndex={0} role="region" aria-label={title}>
+      <table
+        className={hasDots ? "dots" : "dots numbers"}
+        style={hasDots ? { maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length } : {}}
+      >
         <thead>
           <tr>
             <th scope="col">{corner}</th>
-            {columns.map(({ key, head }) => (
-              <th key={key} scope="col">
-                {head}
+            {columns.map((head) => (
+              <th key={head.key} scope="col">
+                <Title head={head} />
+                {head.detail !== "" && <span className="dim">{head.detail}</span>}
               </th>
             ))}
+            {!hasDots && <th scope="col">Description</th>}
           </tr>
         </thead>
         <tbody>
-          {rows.map((row) => (
-            <tr key={row.key}>
-              <th scope="row">{row.head}</th>
-              {row.dots.map((dot, i) => (
-                <td key={columns[i]?.key} data-label={columns[i]?.name}>
-                  <Cell
-                    dot={dot}
-                    format={(value) => row.format(value, i)}
-                    axis={axisOf(axisDots[axis](row, i))}
-                    reference={reference}
-                  />
-                  <Fragment>{row.notes?.[i]}</Fragment>
-                </td>
-              ))}
-            </tr>
+          {rows.map((row, at) => (
+            <Fragment key={row.key}>
+              {row.group !== (rows[at - 1]?.group ?? "") && (
+                <tr className="dots-group">
+                  <th scope="rowgroup" colSpan={columns.length + 2}>
+                    {row.group}
+                  </th>
+                </tr>
+              )}
+              <tr>
+                <th scope="row">
+                  <Title head={row} />
+                  {hasDots && row.detail !== "" && <span className="dim">{row.detail}</span>}
+                </th>
+                {row.cells.map((cell, i) => (
+                  <td key={columns[i]?.key} data-label={columns[i]?.title}>
+                    {cell === null && <span className="dim">–</span>}
+                    {cell !== null && hasDots && (
+                      <Dot cell={cell} axis={axisOf(axisCells[axis](row, i))} reference={reference} />
+                    )}
+                    {cell !== null && <Numbers cell={cell} />}
+                  </td>
+                ))}
+                {!hasDots && <td className="ink2">{row.detail}</td>}
+              </tr>
+            </Fragment>
           ))}
         </tbody>
       </table>

@@ -4,13 +4,12 @@ import { useQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 import { Link } from "react-router";
 
-import { evaluationsQuery, figureQuery } from "@/api/queries";
+import { figureQuery, reportQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
-import { evaluateCommand } from "@/components/runs/latest-evaluation";
 import { pageLinks } from "@/components/runs/page-links";
-import { formatVerdict, inUnits } from "@/components/runs/run-labels";
+import { inUnits } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -18,18 +17,16 @@ import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 
 /** The verdict's metrics of one run, with a link to the comparison. */
 export function Faithfulness({ run }: { readonly run: string }) {
-  const { data: report, error, refetch } = useQuery(evaluationsQuery(run));
-  const data = report?.verdict;
-  const own = data?.runs.find(({ name }) => name === run);
+  const { data, error, refetch } = useQuery(reportQuery(run));
+  const verdict = data?.chapters.find(({ key }) => key === "verdict")?.sections[0];
+  const table = verdict?.tables[0];
+  // The run is first if it was evaluated.
+  const isEvaluated = table?.columns[0]?.key === run;
   return (
     <section className="pane settings">
       <div className="pane-h">
         <h2>Faithfulness</h2>
-        {own !== undefined && (
-          <span className="note">
-            {formatCount(own.evaluated_tokens)} tokens{own.seen_text ? " that it was trained on" : ""}, 95 % intervals
-          </span>
-        )}
+        {isEvaluated && <span className="note">{verdict?.notes[0]}</span>}
         <span className="grow" />
         <Link className="link" to={pageLinks(run).page("evaluate")}>
           Beside the other runs
@@ -37,30 +34,26 @@ export function Faithfulness({ run }: { readonly run: string }) {
       </div>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
-      {data !== undefined && own === undefined && (
+      {data !== undefined && !isEvaluated && (
         <>
           <p className="ink2">To measure how much worse the language model predicts text with this layer, run:</p>
-          <Command text={evaluateCommand(run)} />
+          {verdict?.commands.map((command) => (
+            <Command key={command} text={command} />
+          ))}
         </>
       )}
-      {own !== undefined && (
+      {isEvaluated && (
         <>
-          <p className="verdict">{data?.sentence}</p>
+          <p className="verdict">{verdict?.verdict}</p>
           <dl className="main-results">
-            {data?.metrics.map(({ key, title, unit, description }) => {
-              const cell = own.cells.find((one) => one.key === key);
-              if (cell === undefined) return null;
-              const { value, low, high } = cell;
+            {table.rows.map(({ key, title, detail, cells: [own] }) => {
+              if (own === undefined || own === null) return null;
               return (
                 <div key={key}>
                   <dt>{title}</dt>
-                  <dd className="value">{formatVerdict(value, unit)}</dd>
-                  {low !== null && high !== null && (
-                    <dd className="dim">
-                      {formatVerdict(low, unit)} to {formatVerdict(high, unit)}
-                    </dd>
-                  )}
-                  <dd className="ink2">{description}</dd>
+                  <dd className="value">{own.text}</dd>
+                  {own.interval !== "" && <dd className="dim">{own.interval}</dd>}
+                  <dd className="ink2">{detail}</dd>
                 </div>
               );
             })}

@@ -28,7 +28,7 @@ def test_evaluations_of_other_versions_are_shown(fields: dict[str, Any], entries
     file = write_bundle(tmp_path / "other.mxd", entries | {EVALUATIONS: json.dumps(row).encode()})
     opened = unpack(file, tmp_path / "opened", None)
     with TestClient(create_app(Settings(data=opened.folder, device="cpu"))) as client:
-        shown = client.get("/api/runs/small/evaluations")
+        shown = client.get("/api/runs/small/report")
         assert shown.status_code == 200
         assert ("Jacobian" in shown.text) == ("jacobian" not in fields)
 

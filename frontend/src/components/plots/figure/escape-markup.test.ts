@@ -1,8 +1,8 @@
-import { describe, expect, it, test } from "vitest";
+import { describe, expect, it } from "vitest";
 
 import type { Palette } from "@/components/plots/palette";
 import { themeFigure } from "@/components/plots/plot-theme";
-import { escapeMarkup, hoverLines } from "./escape-markup";
+import { escapeMarkup } from "./escape-markup";
 
 const LABELS = ['<a href="https://example.org">click</a>', "<b>bold</b>", "a &lt; b"];
 const SHOWN = ['&lt;a href="https://example.org"&gt;click&lt;/a&gt;', "&lt;b&gt;bold&lt;/b&gt;", "a &amp;lt; b"];
@@ -11,10 +11,6 @@ describe("escapeMarkup", () => {
   it("escapes texts at any depth and nothing else", () => {
     expect(escapeMarkup([LABELS[1], [1, null, LABELS[0]]])).toEqual([SHOWN[1], [1, null, SHOWN[0]]]);
   });
-});
-
-test("hover lines break between lines, not inside a text", () => {
-  expect(hoverLines(["<br>", "2 %"])).toBe("&lt;br&gt;<br>2 %<extra></extra>");
 });
 
 describe("themeFigure", () => {

@@ -13,8 +13,3 @@ export function escapeFields(raw: Readonly<Record<string, unknown>>, names: read
   const present = names.filter((name) => name in raw);
   return Object.fromEntries(present.map((name) => [name, escapeMarkup(raw[name])]));
 }
-
-/** A point's hover template: plain lines below one another. Only templates may hold line breaks, as texts are escaped. */
-export function hoverLines(lines: readonly string[]): string {
-  return `${lines.map(escapeMarkup).join("<br>")}<extra></extra>`;
-}

@@ -1,0 +1,111 @@
+"""Numbers, names and links of reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from urllib.parse import quote, urlencode
+
+from mxd.backend.schemas.report import Cell
+from mxd.trainer.evaluation.evaluation_metrics import MetricUnit
+
+Format = Callable[[float], str]
+SMALL = 0.001
+"""Values below have an exponent, because four decimals would show one digit."""
+AMOUNTS = ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k"))
+
+
+def fixed(value: float, digits: int) -> str:
+    """Return a value with fixed decimals, with a true minus sign and no sign before zero."""
+    text = f"{value:.{digits}f}"
+    return text.replace("-", "−" if float(text) else "")
+
+
+def signed(value: float, digits: int) -> str:
+    """Return a difference, signed unless it rounds to zero."""
+    text = fixed(value, digits)
+    return f"+{text}" if value > 0 and float(text) else text
+
+
+def in_unit(unit: MetricUnit) -> Format:
+    """Return the format of values in a unit."""
+    return partial(_in_unit, unit=unit)
+
+
+def _in_unit(value: float, unit: MetricUnit) -> str:
+    if unit == "share":
+        return f"{fixed(100 * value, 1)}\N{NO-BREAK SPACE}%"
+    if unit == "count":
+        return f"{value:,.1f}".removesuffix(".0").replace("-", "−")
+    if value != 0 and abs(value) < SMALL:
+        digits, power = f"{value:.1e}".split("e")
+        return f"{digits}e{int(power)}".replace("-", "−")
+    return fixed(value, 4) if value else "0"
+
+
+def cell(
+    measured: Mapping[str, float | None] | None, form: Format, *, is_best: bool = False, note: str = ""
+) -> Cell | None:
+    """Return the cell of a value and the ends of its interval, ``low`` and ``high``; None if it was not measured."""
+    value = None if measured is None else measured["value"]
+    if measured is None or value is None:
+        return None
+    low, high = measured.get("low"), measured.get("high")
+    interval = ""
+    if low is not None and high is not None and form(low) != form(high):
+        interval = f"{form(low).removesuffix('%').rstrip()} to {form(high)}"
+    return Cell(value=value, low=low, high=high, text=form(value), interval=interval, is_best=is_best, note=note)
+
+
+def plural(number: int, noun: str) -> str:
+    """Return ``1 unit``, ``2,000 units`` or ``3 classes``."""
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
+def rounded(value: float) -> str:
+    """Return an amount such as ``342.1 M`` or ``8.2 k``."""
+    for size, letter in AMOUNTS:
+        if value >= size:
+            return f"{value / size:.1f}".removesuffix(".0") + f" {letter}"
+    return f"{value:,.0f}"
+
+
+def last_part(path: str) -> str:
+    """Return the last part of a folder, file or repository of the Hub."""
+    return path.rstrip("/").rsplit("/", 1)[-1]
+
+
+def method_title(method: str) -> str:
+    """Return a method's name in sentences."""
+    return method.replace("-", " ").replace("mxd", "MxD")
+
+
+def unit_name(method: str) -> str:
+    """Return what a run's units are called: features of transcoders and autoencoders, experts of other layers."""
+    return "features" if method.endswith(("transcoder", "autoencoder")) else "experts"
+
+
+def in_units(text: str, method: str) -> str:
+    """Return a text about experts, about features instead if the run has these."""
+    if unit_name(method) == "experts":
+        return text
+    return re.sub(r"\b([Ee])xpert", lambda found: "Feature" if found[1] == "E" else "feature", text).replace(
+        "an feature", "a feature"
+    )
+
+
+def run_page(run: str) -> str:
+    """Return the address of a run's page."""
+    return f"/runs/{quote(run, safe='')}"
+
+
+def page(name: str, run: str, **query: str) -> str:
+    """Return the address of another page of a run."""
+    return f"/{name}?{urlencode({'run': run, **query})}"
+
+
+def expert_page(expert: int, run: str) -> str:
+    """Return the address of an expert's page."""
+    return page(f"experts/{expert}", run)

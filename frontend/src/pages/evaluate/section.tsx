@@ -1,0 +1,110 @@
+/** A section of the report: its result in a sentence, a figure, tables, and the commands that measure it. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useNavigate } from "react-router";
+
+import { figureQuery } from "@/api/queries";
+import type { ReportWarning, Section, SectionFigure, Table } from "@/api/types";
+import { FigureView } from "@/components/plots/figure/figure-view";
+import { usePageLinks } from "@/components/runs/page-links";
+import { LinkedText } from "@/components/terms/linked-text";
+import { Command } from "@/components/ui/copyable-command";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { textParam, useUrlState } from "@/hooks/use-url-state";
+
+import { DotTable } from "./dots";
+
+const PARAMS = { metric: textParam(null) };
+
+/** One of several tables of the same rows; the address says which. */
+function Tables({ tables }: { readonly tables: readonly Table[] }) {
+  const [{ metric }, setParams] = useUrlState(PARAMS);
+  const shown = tables.find(({ key }) => key === metric) ?? tables[0];
+  if (shown === undefined) return null;
+  return (
+    <>
+      {tables.length > 1 && (
+        <SegmentedControl
+          label="Metric"
+          value={shown.key}
+          onChange={(chosen) => setParams({ metric: chosen })}
+          segments={tables.map(({ key, title }) => ({ value: key, label: title }))}
+        />
+      )}
+      <DotTable table={shown} />
+    </>
+  );
+}
+
+const WARNING_LEVELS = { alarm: "Alarm", warning: "Warning", note: "Note" } as const;
+
+function Warnings({ warnings }: { readonly warnings: readonly ReportWarning[] }) {
+  if (warnings.length === 0) return null;
+  return (
+    <ul className="warnings" aria-label="Warnings">
+      {warnings.map(({ level, text }) => (
+        <li key={text} data-level={level}>
+          <strong>{WARNING_LEVELS[level]}:</strong> {text}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Height of the line above a figure, in pixels. */
+const HEADING_HEIGHT = 46;
+
+interface FigureProps {
+  readonly run: string;
+  readonly figure: SectionFigure;
+}
+
+/** The figure in its place, which is kept until it has loaded. A click on a run's point opens the run. */
+function Figure({ run, figure: { name, note, height } }: FigureProps) {
+  const links = usePageLinks();
+  const navigate = useNavigate();
+  const { data, error, refetch } = useQuery(figureQuery(name, { run }));
+  return (
+    <div style={{ minHeight: height + HEADING_HEIGHT }}>
+      {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
+      {error === null && data === undefined && <LoadingState label="Loading figure" rows={8} rowHeight={32} />}
+      {data !== undefined && (
+        <FigureView
+          figure={data}
+          note={note}
+          height={height}
+          onClick={({ key }) => {
+            if (typeof key === "string") void navigate(links.run(key));
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+export function SectionView({ run, section }: { readonly run: string; readonly section: Section }) {
+  const { title, verdict, intro, warnings, figure, tables, notes, commands } = section;
+  return (
+    <section className="pane settings report-section">
+      {title !== "" && <h2>{title}</h2>}
+      {verdict !== "" && (title === "" ? <h2 className="report-verdict">{verdict}</h2> : <p>{verdict}</p>)}
+      {intro.map((text) => (
+        <p key={text} className="note">
+          <LinkedText text={text} />
+        </p>
+      ))}
+      <Warnings warnings={warnings} />
+      {figure !== null && <Figure run={run} figure={figure} />}
+      <Tables tables={tables} />
+      {notes.map((text) => (
+        <p key={text} className="note">
+          <LinkedText text={text} />
+        </p>
+      ))}
+      {commands.map((command) => (
+        <Command key={command} text={command} />
+      ))}
+    </section>
+  );
+}
