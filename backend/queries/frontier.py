@@ -131,8 +131,8 @@ def _measured_frontier(run: RunRecord, record: EvaluationRecord, lines: Sequence
         ),
         tables=(table,),
         notes=(
-            "95 % intervals, bootstrap over sequences, and over seeds where a point has several. Differences are paired "
-            "by sequence and not corrected for the number of K.",
+            "95 % intervals, bootstrap over sequences, and over seeds where a point has several. Differences are "
+            "paired by sequence and not corrected for the number of K.",
             "Runs that were trained at a small K usually lose less at it than hollow points. Compare losses with care "
             "where the routing shares differ: a dense path that works without routing lowers the loss.",
             *([fewer_experts] if has_top_k else []),
