@@ -100,6 +100,8 @@ def evaluate_command(run: RunRecord) -> str:
 
 
 FIGURE_HEIGHT = 380
+RAREST_DENSEST = (("rarest", "asc"), ("densest", "desc"))
+"""Words of links to the experts, and the order of densities there."""
 
 
 def health_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
@@ -119,9 +121,6 @@ def health_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapte
         commands=() if records else (evaluate_command(run),),
     )
     return Chapter(key="health", title="Health", note=f"how the {units} are used", is_folded=False, sections=(section,))
-
-
-RAREST_DENSEST = (("rarest", "asc"), ("densest", "desc"))
 
 
 def faithfulness_chapter(session: Session, run: RunRecord, bits: int | None) -> Chapter:
@@ -155,7 +154,8 @@ def faithfulness_chapter(session: Session, run: RunRecord, bits: int | None) -> 
             ),
         ]
     if sets := added(session):
-        note = f"{plural(len(sets), 'set')} of runs, on {sets[0].result['tokens']:,} tokens"
+        tokens = " or ".join(f"{each:,}" for each in sorted({record.result["tokens"] for record in sets}))
+        note = f"{plural(len(sets), 'set')} of runs, on {tokens} tokens"
         figures.append(SectionFigure(name="added-layers", note=note, height=FIGURE_HEIGHT))
     return Chapter(
         key="faithfulness",
