@@ -155,7 +155,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
         _number("routing_share"),
         _number("strict_routing_share"),
         _number("intervals", "normalized_mse", "value"),
-        *(_number("loss_recovered_zero", end) for end in ("value", "low", "high")),
+        *(_number("loss_recovered_mean", end) for end in ("value", "low", "high")),
         *(_number("loss_increase", end) for end in ("value", "low", "high")),
     )
     query = select(*columns).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)

@@ -357,8 +357,8 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
 
     score, best = score_of(chosen), max((p for p in points if p.is_fluent), key=lambda p: score_of(p).steered)
     sentences = [
-        f"{named(chosen)} is the smallest strength at which a concept score, here the {MEASURES[measure]}, clearly "
-        f"exceeds the control’s, at a perplexity of at most × {MAX_PERPLEXITY_RATIO:g}.",
+        f"{named(chosen)} is the smallest strength at which a concept score, here the {MEASURES[measure]}, exceeds "
+        f"the control’s by at least two standard errors, at a perplexity of at most × {MAX_PERPLEXITY_RATIO:g}.",
         f"The score is {score.steered:.1%} (control {score.control:.1%}, difference "
         f"{100 * (score.steered - score.control):+.1f} ± {200 * score.standard_error:.1f}), at perplexity "
         f"× {chosen.perplexity_ratio:.1f}.",

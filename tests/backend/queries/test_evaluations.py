@@ -202,7 +202,7 @@ def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> N
     held_out = runs["first"]["held_out"]
     assert (held_out["text"], held_out["tokens"], held_out["seen_text"]) == (text["key"], 320, True)
     assert held_out["normalized_mse"] == pytest.approx(metrics["normalized_mse"]["value"])
-    for field, key in (("loss_increase", "loss_increase"), ("loss_recovered", "loss_recovered_zero")):
+    for field, key in (("loss_increase", "loss_increase"), ("loss_recovered", "loss_recovered_mean")):
         assert held_out[field] == {end: pytest.approx(metrics[key][end]) for end in ("value", "low", "high")}
     assert runs["first"]["evaluated_k"] == [runs["first"]["k"]]
     assert (runs["bare"]["held_out"], runs["bare"]["evaluated_k"]) == (None, [])

@@ -57,7 +57,7 @@ export function WithRun({ children }: { readonly children: (run: RunSummary) => 
   }
   return (
     <EmptyState title={`Run ${name} not found`}>
-      Choose another run at the top left{runs.length === 0 ? "" : ` (${runs.length} available)`}.
+      Choose another run in the menu of runs{runs.length === 0 ? "" : ` (${runs.length} available)`}.
     </EmptyState>
   );
 }

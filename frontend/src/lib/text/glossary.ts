@@ -188,7 +188,7 @@ export const GLOSSARY = {
   },
   loss_recovered: {
     name: "Loss recovered",
-    text: "1 minus the loss increase of the run divided by that of ablating the MLP. The reference is zero ablation unless mean ablation is named.",
+    text: "1 minus the loss increase of the run divided by that of ablating the MLP. The reference is mean ablation unless zero ablation is named.",
   },
   ablation: {
     name: "Zero and mean ablation",

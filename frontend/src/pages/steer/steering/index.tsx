@@ -265,7 +265,10 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
-  useShare(run.name, hasBothTexts(generation) ? () => sharedTexts(state.request, generation) : null);
+  useShare(
+    run.name,
+    hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
+  );
   const choose = (next: string) => setParams({ prompt: next, ...NO_SELECTION }, "push");
   return (
     <div className="steering">

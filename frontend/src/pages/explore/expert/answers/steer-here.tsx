@@ -101,7 +101,7 @@ function Texts({ run, row, prompt }: Omit<SteerHereProps, "onPrompt">) {
   return (
     <>
       <div className="steered-texts">
-        <SteeredText title="Baseline" note="without the expert" variant="baseline" generation={first[1].generation} />
+        <SteeredText title="Baseline" note="without the edit" variant="baseline" generation={first[1].generation} />
         {texts.map(([edit, { generation }]) => (
           <SteeredText
             key={edit.strength}
@@ -136,7 +136,7 @@ export function SteerHere({ run, row, prompt, onPrompt }: SteerHereProps) {
         <h2>Steer here</h2>
         <span className="note">
           {prompt === ""
-            ? `the same prompt without the expert and with it at +${STRENGTHS.join(", +")}, in units of its p99`
+            ? `the same prompt without the edit and with it at +${STRENGTHS.join(", +")}, in units of its p99`
             : `${MAX_TOKENS} tokens, one seed`}
         </span>
         <span className="grow" />
