@@ -71,7 +71,7 @@ class Table(Part):
     columns: tuple[Head, ...]
     rows: tuple[Row, ...]
     axis: Literal["row", "column", "table"] | None
-    """Which values have a common axis and are drawn as dots on it; null for numbers alone."""
+    """Values that have a common axis and are drawn as dots on it; null for numbers alone."""
     reference: float | None = None
     """A value that is marked on the axis, for example chance."""
 
@@ -111,7 +111,7 @@ class Section(Part):
     notes: tuple[str, ...] = ()
     """Method and limits, below the tables."""
     commands: tuple[str, ...] = ()
-    """What to run to measure it, or more of it."""
+    """Commands that measure it, or more of it."""
 
 
 class Chapter(Part):
