@@ -5,7 +5,7 @@ import { Component, lazy, type ReactNode, type SubmitEvent, Suspense, useEffect,
 import { BrowserRouter, Route, Routes, useLocation } from "react-router";
 
 import { accessQuery, columnsQuery, healthQuery, runsQuery, useSignIn } from "@/api/queries";
-import { ApiError, messageOf } from "@/api/http/errors";
+import { ApiError } from "@/api/http/errors";
 import { retry, retryDelay } from "@/api/http/retry";
 import { AppShell } from "@/components/layout/app-shell";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -14,7 +14,7 @@ import { TipProvider } from "@/components/tokens/tip-layer";
 import { TrayProvider } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
-import { ErrorState, LoadingState } from "@/components/ui/states";
+import { ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { ShortcutsProvider } from "@/hooks/use-shortcut";
 
 import { allPages } from "./routes";
@@ -122,11 +122,7 @@ function SignIn() {
         <Button type="submit" variant="primary" disabled={signIn.isPending}>
           Sign in
         </Button>
-        {signIn.error !== null && (
-          <p className="bad" role="alert">
-            {messageOf(signIn.error)}
-          </p>
-        )}
+        <Failure error={signIn.error} />
       </form>
     </main>
   );

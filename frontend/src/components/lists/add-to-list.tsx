@@ -3,7 +3,7 @@
 import "./lists.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { type SubmitEvent, useState } from "react";
+import { type SubmitEvent, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
@@ -11,10 +11,9 @@ import { messageOf } from "@/api/http/errors";
 import { listsQuery, useCreateList, useSetMembership } from "@/api/lists";
 import type { ListRef } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
-import { Button } from "@/components/ui/button";
-import { TriggerButton } from "@/components/ui/button";
+import { Button, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
-import { LoadingState } from "@/components/ui/states";
+import { Failure, LoadingState } from "@/components/ui/states";
 import { formatCount } from "@/lib/text/format";
 
 interface AddToListProps {
@@ -33,10 +32,13 @@ interface NewListProps extends Pick<AddToListProps, "run" | "experts"> {
 
 function NewList({ run, experts, onCreated }: NewListProps) {
   const [name, setName] = useState("");
+  const field = useRef<HTMLInputElement>(null);
   const creation = useCreateList(run);
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     if (name.trim() === "") return;
+    // The button is disabled from here on. Without the focus, the popover would not close on Escape.
+    field.current?.focus();
     const onSuccess = ({ id }: { readonly id: number }) => {
       setName("");
       onCreated(id);
@@ -47,6 +49,7 @@ function NewList({ run, experts, onCreated }: NewListProps) {
     <form className="new-list" onSubmit={submit}>
       <span className="field">
         <input
+          ref={field}
           aria-label="New list name"
           placeholder="New list"
           // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to type or to choose
@@ -59,11 +62,7 @@ function NewList({ run, experts, onCreated }: NewListProps) {
       <Button type="submit" size="small" disabled={name.trim() === "" || creation.isPending}>
         Create
       </Button>
-      {creation.error !== null && (
-        <p className="bad" role="alert">
-          {messageOf(creation.error)}
-        </p>
-      )}
+      <Failure error={creation.error} />
     </form>
   );
 }
@@ -107,11 +106,7 @@ function Lists({ run, experts, containing = [], onClose, added, onAdded }: Lists
           </li>
         ))}
       </ul>
-      {membership.error !== null && (
-        <p className="bad" role="alert">
-          {messageOf(membership.error)}
-        </p>
-      )}
+      <Failure error={membership.error} />
     </>
   );
 }

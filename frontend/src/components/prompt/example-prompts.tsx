@@ -26,7 +26,14 @@ interface ExamplePromptsProps {
 }
 
 export function ExamplePrompts({ run, toPrompt, onChoose }: ExamplePromptsProps) {
-  const prompts = useExamplePrompts(run, toPrompt);
+  return <Examples prompts={useExamplePrompts(run, toPrompt)} onChoose={onChoose} />;
+}
+
+interface ExamplesProps extends Pick<ExamplePromptsProps, "onChoose"> {
+  readonly prompts: readonly string[];
+}
+
+export function Examples({ prompts, onChoose }: ExamplesProps) {
   if (prompts.length === 0) return null;
   return (
     <div className="example-prompts">

@@ -10,25 +10,27 @@ import { CopyButton } from "./copy-button";
 /** Words and the white space between them, which may hold the command's own line breaks. */
 const words = (text: string) => text.split(/(\s+)/);
 
-/** The commands with the flags that lead them to the server's runs; a line of words after `--` stays last. */
-function withFlags(text: string, flags: string): string {
-  if (flags === "" || !text.startsWith("mxd ")) return text;
-  const [command = "", rest] = text.split(" \\\n  -- ");
-  const flagged = command.split(" && mxd ").map((one) => `${one} ${flags}`);
-  return flagged.join(" && mxd ") + (rest === undefined ? "" : ` \\\n  -- ${rest}`);
+/** The flags that lead a command to the server's runs; empty if it finds them without. */
+export function useCommandFlags(): string {
+  const { data } = useQuery(healthQuery);
+  return data?.command_flags ?? "";
 }
 
-export function Command({ text }: { readonly text: string }) {
-  const { data } = useQuery(healthQuery);
-  const shown = withFlags(text, data?.command_flags ?? "");
+/** Text to copy as it is. */
+export function Code({ text }: { readonly text: string }) {
   return (
     <div className="command">
       <code>
-        {words(shown).map((word, i) => (
+        {words(text).map((word, i) => (
           <Fragment key={i}>{/\s/.test(word) ? word : <span>{word}</span>}</Fragment>
         ))}
       </code>
-      <CopyButton size="small" aria-label="Copy command" text={() => shown} />
+      <CopyButton size="small" aria-label="Copy command" text={() => text} />
     </div>
   );
+}
+
+/** One `mxd` command, which gets the flags. */
+export function Command({ text }: { readonly text: string }) {
+  return <Code text={`${text} ${useCommandFlags()}`.trimEnd()} />;
 }

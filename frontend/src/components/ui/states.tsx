@@ -42,6 +42,16 @@ export function ErrorState({ error, onRetry, children }: ErrorStateProps) {
   );
 }
 
+/** Why an action failed, beside its button; nothing if it did not. */
+export function Failure({ error }: { readonly error: unknown }) {
+  if (error === null) return null;
+  return (
+    <p className="bad" role="alert">
+      {messageOf(error)}
+    </p>
+  );
+}
+
 interface LoadingProps {
   readonly label: string;
   /** Number and height of the placeholder bars. */

@@ -308,7 +308,7 @@ function Doors({ run }: { readonly run: RunSummary }) {
 }
 
 /** The run's most interesting expert, if the data folder has no showcase. */
-function BestExpert({ run }: { readonly run: RunSummary }) {
+function BestExpert({ run, children }: { readonly run: RunSummary; readonly children: ReactNode }) {
   const { experts, isPending, error } = useBestExperts(run.name);
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const expert = params.expert ?? experts[0]?.expert;
@@ -322,15 +322,18 @@ function BestExpert({ run }: { readonly run: RunSummary }) {
   if (expert === undefined)
     return <EmptyState title="No active experts">No expert is active on any indexed token.</EmptyState>;
   return (
-    <Hero
-      key={`${run.name} ${expert}`}
-      run={run.name}
-      numExperts={run.num_experts}
-      title="changes a text"
-      request={{ prompt: EXAMPLE_PROMPT }}
-      edits={[newEdit(expert)]}
-      texts={[]}
-    />
+    <>
+      <Hero
+        key={`${run.name} ${expert}`}
+        run={run.name}
+        numExperts={run.num_experts}
+        title="changes a text"
+        request={{ prompt: EXAMPLE_PROMPT }}
+        edits={[newEdit(expert)]}
+        texts={[]}
+      />
+      {children}
+    </>
   );
 }
 
@@ -343,7 +346,8 @@ function Unindexed({ run }: { readonly run: RunSummary }) {
   );
 }
 
-function Content({ run }: { readonly run: RunSummary }) {
+/** The hero, and then the rest of the page, which would otherwise be pushed down by it. */
+function Content({ run, children }: { readonly run: RunSummary; readonly children: ReactNode }) {
   const { runs } = useCurrentRun();
   const [{ expert }] = useUrlState(HOME_PARAMS);
   const { data, error } = useQuery(showcaseQuery);
@@ -352,17 +356,27 @@ function Content({ run }: { readonly run: RunSummary }) {
   const { showcase } = data;
   const shownRun = runs.find(({ name }) => name === showcase?.session.run);
   if (showcase === null || shownRun === undefined || expert !== null)
-    return run.indexed_tokens === null ? <Unindexed run={run} /> : <BestExpert run={run} />;
+    return run.indexed_tokens === null ? (
+      <>
+        <Unindexed run={run} />
+        {children}
+      </>
+    ) : (
+      <BestExpert run={run}>{children}</BestExpert>
+    );
   const { steering } = showcase.session;
   return (
-    <Hero
-      run={shownRun.name}
-      numExperts={shownRun.num_experts}
-      title={showcase.title}
-      request={steering}
-      edits={requestEdits(steering.edits ?? [])}
-      texts={showcase.texts}
-    />
+    <>
+      <Hero
+        run={shownRun.name}
+        numExperts={shownRun.num_experts}
+        title={showcase.title}
+        request={steering}
+        edits={requestEdits(steering.edits ?? [])}
+        texts={showcase.texts}
+      />
+      {children}
+    </>
   );
 }
 
@@ -383,11 +397,12 @@ export default function HomePage() {
       <WithRun>
         {(run) => (
           <div className="home">
-            <Content run={run} />
-            <Doors run={run} />
-            <p className="home-tour">
-              First time here? <TourLink />
-            </p>
+            <Content run={run}>
+              <Doors run={run} />
+              <p className="home-tour">
+                First time here? <TourLink />
+              </p>
+            </Content>
           </div>
         )}
       </WithRun>

@@ -37,9 +37,11 @@ export function Layers({ run, chosen, onChoose }: LayersProps) {
   const { runs } = useCurrentRun();
   const { edits } = useTray();
   const location = useLocation();
-  if (data === undefined || data.layers.length === 0) return null;
+  // Until it is known which runs go together, those of the language model take their places.
+  const together = data?.layers ?? runs.filter((other) => other !== run && other.language_model === run.language_model);
+  if (together.length === 0) return null;
   const all = runs
-    .filter(({ name }) => name === run.name || data.layers.some((layer) => layer.name === name))
+    .filter(({ name }) => name === run.name || together.some((other) => other.name === name))
     .toSorted((a, b) => a.layer - b.layer);
   const toggle = ({ name, layer }: RunSummary) => {
     const sameLayer = all.filter((other) => other.layer === layer).map((other) => other.name);

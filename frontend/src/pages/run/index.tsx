@@ -193,7 +193,8 @@ function TrainingCurves({ run }: { readonly run: RunSummary }) {
     return (
       <>
         <p className="ink2">Not measured yet. To measure it, run:</p>
-        <Command text={`mxd ablate ${run.name} && mxd evaluate-steering ${run.name}`} />
+        <Command text={`mxd ablate ${run.name}`} />
+        <Command text={`mxd evaluate-steering ${run.name}`} />
       </>
     );
   }

@@ -3,19 +3,17 @@
 import { useState } from "react";
 import { Link } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
 import { useSetEntryNote } from "@/api/lists";
-import { useSetLabel } from "@/api/mutations";
 import type { ListEntry } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { Failure } from "@/components/ui/states";
 import { focusOnce } from "@/lib/browser/focus-once";
 import { formatFixed, formatShare } from "@/lib/text/format";
-import { TextEditor } from "@/pages/explore/expert/head/text-editor";
+import { LabelEditor } from "@/pages/explore/expert/head/text-editor";
 
 interface EntryRowProps {
   readonly run: string;
@@ -51,11 +49,7 @@ function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "e
           if (event.key === "Escape") setText(saved);
         }}
       />
-      {noteMutation.error !== null && (
-        <span className="bad" role="alert">
-          {messageOf(noteMutation.error)}
-        </span>
-      )}
+      <Failure error={noteMutation.error} />
     </>
   );
 }
@@ -70,22 +64,8 @@ function focusNeighbour(button: HTMLButtonElement): void {
 /** The label, linked to the expert's page and editable in place. */
 function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
   const [editing, setEditing] = useState(false);
-  const labelMutation = useSetLabel(run, row.expert);
   const links = usePageLinks();
-  if (editing) {
-    return (
-      <TextEditor
-        label={`Label of ${row.expert}`}
-        initial={row.label ?? shownAutomatic(row.automatic)?.label ?? ""}
-        maxLength={200}
-        lines={1}
-        isSaving={labelMutation.isPending}
-        error={labelMutation.error}
-        onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
-        onCancel={() => setEditing(false)}
-      />
-    );
-  }
+  if (editing) return <LabelEditor run={run} row={row} onClose={() => setEditing(false)} />;
   return (
     <>
       <Link to={links.expert(row.expert)}>

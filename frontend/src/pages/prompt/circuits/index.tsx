@@ -86,7 +86,7 @@ function Continuation({ graph, onChange }: TargetBarProps) {
       <input
         className="field"
         aria-label="Continuation to explain"
-        placeholder="or a continuation, with its leading space"
+        placeholder="or type it, with its space"
         value={text}
         onChange={({ currentTarget }) => setText(currentTarget.value)}
       />

@@ -19,7 +19,7 @@ export interface Verdict {
   readonly figures: readonly Figure[];
 }
 
-const percent = (share: number) => `${Math.round(100 * share)}\u00a0%`;
+const percent = (share: number) => `${formatFixed(100 * share, 0)}\u00a0%`;
 
 function levelOf({ correlation, same_sign: sameSign }: CircuitCheck["experts"]): Verdict["level"] {
   const reaches = (limits: typeof GOOD) =>

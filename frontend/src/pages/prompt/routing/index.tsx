@@ -30,7 +30,8 @@ import { TraceView } from "./trace/trace-view";
 const DEBOUNCE_MS = 250;
 
 function Length({ response, isFetching }: { readonly response?: RoutingResponse | undefined; isFetching: boolean }) {
-  if (response === undefined) return null;
+  // Its line on a narrow screen is there from the beginning.
+  if (response === undefined) return isFetching ? <span className="length">…</span> : null;
   const startTokens = response.tokens.filter((token) => token.start).length;
   return (
     <span className="length" aria-live="polite" data-busy={isFetching || undefined}>

@@ -1,7 +1,7 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef } from "react";
+import { Fragment, useCallback, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
 import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
@@ -9,6 +9,7 @@ import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/t
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
+import { Examples } from "@/components/prompt/example-prompts";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
@@ -231,8 +232,11 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
       {begun.length === 0 ? (
         <div className="steering-empty">
           <EmptyState title="Send a message">
-            The original model and the model with the edits on the left both answer it. Each keeps its own history.
+            The original model and the model with the edits of the tray both answer it. Each keeps its own history.
           </EmptyState>
+          <Gallery run={run} most={6}>
+            <Examples prompts={MESSAGES} onChoose={send} />
+          </Gallery>
         </div>
       ) : (
         <Streams
@@ -270,6 +274,7 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
     hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
   );
   const choose = (next: string) => setParams({ prompt: next, ...NO_SELECTION }, "push");
+  const Beginning = view === "strength" ? ExampleSweep : Fragment;
   return (
     <div className="steering">
       <EditList
@@ -297,10 +302,9 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
             <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
             <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <>
-                {view === "strength" && <ExampleSweep />}
+              <Beginning>
                 <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
-              </>
+              </Beginning>
             ) : (
               view !== "strength" && <Streams {...streamProps(state)} prompt={params.prompt} />
             )}
@@ -343,6 +347,9 @@ const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": 
 
 /** Replies are longer than the continuations of a text. */
 const CHAT_TOKENS = 256;
+
+/** Short questions that a small model answers in a few sentences. */
+const MESSAGES = ["How do I make a good cup of tea?", "What do you like about Mondays?", "Tell me about a river."];
 
 /** A chat to which nothing has been sent. */
 const NO_MESSAGE: SteeringParams["turns"] = [{ role: "user", text: "" }];

@@ -4,12 +4,10 @@ import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { Fragment, type SubmitEvent, useEffect, useId, useState } from "react";
 import { Link, useNavigate } from "react-router";
 
-import { messageOf } from "@/api/http/errors";
 import { listsQuery, useSetTag } from "@/api/lists";
-import { useSetLabel, useSetNote } from "@/api/mutations";
+import { useSetNote } from "@/api/mutations";
 import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
@@ -18,12 +16,13 @@ import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Described } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
+import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
 import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
 import { EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
-import { TextEditor } from "./text-editor";
+import { LabelEditor, TextEditor } from "./text-editor";
 
 import "@/components/lists/lists.css";
 
@@ -110,11 +109,7 @@ function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
             <option key={one.tag} value={one.tag} />
           ))}
       </datalist>
-      {tag.error !== null && (
-        <span className="bad" role="alert">
-          {messageOf(tag.error)}
-        </span>
-      )}
+      <Failure error={tag.error} />
     </form>
   );
 }
@@ -126,23 +121,12 @@ interface ExpertHeadProps {
 
 function LabelLine({ run, detail }: ExpertHeadProps) {
   const [editing, setEditing] = useState(false);
-  const labelMutation = useSetLabel(run, detail.row.expert);
   useShortcut("label", () => setEditing(true));
   if (editing) {
     return (
       <>
         <h1 className="sr">Expert {detail.row.expert}</h1>
-        <TextEditor
-          label="Label"
-          initial={detail.row.label ?? shownAutomatic(detail.row.automatic)?.label ?? ""}
-          isSaved={detail.row.label !== null}
-          maxLength={200}
-          lines={1}
-          isSaving={labelMutation.isPending}
-          error={labelMutation.error}
-          onSave={(text) => labelMutation.mutate(text, { onSuccess: () => setEditing(false) })}
-          onCancel={() => setEditing(false)}
-        />
+        <LabelEditor run={run} row={detail.row} onClose={() => setEditing(false)} />
       </>
     );
   }

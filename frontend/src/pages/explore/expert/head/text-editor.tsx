@@ -4,8 +4,11 @@ import "./text-editor.css";
 
 import { type ChangeEvent, type KeyboardEvent, type SubmitEvent, useState } from "react";
 
-import { messageOf } from "@/api/http/errors";
+import { useSetLabel } from "@/api/mutations";
+import type { ExpertDetail } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { Button } from "@/components/ui/button";
+import { Failure } from "@/components/ui/states";
 
 interface TextEditorProps {
   readonly label: string;
@@ -73,11 +76,31 @@ export function TextEditor({
           Remove {label.toLowerCase()}
         </Button>
       )}
-      {error !== null && (
-        <span className="bad" role="alert">
-          {messageOf(error)}
-        </span>
-      )}
+      <Failure error={error} />
     </form>
+  );
+}
+
+interface LabelEditorProps {
+  readonly run: string;
+  readonly row: ExpertDetail["row"];
+  readonly onClose: () => void;
+}
+
+/** Editor of an expert's label, which starts with the automatic one. */
+export function LabelEditor({ run, row, onClose }: LabelEditorProps) {
+  const mutation = useSetLabel(run, row.expert);
+  return (
+    <TextEditor
+      label={`Label of ${row.expert}`}
+      initial={row.label ?? shownAutomatic(row.automatic)?.label ?? ""}
+      isSaved={row.label !== null}
+      maxLength={200}
+      lines={1}
+      isSaving={mutation.isPending}
+      error={mutation.error}
+      onSave={(text) => mutation.mutate(text, { onSuccess: onClose })}
+      onCancel={onClose}
+    />
   );
 }

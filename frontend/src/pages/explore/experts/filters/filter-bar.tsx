@@ -292,7 +292,7 @@ function AddFilter({ view }: Omit<FilterBarProps, "run">) {
 function Matching({ run, view }: FilterBarProps) {
   const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
-  if (page === undefined) return null;
+  if (page === undefined) return <span className="count" />;
   return (
     <span className="count" role="status" aria-busy={isPlaceholderData}>
       <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}

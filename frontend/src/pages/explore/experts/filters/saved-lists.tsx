@@ -2,20 +2,18 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 
-import { messageOf } from "@/api/http/errors";
 import { listsQuery, useCreateList } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
 import { AddToList } from "@/components/lists/add-to-list";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
+import { Failure } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { formatCount } from "@/lib/text/format";
 import { type ExpertsView, toFilters } from "@/pages/explore/experts/experts-params";
 
 const EXAMPLE = "Experts to start with";
 const EXAMPLE_EXPERTS = 5;
-/** Experts that can be added to a list together; the server's largest page. */
-const MAX_TOGETHER = 200;
 
 interface SavedListsProps {
   readonly run: string;
@@ -64,21 +62,17 @@ function ExampleList({ run, onCreated }: { readonly run: string; readonly onCrea
       >
         Example: {EXAMPLE_EXPERTS} experts to start with
       </Button>
-      {creation.error !== null && (
-        <span className="bad" role="alert">
-          {messageOf(creation.error)}
-        </span>
-      )}
+      <Failure error={creation.error} />
     </>
   );
 }
 
-/** Adds the experts that match the filters to a list, or to a new one. */
+/** Adds the experts that match the filters to a list, or to a new one, once all of them are in the table. */
 function AddMatching({ run, view }: SavedListsProps) {
-  const { data } = useInfiniteQuery(expertsQuery(run, toFilters(view), MAX_TOGETHER));
+  const { data, hasNextPage } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
-  if (page === undefined || page.matching === page.total || page.matching > MAX_TOGETHER) return null;
-  const experts = page.experts.map(({ expert }) => expert);
+  if (page === undefined || page.matching === page.total || hasNextPage) return null;
+  const experts = data?.pages.flatMap((one) => one.experts.map(({ expert }) => expert)) ?? [];
   return (
     <AddToList run={run} experts={experts} className="btn sm" label={`Add ${formatCount(experts.length)} to list`} />
   );

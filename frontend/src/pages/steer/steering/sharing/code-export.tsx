@@ -1,7 +1,7 @@
 /** The same generation as a shell command and as Python code. */
 
 import type { RunSummary, SteeringRequest } from "@/api/types";
-import { Command } from "@/components/ui/copyable-command";
+import { Code, useCommandFlags } from "@/components/ui/copyable-command";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 
 import { steerCommand, steerPython } from "./code-snippets";
@@ -16,7 +16,8 @@ interface CodeExportProps {
 }
 
 export function CodeExport({ run, request, text, code, onCode }: CodeExportProps) {
-  const write = code === "command" ? steerCommand : steerPython;
+  const flags = useCommandFlags();
+  const shown = { ...request, prompt: text };
   return (
     <section className="code-export" aria-label="Use this in code">
       <div className="pane-h">
@@ -32,7 +33,7 @@ export function CodeExport({ run, request, text, code, onCode }: CodeExportProps
           ]}
         />
       </div>
-      <Command text={write(run.name, { ...request, prompt: text })} />
+      <Code text={code === "command" ? steerCommand(run.name, shown, flags) : steerPython(run.name, shown)} />
     </section>
   );
 }

@@ -33,8 +33,8 @@ function wrapOptions(options: readonly string[]): readonly string[] {
 /** `none` if no token is selected: then nothing is edited. */
 const formatPositions = (positions: readonly number[]) => (positions.length === 0 ? "none" : positions.join(","));
 
-/** `mxd steer …`, broken into lines between options. */
-export function steerCommand(run: string, request: SteeringRequest): string {
+/** `mxd steer …`, broken into lines between options; `flags` are more of them. */
+export function steerCommand(run: string, request: SteeringRequest, flags = ""): string {
   const { prompt = "", mode = "residual", scope = "all", positions, k, sampling = {} } = request;
   const options = [
     ...requestEdits(request.edits ?? []).map((edit) => `--edit ${shellWord(formatEdit(edit))}`),
@@ -47,6 +47,7 @@ export function steerCommand(run: string, request: SteeringRequest): string {
         ? []
         : [`--scope ${scope}`]
       : [`--positions ${formatPositions(positions)}`]),
+    ...(flags === "" ? [] : [flags]),
   ];
   // A prompt that starts with a dash goes last, after `--`.
   const lines = prompt.startsWith("-")

@@ -1,7 +1,7 @@
 /** Save a session under a name and short URL; the one that is open. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { type ReactNode, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
@@ -15,6 +15,7 @@ import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
+import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-expert-rows";
 import { describeEdit } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
@@ -96,10 +97,12 @@ interface GalleryProps {
   readonly run: RunSummary;
   /** Most sessions per run. */
   readonly most?: number;
+  /** Below the sessions, once they are there. */
+  readonly children?: ReactNode;
 }
 
 /** Saved sessions as a gallery: what each of them edits, those of the run first. */
-export function Gallery({ run, most = Infinity }: GalleryProps) {
+export function Gallery({ run, most = Infinity, children }: GalleryProps) {
   const links = usePageLinks();
   const groups = useSavedSessions(run, most);
   if (groups === undefined) return null;
@@ -119,6 +122,7 @@ export function Gallery({ run, most = Infinity }: GalleryProps) {
           All sessions
         </Link>
       )}
+      {children}
     </section>
   );
 }
@@ -159,7 +163,7 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
       <Button type="submit" variant="primary" disabled={name.trim() === "" || save.isPending}>
         Save
       </Button>
-      {save.error !== null && <p className="bad">{messageOf(save.error)}</p>}
+      <Failure error={save.error} />
     </form>
   );
 }
