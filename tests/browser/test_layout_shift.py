@@ -30,7 +30,6 @@ PAGES = {
     "home": ("/", "Is it faithful?"),
     "experts": (f"/experts?run={RUN}", "Surprise me"),
     "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "Experts by token"),
-    "strength": (f"/strength?run={RUN}", "Type a prompt to continue"),
     "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here"),
 }
 """Address of a page, and words on it once it has loaded."""

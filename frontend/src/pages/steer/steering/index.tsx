@@ -1,7 +1,7 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Fragment, useCallback, useEffect, useMemo, useRef } from "react";
+import { useCallback, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
 import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
@@ -274,7 +274,6 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
     hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
   );
   const choose = (next: string) => setParams({ prompt: next, ...NO_SELECTION }, "push");
-  const Beginning = view === "strength" ? ExampleSweep : Fragment;
   return (
     <div className="steering">
       <EditList
@@ -302,9 +301,10 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
             <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
             <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <Beginning>
+              <>
+                {view === "strength" && <ExampleSweep />}
                 <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
-              </Beginning>
+              </>
             ) : (
               view !== "strength" && <Streams {...streamProps(state)} prompt={params.prompt} />
             )}

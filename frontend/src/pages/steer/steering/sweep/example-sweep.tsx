@@ -1,13 +1,10 @@
 /** What a strength sweep shows, before there is one: the stored texts of the demo's session, by strength. */
 
 import { useQuery } from "@tanstack/react-query";
-import type { ReactNode } from "react";
 
 import { showcaseQuery } from "@/api/queries";
-import type { Showcase } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { LinkButton } from "@/components/ui/button";
-import { LoadingState } from "@/components/ui/states";
 import { formatEdits } from "@/lib/edits/edits";
 import { toOneLine } from "@/lib/text/token-text";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
@@ -15,19 +12,10 @@ import { requestEdits } from "@/pages/steer/steering/steering-params";
 /** As many as a sweep measures. */
 const MAX_TEXTS = 6;
 
-/** The example, and then the rest of the page, which would otherwise be pushed down by it. */
-export function ExampleSweep({ children }: { readonly children: ReactNode }) {
-  const { data, isPending } = useQuery(showcaseQuery);
-  if (isPending) return <LoadingState label="Loading the example" rows={22} />;
-  return (
-    <>
-      {data?.showcase && <StoredSweep showcase={data.showcase} />}
-      {children}
-    </>
-  );
-}
-
-function StoredSweep({ showcase: { session, title, texts } }: { readonly showcase: Showcase }) {
+export function ExampleSweep() {
+  const { data } = useQuery(showcaseQuery);
+  if (data === undefined || data.showcase === null) return null;
+  const { session, title, texts } = data.showcase;
   const { run, steering } = session;
   const { prompt = "", edits = [] } = steering;
   const every = Math.ceil(texts.length / MAX_TEXTS);
