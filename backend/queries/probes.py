@@ -71,10 +71,8 @@ def probing_chapter(session: Session, run: RunRecord) -> Chapter:
                 verdict="A probe measures how well single experts separate classes of text, for example languages or "
                 "topics. It needs labelled texts, a JSONL file with a text and a label per line. If the label has "
                 "another name, pass it with --label-column.",
-                commands=(
-                    '{"text": "Preheat the oven to 180 degrees.", "label": "recipe"}',
-                    f"mxd probe {run.name} --labels FILE.jsonl",
-                ),
+                notes=('A line of the file: {"text": "Preheat the oven to 180 degrees.", "label": "recipe"}',),
+                commands=(f"mxd probe {run.name} --labels FILE.jsonl",),
             )
         )
     return Chapter(
