@@ -119,17 +119,18 @@ def _table(compared: Sequence[Compared]) -> Table:
         Head(
             key=run.name,
             title=run.name,
-            detail=f"{method_title(run.method)}, K {run.k}, {rounded(run.parameters)} parameters, "
+            detail=f"{title[:1].upper()}{title[1:]}, K {run.k}, {rounded(run.parameters)} parameters, "
             f"{rounded(run.trained_tokens)} tokens",
             href=run_page(run.name),
         )
         for run, _, _ in compared
+        for title in [method_title(run.method)]
     )
     rows = tuple(
         Row(
             key=metric.key,
             title=metric.title,
-            detail=str(metric.description) + (f"; {ARROWS[metric.better]}" if metric.better else ""),
+            detail=str(metric.description) + (f"\n{ARROWS[metric.better]}" if metric.better else ""),
             term=metric.term,
             cells=tuple(
                 cell(one.metrics.get(metric.key), in_unit(metric.unit), is_best=one is best) for one in compared

@@ -390,7 +390,7 @@ def load_imbalance(routing: Routing, num_experts: int) -> Tensor:
 def sample_k(config: TrainConfig, k: int, step: int) -> int:
     """K of a step, uniform within the spread around ``k``; depends only on the seed and the step."""
     spread = round(k * config.regularization.k_spread)
-    if spread == 0 or not method_traits(config.method).has_top_k:
+    if spread == 0:
         return k
     generator = np.random.default_rng([config.seed, step])
     return int(generator.integers(max(1, k - spread), k + spread + 1))
@@ -462,6 +462,10 @@ def _check_settings(config: TrainConfig) -> None:
         raise UserError(f"A {method} has no centred mixing. Omit --mixing, or use --method=mxd.")
     if config.min_k is not None and not traits.has_top_k:
         raise UserError(f"A {method} has no top-k, so K cannot be reduced. Omit --min-k, or choose another --method.")
+    if config.regularization.k_spread and not traits.has_top_k:
+        raise UserError(
+            f"A {method} has no top-k, so K cannot be sampled. Omit --k-spread, or choose another --method."
+        )
     if config.min_k is not None and config.min_k > config.k:
         raise UserError(f"min_k={config.min_k} exceeds k={config.k}. Lower --min-k.")
     if config.min_k is not None and config.regularization.k_spread:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.layer_trainer import (
     LayerTrainer,
+    build_layer_config,
     load_imbalance,
     nested_ks,
     nested_outputs,
@@ -182,6 +184,24 @@ def test_invalid_k_is_rejected() -> None:
     for method in methods:
         with pytest.raises(UserError, match=f"A {method} has no top-k"):
             random_layer_of(method).at_k(2)
+
+
+@pytest.mark.parametrize(
+    ("flag", "changes"),
+    [
+        ("--k-spread", {"method": "batch-topk-mxd", "regularization": RegularizationConfig(k_spread=0.5)}),
+        ("--min-k", {"method": "batch-topk-mxd", "min_k": 1}),
+        ("--min-k", {"min_k": 2, "regularization": RegularizationConfig(k_spread=0.5)}),
+        ("--min-k", {"k": 4, "min_k": 5}),
+        ("--rank", {"rank": 2}),
+        ("--mixing", {"method": "transcoder", "mixing": "centred"}),
+    ],
+)
+def test_settings_without_effect_or_in_contradiction_are_rejected(
+    world: World, flag: str, changes: dict[str, Any]
+) -> None:
+    with pytest.raises(UserError, match=flag):
+        build_layer_config(world.config(**changes), world.language_model.architecture)
 
 
 @pytest.mark.parametrize("seed", range(3))

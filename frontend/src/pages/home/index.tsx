@@ -200,7 +200,8 @@ const shadeByChange = (piece: Piece) => (piece.text.trim() === "" ? "" : divergi
 interface HeroProps {
   readonly run: string;
   readonly numExperts: number;
-  /** What the experts do, after "Two of 4,096 experts". */
+  readonly layer: number;
+  /** What the experts do, after "Two of 4,096 experts of layer 16". */
   readonly title: string;
   readonly request: SteeringRequest;
   readonly edits: readonly Edit[];
@@ -209,7 +210,7 @@ interface HeroProps {
 }
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
-function Hero({ run, numExperts, title, request, edits, texts }: HeroProps) {
+function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const prompt = params.prompt ?? request.prompt ?? "";
   const initial = edits[0]?.strength ?? 0;
@@ -228,7 +229,8 @@ function Hero({ run, numExperts, title, request, edits, texts }: HeroProps) {
   return (
     <section className="hero" aria-label="Steering a text">
       <h1>
-        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts {title}. Move the slider.
+        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts of layer {layer} {title}. Move
+        the slider.
       </h1>
       <div className="hero-side">
         {edits.map(({ expert }) => (
@@ -327,6 +329,7 @@ function BestExpert({ run, children }: { readonly run: RunSummary; readonly chil
         key={`${run.name} ${expert}`}
         run={run.name}
         numExperts={run.num_experts}
+        layer={run.layer}
         title="changes a text"
         request={{ prompt: EXAMPLE_PROMPT }}
         edits={[newEdit(expert)]}
@@ -370,6 +373,7 @@ function Content({ run, children }: { readonly run: RunSummary; readonly childre
       <Hero
         run={shownRun.name}
         numExperts={shownRun.num_experts}
+        layer={shownRun.layer}
         title={showcase.title}
         request={steering}
         edits={requestEdits(steering.edits ?? [])}
