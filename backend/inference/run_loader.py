@@ -123,7 +123,7 @@ class Vocabulary:
         return tuple(map(str, texts))
 
     def name(self, token: int) -> str:
-        """Text of a token alone; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""
+        """Text of a token inside a text; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""
         if token not in self._names:
             self._names[token] = self._name(token)
         return self._names[token]
@@ -133,8 +133,13 @@ class Vocabulary:
         cache = self._names
         return [cache.get(token) or self.name(token) for token in tokens]
 
+    @cached_property
+    def _before(self) -> list[int]:
+        """Tokens before one that is named, if the first of a text would lose its leading space."""
+        return [] if self._texts else self._tokenizer("a", add_special_tokens=False)["input_ids"]
+
     def _name(self, token: int) -> str:
-        text = self.texts([token])[0]
+        text = self.texts([*self._before, token])[-1]
         if text and "\N{REPLACEMENT CHARACTER}" not in text:
             return text
         if token < len(self._bytes) and self._bytes[token]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import PreTrainedTokenizerFast
 
 from mxd.backend.inference.run_loader import Vocabulary, fold
 from mxd.trainer.language_model.tokenizer import token_texts
+from tests.helpers.formats.tiny_tokenizers import byte_fallback, metaspace
 from tests.helpers.language_models import END, byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
@@ -29,6 +34,22 @@ def test_parts_of_characters_have_a_name() -> None:
     assert vocabulary.texts([first, second]) == ("", "é")
     assert (vocabulary.name(first), vocabulary.name(second)) == ("<0xC3>", "<0xA9>")
     assert vocabulary.name(0) == END
+
+
+@pytest.mark.parametrize("build", [byte_fallback, metaspace])
+def test_names_keep_leading_spaces(
+    build: Callable[[], PreTrainedTokenizerFast],
+) -> None:
+    tokenizer = build()
+    vocabulary, ids = Vocabulary(tokenizer), tokenizer.get_vocab()
+    for piece in ("▁a", "a", "▁"):
+        assert vocabulary.name(ids[piece]) == piece.replace("▁", " ")
+    assert set(vocabulary.exact_matches("a")) >= {ids["▁a"], ids["a"]}
+
+
+def test_a_byte_of_a_sentencepiece_tokenizer_keeps_its_name() -> None:
+    tokenizer = byte_fallback()
+    assert Vocabulary(tokenizer).name(tokenizer.get_vocab()["<0xC3>"]) == "<0xC3>"
 
 
 def test_prefix_matches_from_three_letters_on() -> None:
