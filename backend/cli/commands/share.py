@@ -307,7 +307,7 @@ class ReportCommand(Command):
     def run(self) -> int:
         """Write the file, and print its size."""
         from mxd.backend.database.engine import opened, reading
-        from mxd.backend.plots.report.page import report
+        from mxd.backend.plots.report import report
         from mxd.trainer.utils.files import atomic_write, disk_errors
 
         settings = self.settings()

@@ -19,7 +19,7 @@ from sqlalchemy import select
 from mxd.backend.api.app import create_app
 from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.plots.report.page import report
+from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.overview import card_figures
 from mxd.backend.queries.probes import roc_auc_interval

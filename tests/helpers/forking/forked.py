@@ -29,7 +29,7 @@ _WANTED_LATER = (
     "mxd.trainer.training.plan",
     "mxd.trainer.data.activation_cache",
     "mxd.backend.api.app",
-    "mxd.backend.plots.report.page",
+    "mxd.backend.plots.report",
     "mxd.trainer.evaluation.evaluate",
     "mxd.trainer.analysis.labelling.rules",
     "uvicorn",

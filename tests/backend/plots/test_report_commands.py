@@ -14,7 +14,7 @@ from mxd.backend.cli.commands.finetune import FinetuneCommand
 from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
-from mxd.backend.plots.report.commands import commands, fit
+from mxd.backend.plots.report import commands, fit
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import (
