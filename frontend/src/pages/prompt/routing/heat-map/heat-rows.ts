@@ -129,7 +129,7 @@ export function formatKl(kl: number): string {
 
 /** Mean over the columns of the KL with the layer, or with the MLP removed, as text. */
 export function meanKl(columns: readonly Column[], predicted: Predicted, key: "kl" | "zeroed_kl"): string {
-  // As wide as a number: the sentence does not wrap anew.
+  // As wide as a number: the sentence does not wrap again.
   if (predicted === undefined) return "…\u2007\u2007\u2007";
   const sum = columns.reduce((total, { position }) => total + (predicted[position]?.[key] ?? 0), 0);
   return (sum / Math.max(1, columns.length)).toFixed(3);
