@@ -51,7 +51,7 @@ PLACES = {
     "faithfulness": Place("/faithfulness", lambda page: page.get_by_role("region", name="Faithfulness")),
     "not-evaluated": Place("/evaluate?run=second", lambda page: page.get_by_text("mxd evaluate").first),
     "unprobed": Place("/probing?run=second", lambda page: page.get_by_text("mxd probe").first),
-    "probing": Place("/probing", lambda page: page.get_by_role("region", name="ROC-AUC")),
+    "probing": Place("/probing", lambda page: page.get_by_role("region", name="ROC-AUC").first),
     "search": Place("/search?text=the", lambda page: page.get_by_role("region", name="Matching experts")),
     "glossary": Place("/glossary#density", lambda page: page.get_by_text("A dead expert is never active.")),
     "not-found": Place("/nowhere", lambda page: page.get_by_role("heading", name="Page not found")),

@@ -66,7 +66,12 @@ function Title({ head: { title, term, href } }: { readonly head: Head }) {
 const HEAD_WIDTH = 280;
 const COLUMN_WIDTH = 420;
 
-export function DotTable({ table: { title, corner, columns, rows, axis, reference } }: { readonly table: Table }) {
+interface DotTableProps {
+  readonly table: Table;
+  readonly label: string;
+}
+
+export function DotTable({ table: { corner, columns, rows, axis, reference }, label }: DotTableProps) {
   const axisCells = {
     row: ({ cells }: Row) => cells,
     column: (_: Row, i: number) => rows.map(({ cells }) => cells[i]),
@@ -75,7 +80,7 @@ export function DotTable({ table: { title, corner, columns, rows, axis, referenc
   const hasDots = axis !== null;
   return (
     // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="dots-scroll" tabIndex={0} role="region" aria-label={title}>
+    <div className="dots-scroll" tabIndex={0} role="region" aria-label={label}>
       <table
         className={hasDots ? "dots" : "dots numbers"}
         style={hasDots ? { maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length } : {}}

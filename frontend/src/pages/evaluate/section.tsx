@@ -4,7 +4,7 @@ import { useQuery } from "@tanstack/react-query";
 import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
-import type { ReportWarning, Section, SectionFigure, Table } from "@/api/types";
+import type { ReportWarning, Section, SectionFigure } from "@/api/types";
 import { FigureView } from "@/components/plots/figure/figure-view";
 import { usePageLinks } from "@/components/runs/page-links";
 import { LinkedText } from "@/components/terms/linked-text";
@@ -18,7 +18,7 @@ import { DotTable } from "./dots";
 const PARAMS = { metric: textParam(null) };
 
 /** One of several tables of the same rows; the address says which. */
-function Tables({ tables }: { readonly tables: readonly Table[] }) {
+function Tables({ title, tables }: Pick<Section, "title" | "tables">) {
   const [{ metric }, setParams] = useUrlState(PARAMS);
   const shown = tables.find(({ key }) => key === metric) ?? tables[0];
   if (shown === undefined) return null;
@@ -32,7 +32,7 @@ function Tables({ tables }: { readonly tables: readonly Table[] }) {
           segments={tables.map(({ key, title }) => ({ value: key, label: title }))}
         />
       )}
-      <DotTable table={shown} />
+      <DotTable table={shown} label={title === "" ? shown.title : `${title}: ${shown.title}`} />
     </>
   );
 }
@@ -96,7 +96,7 @@ export function SectionView({ run, section }: { readonly run: string; readonly s
       ))}
       <Warnings warnings={warnings} />
       {figure !== null && <Figure run={run} figure={figure} />}
-      <Tables tables={tables} />
+      <Tables title={title} tables={tables} />
       {notes.map((text) => (
         <p key={text} className="note">
           <LinkedText text={text} />
