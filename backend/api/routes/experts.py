@@ -120,7 +120,7 @@ def random_examples(
 async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep, writer: WriterDep) -> EventStream:
     """Server-sent events: ``progress`` while an expert's effects are measured, ``done`` once they are stored.
 
-    The same as ``mxd ablate --experts``; takes about half a minute. Closing the connection cancels.
+    The same as ``mxd ablate --experts``; takes a few seconds on a CPU. Closing the connection cancels.
     """
     await run_in_threadpool(_check, services, run, expert)
     return await stream_steps(ablation_steps(services.inference, run, expert, writer))

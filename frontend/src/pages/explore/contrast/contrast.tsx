@@ -166,7 +166,7 @@ function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }: TextC
 
 /** Measured: two texts of this many tokens took this long with the demo's language model. */
 const TIMED_TOKENS = 8192;
-const TIMED_SECONDS = 40;
+const TIMED_SECONDS = 17;
 const durationOf = (tokens: number) => formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS);
 
 function ProgressLine({ work }: { readonly work: ContrastWork }) {
@@ -200,7 +200,7 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
 }
 
 /** Enough to see what a result looks like. */
-const EXAMPLE_TOKENS = 1024;
+const EXAMPLE_TOKENS = 4096;
 
 function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (

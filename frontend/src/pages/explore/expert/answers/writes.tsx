@@ -151,7 +151,7 @@ function Measure({ run, expert }: ExpertProps) {
       <Button
         size="small"
         icon="chart"
-        title="Ablates and amplifies it on examples of all strengths; about half a minute"
+        title="Ablates and amplifies it on examples of all strengths; a few seconds on a CPU"
         onClick={() => work.start(null)}
       >
         Measure this expert
