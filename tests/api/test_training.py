@@ -175,8 +175,8 @@ def test_the_dashboard_is_served_from_a_thread(tmp_path: Path) -> None:
 
 def test_the_dashboard_follows_its_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = trained(tmp_path, list(texts(40)), name="run", tokens=640)
-    with pytest.raises(mxd.UserError, match="Invalid acces="):
-        mxd.serve(run, acces="tokens")
+    with pytest.raises(mxd.UserError, match="Invalid accessible="):
+        mxd.serve(run, accessible="tokens")
     with mxd.serve(run, access="tokens", head_bytes=1000) as dashboard:
         write, _ = re.findall(r"mxd_\S+", capsys.readouterr().out)
         for length, status in ((10, 200), (2000, 431)):
