@@ -117,29 +117,25 @@ def expert_writes(
     check_fits(language_model, run)
     layer, passed_on = run.config.layer, language_model.additions.passed_on(run.config.layer)
     rows = [(expert, list(ids[: at + 1])) for expert, of_expert in examples for ids, at in of_expert]
+    tokens = _read_last_tokens(language_model, layer, run.layer, [ids for _expert, ids in rows])
     with_W, without_W, experts = list[Tensor](), list[Tensor](), list[int]()
-    if rows:
-        tokens = _read_last_tokens(language_model, layer, run.layer, [ids for _expert, ids in rows])
-        for (expert, ids), (x_1I, residual_W) in zip(rows, tokens, strict=True):
-            contributions_KO, routing = _contributions(run.layer, x_1I)
-            row_K = routing.indices_TK[:, 0] == expert
-            if bool(row_K.any()):
-                added_1W = language_model.additions.of_vectors(layer, ids, [len(ids) - 1], contributions_KO[row_K])
-                with_W.append(residual_W.to(added_1W))
-                without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
-                experts.append(expert)
-    if not experts:
-        return [ExpertWrites(expert, 0, (), ()) for expert, _examples in examples]
-    with_MV, without_MV = language_model.unembed(torch.stack(with_W + without_W)).log_softmax(dim=-1).chunk(2)
-    changes_MV, writes = with_MV - without_MV, list[ExpertWrites]()
-    for expert, _examples in examples:
-        own_M = [row for row, other in enumerate(experts) if other == expert]
-        if own_M:
-            (promoted,), (suppressed,) = _strongest(language_model, changes_MV[own_M].mean(dim=0, keepdim=True))
-            writes.append(ExpertWrites(expert, len(own_M), promoted, suppressed))
-        else:
-            writes.append(ExpertWrites(expert, 0, (), ()))
-    return writes
+    for (expert, ids), (x_1I, residual_W) in zip(rows, tokens, strict=True):
+        contributions_KO, routing = _contributions(run.layer, x_1I)
+        row_K = routing.indices_TK[:, 0] == expert
+        if bool(row_K.any()):
+            added_1W = language_model.additions.of_vectors(layer, ids, [len(ids) - 1], contributions_KO[row_K])
+            with_W.append(residual_W.to(added_1W))
+            without_W.append(residual_W.to(added_1W) - added_1W[0] * passed_on)
+            experts.append(expert)
+    writes = {expert: ExpertWrites(expert, 0, (), ()) for expert, _examples in examples}
+    if experts:
+        with_MV, without_MV = language_model.unembed(torch.stack(with_W + without_W)).log_softmax(dim=-1).chunk(2)
+        for expert in set(experts):
+            own_M = [row for row, other in enumerate(experts) if other == expert]
+            change_1V = (with_MV[own_M] - without_MV[own_M]).mean(dim=0, keepdim=True)
+            (promoted,), (suppressed,) = _strongest(language_model, change_1V)
+            writes[expert] = ExpertWrites(expert, len(own_M), promoted, suppressed)
+    return list(writes.values())
 
 
 def _read_last_tokens(
@@ -151,6 +147,8 @@ def _read_last_tokens(
     One forward pass of all sequences, padded on the right, which changes no earlier token of a causal model: short
     sequences cost as much for reading the weights as for computing.
     """
+    if not sequences:
+        return []
     passes = list[LayerPass]()
     rows = [torch.tensor(list(ids)) for ids in sequences]
     with language_model.replace_mlps({layer: EditedMlp(sparse_layer, passes.append)}):

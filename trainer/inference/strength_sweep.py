@@ -9,7 +9,8 @@ All measures are taken on the steered texts:
 
 ``activation`` and ``promoted`` are concept scores. Each is compared with a control: the same edit of another expert, a
 random one of similar density, at the same strength and with the same random numbers. A score clearly exceeds its
-control if the difference is at least ``MIN_ACTIVATION`` or ``MIN_PROMOTED``, and at least two standard errors.
+control if the difference is at least ``MIN_ACTIVATION`` or ``MIN_PROMOTED``, and at least ``STANDARD_ERRORS`` of its
+standard errors.
 
 The suggested strength is the smallest one above the neutral one at which a concept score clearly exceeds its control
 and the text stays fluent: ``perplexity_ratio`` is at most ``MAX_PERPLEXITY_RATIO``.
@@ -125,6 +126,8 @@ MIN_ACTIVATION = 0.01
 """Smallest difference of the mean activation to the control's, in units, that counts as the concept."""
 MIN_PROMOTED = 0.05
 """Smallest difference of the share of promoted tokens to the control's that counts as the concept."""
+STANDARD_ERRORS = 2
+"""Smallest difference to the control's, in its standard errors, that counts as the concept."""
 MEASURES = {"activation": "mean activation", "promoted": "share of promoted tokens"}
 SIGNS: Mapping[EditMode, str] = {"scale": "×", "add": "+", "set": "=", "ablate": ""}
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
@@ -358,10 +361,11 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
     score, best = score_of(chosen), max((p for p in points if p.is_fluent), key=lambda p: score_of(p).steered)
     sentences = [
         f"{named(chosen)} is the smallest strength at which a concept score, here the {MEASURES[measure]}, exceeds "
-        f"the control’s by at least two standard errors, at a perplexity of at most × {MAX_PERPLEXITY_RATIO:g}.",
+        f"the control’s by at least {STANDARD_ERRORS} standard errors, at a perplexity of at most "
+        f"× {MAX_PERPLEXITY_RATIO:g}.",
         f"The score is {score.steered:.1%} (control {score.control:.1%}, difference "
-        f"{100 * (score.steered - score.control):+.1f} ± {200 * score.standard_error:.1f}), at perplexity "
-        f"× {chosen.perplexity_ratio:.1f}.",
+        f"{100 * (score.steered - score.control):+.1f} ± {100 * STANDARD_ERRORS * score.standard_error:.1f}), at "
+        f"perplexity × {chosen.perplexity_ratio:.1f}.",
         "No other strength within this limit scores higher."
         if score_of(best).steered <= score.steered
         else f"The largest within this limit is {score_of(best).steered:.1%} at {named(best)}, at perplexity "
@@ -378,4 +382,5 @@ def _compared(
     differences = [ours - theirs for ours, theirs in pairs]
     error = stdev(differences) / math.sqrt(len(pairs)) if len(pairs) > 1 else 0.0
     mean, control_mean = fmean(ours for ours, _ in pairs), fmean(theirs for _, theirs in pairs)
-    return ConceptScore(mean, control_mean, error, mean - control_mean >= max(smallest_difference, 2 * error))
+    required = max(smallest_difference, STANDARD_ERRORS * error)
+    return ConceptScore(mean, control_mean, error, mean - control_mean >= required)

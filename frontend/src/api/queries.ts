@@ -119,7 +119,7 @@ export const expertQuery = (run: string, expert: number) =>
 export const examplesQuery = (run: string, expert: number, bin: number, limit: number) =>
   infiniteQueryOptions({
     ...PAGES,
-    queryKey: ["run", run, "contexts", expert, bin, limit],
+    queryKey: ["run", run, "examples", expert, bin, limit],
     queryFn: ({ signal, pageParam }) => {
       const params = { path: { run, expert }, query: { bin, limit, ...fromCursor(pageParam) } };
       return get("/api/runs/{run}/experts/{expert}/examples", params)({ signal });
@@ -130,7 +130,7 @@ export const examplesQuery = (run: string, expert: number, bin: number, limit: n
 /** A random sample of all activations, reproducible by its seed. */
 export const randomExamplesQuery = (run: string, expert: number, seed: number) =>
   queryOptions({
-    queryKey: ["run", run, "random-contexts", expert, seed],
+    queryKey: ["run", run, "random-examples", expert, seed],
     queryFn: get("/api/runs/{run}/experts/{expert}/examples/random", { path: { run, expert }, query: { seed } }),
     staleTime: 5 * MINUTE,
   });
@@ -138,7 +138,7 @@ export const randomExamplesQuery = (run: string, expert: number, seed: number) =
 /** The first few top examples, without paging. */
 export const topExamplesQuery = (run: string, expert: number, limit: number) =>
   queryOptions({
-    queryKey: ["run", run, "top-contexts", expert, limit],
+    queryKey: ["run", run, "top-examples", expert, limit],
     queryFn: get("/api/runs/{run}/experts/{expert}/examples", { path: { run, expert }, query: { bin: 0, limit } }),
     staleTime: 5 * MINUTE,
   });

@@ -68,8 +68,7 @@ def from_json(table: Table, values: object, left_out: frozenset[str]) -> dict[st
     given = (
         {RENAMED.get((table.name, name), name): it for name, it in values.items()} if isinstance(values, dict) else {}
     )
-    optional = {name: None for name, column in columns.items() if column.nullable}
-    if (optional | given).keys() != columns.keys():
+    if given.keys() | {name for name, column in columns.items() if column.nullable} != columns.keys():
         raise UserError(f"Invalid row: its columns are not those of table {table.name}.")
     return {name: _decoded(column, given.get(name)) for name, column in columns.items()}
 

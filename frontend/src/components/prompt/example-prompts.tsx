@@ -2,18 +2,18 @@
 
 import { useMemo } from "react";
 
-import type { Context } from "@/api/types";
+import type { Example } from "@/api/types";
 
-import { useSuggestedContexts } from "./context-search";
+import { useSuggestedExamples } from "./example-search";
 
 const CANDIDATES = 6;
 const MAX_PROMPTS = 3;
 const MIN_LENGTH = 12;
 
 /** Example prompts from the run's top examples, whole sentences first. */
-function useExamplePrompts(run: string, toPrompt: (context: Context) => string): readonly string[] {
-  const contexts = useSuggestedContexts(run, CANDIDATES);
-  const all = contexts.map(({ context }) => toPrompt(context).trim());
+function useExamplePrompts(run: string, toPrompt: (example: Example) => string): readonly string[] {
+  const examples = useSuggestedExamples(run, CANDIDATES);
+  const all = examples.map(({ example }) => toPrompt(example).trim());
   const sentences = all.filter((prompt) => prompt.length >= MIN_LENGTH && !prompt.includes("\n"));
   const key = [...new Set([...sentences, ...all].slice(0, MAX_PROMPTS))].join("\u0000");
   return useMemo(() => (key === "" ? [] : key.split("\u0000")), [key]);
@@ -21,7 +21,7 @@ function useExamplePrompts(run: string, toPrompt: (context: Context) => string):
 
 interface ExamplePromptsProps {
   readonly run: string;
-  readonly toPrompt: (context: Context) => string;
+  readonly toPrompt: (example: Example) => string;
   readonly onChoose: (prompt: string) => void;
 }
 

@@ -4,11 +4,11 @@ import "./prompt.css";
 
 import type { ReactNode } from "react";
 
-import type { Context, RunSummary } from "@/api/types";
+import type { Example, RunSummary } from "@/api/types";
 import { Button } from "@/components/ui/button";
 import { useShortcut } from "@/hooks/use-shortcut";
 
-import { FromContext } from "./from-context";
+import { FromExample } from "./from-example";
 import { PromptBox, SUBMIT_KEY } from "./prompt-box";
 import type { PromptDraft } from "./prompt-draft";
 
@@ -19,7 +19,7 @@ interface PromptRowProps {
   /** Name of the button that submits. */
   readonly action: string;
   readonly onSubmit: () => void;
-  readonly onExample: (context: Context) => void;
+  readonly onExample: (example: Example) => void;
   /** Stops what was submitted, while it runs. */
   readonly onStop?: (() => void) | null;
   /** Before the buttons. */
@@ -40,7 +40,7 @@ export function PromptRow(props: PromptRowProps) {
       />
       <div className="prompt-actions">
         {children}
-        {run.indexed_tokens !== null && <FromContext run={run.name} onChoose={onExample} />}
+        {run.indexed_tokens !== null && <FromExample run={run.name} onChoose={onExample} />}
         {onStop === null ? (
           <Button variant="primary" disabled={draft.text === ""} onClick={onSubmit}>
             {action}

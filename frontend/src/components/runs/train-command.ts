@@ -30,7 +30,7 @@ const SETTINGS: readonly (readonly [setting: string, flag: string, omitted?: str
   ["optimizer.batch_tokens", "--batch-tokens"],
   ["optimizer.buffer_tokens", "--buffer-tokens", 65_536],
   ["optimizer.matmul_precision", "--matmul-precision", "auto"],
-  ["text.context_length", "--context-length"],
+  ["text.context_length", "--example-length"],
   ["text.on_short_text", "--on-short-text"],
   ["regularization.k_spread", "--k-spread", 0],
   ["regularization.load_balance_weight", "--load-balance-weight", 0],

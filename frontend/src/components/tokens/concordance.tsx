@@ -3,7 +3,7 @@
 import { memo, useMemo, useState } from "react";
 import { Link } from "react-router";
 
-import type { Context } from "@/api/types";
+import type { Example } from "@/api/types";
 import { Button } from "@/components/ui/button";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { formatFixed } from "@/lib/text/format";
@@ -23,7 +23,7 @@ export const ALIGNED_BEFORE = 90;
 export const ALIGNED_AFTER = 150;
 
 export interface ConcordanceProps {
-  readonly contexts: readonly Context[];
+  readonly examples: readonly Example[];
   /** End of the colour scale: the expert's largest activation. */
   readonly largest: number;
   readonly mode: ConcordanceMode;
@@ -31,10 +31,10 @@ export interface ConcordanceProps {
   /** Receives the activation under the pointer or focus, null when it leaves. Must be stable between renders. */
   readonly onHover?: (activation: number | null) => void;
   /** The locked token, if any. */
-  readonly locked?: ContextToken | null;
-  readonly onLock?: (token: ContextToken) => void;
+  readonly locked?: ExampleToken | null;
+  readonly onLock?: (token: ExampleToken) => void;
   /** Links that use an example as a prompt; with them, rows can be expanded. */
-  readonly promptLinks?: (context: Context) => PromptLinks;
+  readonly promptLinks?: (example: Example) => PromptLinks;
 }
 
 export interface PromptLinks {
@@ -42,29 +42,29 @@ export interface PromptLinks {
   readonly steering: string;
 }
 
-export interface ContextToken {
+export interface ExampleToken {
   readonly bin: number;
   readonly rank: number;
   readonly position: number;
 }
 
-interface RowProps extends Omit<ConcordanceProps, "contexts" | "locked"> {
-  readonly context: Context;
+interface RowProps extends Omit<ConcordanceProps, "examples" | "locked"> {
+  readonly example: Example;
   readonly lockedPosition: number | null;
 }
 
 interface TextProps {
-  readonly context: Context;
+  readonly example: Example;
   readonly shade: Shade;
   readonly lockedPosition: number | null;
   readonly showBreaks: boolean;
 }
 
-function AlignedText({ context, shade, lockedPosition, showBreaks }: TextProps) {
-  const window = useMemo(() => kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER), [context]);
+function AlignedText({ example, shade, lockedPosition, showBreaks }: TextProps) {
+  const window = useMemo(() => kwicWindow(example, ALIGNED_BEFORE, ALIGNED_AFTER), [example]);
   if (window === null) return null;
   const { leadingSpace, body } = splitLeadingSpace(withDrawnSpace(displayText(window.peak.text, "line", showBreaks)));
-  const textProps = { shade, locked: lockedPosition, showBreaks, peak: context.position };
+  const textProps = { shade, locked: lockedPosition, showBreaks, peak: example.position };
   return (
     <>
       <span className="l">
@@ -81,8 +81,8 @@ function AlignedText({ context, shade, lockedPosition, showBreaks }: TextProps) 
   );
 }
 
-function WrappedText({ context, shade, lockedPosition, showBreaks, whole }: TextProps & { readonly whole: boolean }) {
-  const visible = whole ? pieces(context) : snippet(context, SNIPPET_TOKENS);
+function WrappedText({ example, shade, lockedPosition, showBreaks, whole }: TextProps & { readonly whole: boolean }) {
+  const visible = whole ? pieces(example) : snippet(example, SNIPPET_TOKENS);
   const first = visible[0]?.index ?? 0;
   const last = visible.at(-1)?.index ?? 0;
   return (
@@ -91,12 +91,12 @@ function WrappedText({ context, shade, lockedPosition, showBreaks, whole }: Text
       <TokenText
         pieces={visible}
         shade={shade}
-        peak={context.position}
+        peak={example.position}
         locked={lockedPosition}
         layout={whole ? "block" : "line"}
         showBreaks={showBreaks}
       />
-      {last < context.tokens.length - 1 && <span className="dim"> …</span>}
+      {last < example.tokens.length - 1 && <span className="dim"> …</span>}
     </span>
   );
 }
@@ -105,12 +105,12 @@ function RowText({ mode, ...text }: TextProps & { readonly mode: ConcordanceMode
   return mode === "aligned" ? <AlignedText {...text} /> : <WrappedText {...text} whole={mode === "full"} />;
 }
 
-function useRow({ context, largest, onHover, onLock }: RowProps) {
+function useRow({ example, largest, onHover, onLock }: RowProps) {
   return useMemo(() => {
     const shade: Shade = (piece) => sequentialClass(piece.value ?? 0, largest);
-    const contextId = { bin: context.bin, rank: context.rank };
+    const exampleId = { bin: example.bin, rank: example.rank };
     return {
-      allPieces: pieces(context),
+      allPieces: pieces(example),
       shade,
       tip: ({ text, id, value, rank }: Piece) => (
         <TokenTip
@@ -122,40 +122,40 @@ function useRow({ context, largest, onHover, onLock }: RowProps) {
         />
       ),
       hover: onHover === undefined ? undefined : (piece: Piece | null) => onHover(piece?.value ?? null),
-      lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...contextId, position: piece.index }),
+      lock: onLock === undefined ? undefined : (piece: Piece) => onLock({ ...exampleId, position: piece.index }),
     };
-  }, [context, largest, onHover, onLock]);
+  }, [example, largest, onHover, onLock]);
 }
 
-function RowLinks({ context, links }: { readonly context: Context; readonly links: PromptLinks }) {
+function RowLinks({ example, links }: { readonly example: Example; readonly links: PromptLinks }) {
   return (
     <span className="under">
       <Link to={links.routing}>Use in Routing</Link>
       <Link to={links.steering}>Use in Steering</Link>
       <span className="dim">
-        sequence {context.sequence}, token {context.position} of {context.tokens.length}
+        sequence {example.sequence}, token {example.position} of {example.tokens.length}
       </span>
     </span>
   );
 }
 
 const Row = memo(function Row(props: RowProps) {
-  const { context, mode, lockedPosition, showBreaks = true, promptLinks } = props;
+  const { example, mode, lockedPosition, showBreaks = true, promptLinks } = props;
   const [open, setOpen] = useState(false);
   const { allPieces, shade, tip, hover, lock } = useRow(props);
   const shown = open ? "full" : mode;
   return (
     <li className={shown === "aligned" ? "" : "wrapped"}>
-      <span className="v">{formatFixed(context.activation)}</span>
+      <span className="v">{formatFixed(example.activation)}</span>
       <TokenGroup
         className="line"
-        label={`Example ${context.rank + 1}`}
+        label={`Example ${example.rank + 1}`}
         pieces={allPieces}
         tip={tip}
         onHover={hover}
         onLock={lock}
       >
-        <RowText mode={shown} context={context} shade={shade} lockedPosition={lockedPosition} showBreaks={showBreaks} />
+        <RowText mode={shown} example={example} shade={shade} lockedPosition={lockedPosition} showBreaks={showBreaks} />
       </TokenGroup>
       <span className="more">
         {promptLinks !== undefined && mode !== "full" && (
@@ -169,20 +169,20 @@ const Row = memo(function Row(props: RowProps) {
           />
         )}
       </span>
-      {promptLinks !== undefined && shown === "full" && <RowLinks context={context} links={promptLinks(context)} />}
+      {promptLinks !== undefined && shown === "full" && <RowLinks example={example} links={promptLinks(example)} />}
     </li>
   );
 });
 
-export function Concordance({ contexts, locked = null, ...rest }: ConcordanceProps) {
+export function Concordance({ examples, locked = null, ...rest }: ConcordanceProps) {
   return (
     <ol className="kwic">
-      {contexts.map((context) => {
-        const isHere = locked?.bin === context.bin && locked.rank === context.rank;
+      {examples.map((example) => {
+        const isHere = locked?.bin === example.bin && locked.rank === example.rank;
         return (
           <Row
-            key={`${context.bin}-${context.rank}`}
-            context={context}
+            key={`${example.bin}-${example.rank}`}
+            example={example}
             lockedPosition={isHere ? locked.position : null}
             {...rest}
           />

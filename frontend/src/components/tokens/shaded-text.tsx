@@ -1,12 +1,12 @@
 /** A few shaded, non-interactive tokens of an example on one line, for buttons, options and cards. */
 
-import type { Context } from "@/api/types";
+import type { Example } from "@/api/types";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { pieces } from "@/lib/text/kwic";
 import { toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
 
 interface ShadedTextProps {
-  readonly context: Context;
+  readonly example: Example;
   /** Tokens before and after the peak. */
   readonly before: number;
   readonly after: number;
@@ -14,14 +14,14 @@ interface ShadedTextProps {
   readonly largest?: number;
 }
 
-export function ShadedText({ context, before, after, largest = context.activation }: ShadedTextProps) {
-  const from = Math.max(0, context.position - before);
-  return pieces(context)
-    .slice(from, context.position + after + 1)
+export function ShadedText({ example, before, after, largest = example.activation }: ShadedTextProps) {
+  const from = Math.max(0, example.position - before);
+  return pieces(example)
+    .slice(from, example.position + after + 1)
     .map((piece) => {
       const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, true));
       const shade = sequentialClass(piece.value ?? 0, largest);
-      const peak = piece.index === context.position ? " peak" : "";
+      const peak = piece.index === example.position ? " peak" : "";
       return (
         <span key={piece.index}>
           {leadingSpace}

@@ -27,11 +27,11 @@ interface KwicWindow {
 
 const withRank = (rank: number | undefined) => (rank === undefined ? {} : { rank: rank + 1 });
 
-export function pieces(context: Omit<TokenSequence, "position">): readonly Piece[] {
-  const activeAt = new Map(context.active.map(([position, value, rank]) => [position, { value, rank }]));
-  return context.tokens.map((text, index) => ({
+export function pieces(example: Omit<TokenSequence, "position">): readonly Piece[] {
+  const activeAt = new Map(example.active.map(([position, value, rank]) => [position, { value, rank }]));
+  return example.tokens.map((text, index) => ({
     index,
-    id: context.token_ids[index] ?? -1,
+    id: example.token_ids[index] ?? -1,
     text,
     value: activeAt.get(index)?.value ?? null,
     ...withRank(activeAt.get(index)?.rank),
@@ -51,22 +51,22 @@ function takeWithinBudget(candidates: readonly Piece[], budget: number): readonl
 }
 
 /** The peak with at least `before` and `after` characters around it, as far as the sequence goes. */
-export function kwicWindow(context: TokenSequence, before: number, after: number): KwicWindow | null {
-  const all = pieces(context);
-  const peak = all[context.position];
+export function kwicWindow(example: TokenSequence, before: number, after: number): KwicWindow | null {
+  const all = pieces(example);
+  const peak = all[example.position];
   if (peak === undefined) return null;
   return {
-    left: takeWithinBudget(all.slice(0, context.position).reverse(), before).toReversed(),
+    left: takeWithinBudget(all.slice(0, example.position).reverse(), before).toReversed(),
     peak,
-    right: takeWithinBudget(all.slice(context.position + 1), after),
+    right: takeWithinBudget(all.slice(example.position + 1), after),
   };
 }
 
 /** The peak with `around` tokens on either side, in reading order. */
-export function snippet(context: TokenSequence, around: number): readonly Piece[] {
-  return pieces(context).slice(Math.max(0, context.position - around), context.position + around + 1);
+export function snippet(example: TokenSequence, around: number): readonly Piece[] {
+  return pieces(example).slice(Math.max(0, example.position - around), example.position + around + 1);
 }
 
-export function joinTokens(context: Pick<TokenSequence, "tokens">): string {
-  return context.tokens.join("");
+export function joinTokens(example: Pick<TokenSequence, "tokens">): string {
+  return example.tokens.join("");
 }

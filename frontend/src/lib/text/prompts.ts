@@ -38,13 +38,13 @@ function sentenceEnd({ tokens, position }: TokenSequence): number {
 }
 
 /** Token range of the sentence around the peak, end exclusive. */
-function sentenceSpan(context: TokenSequence): readonly [number, number] {
-  return [sentenceStart(context), sentenceEnd(context)];
+function sentenceSpan(example: TokenSequence): readonly [number, number] {
+  return [sentenceStart(example), sentenceEnd(example)];
 }
 
 /** The sentence around the peak, as a prompt for routing. */
-export function sentencePrompt(context: TokenSequence): string {
-  return joinTokens({ tokens: context.tokens.slice(...sentenceSpan(context)) }).trim();
+export function sentencePrompt(example: TokenSequence): string {
+  return joinTokens({ tokens: example.tokens.slice(...sentenceSpan(example)) }).trim();
 }
 
 /** End (exclusive) of the word that contains the peak. */
@@ -58,6 +58,6 @@ function wordEnd({ tokens, position }: TokenSequence): number {
  * The sentence up to and including the peak's word, as a prompt to continue. An edit of the expert takes effect
  * immediately.
  */
-export function continuationPrompt(context: TokenSequence): string {
-  return joinTokens({ tokens: context.tokens.slice(sentenceStart(context), wordEnd(context)) }).trimStart();
+export function continuationPrompt(example: TokenSequence): string {
+  return joinTokens({ tokens: example.tokens.slice(sentenceStart(example), wordEnd(example)) }).trimStart();
 }

@@ -65,9 +65,9 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
         <span className="mono">{expert}</span>{" "}
         <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
       </Link>
-      {page.examples.map((context) => (
-        <p key={context.rank}>
-          <ShadedText context={context} before={BEFORE} after={AFTER} largest={row.max_activation} />
+      {page.examples.map((example) => (
+        <p key={example.rank}>
+          <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
       ))}
     </section>

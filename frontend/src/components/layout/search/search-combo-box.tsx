@@ -39,7 +39,7 @@ function HitRow({ id, hit, query }: HitRowProps) {
         <ExpertLabel label={hit.label} automatic={hit.automatic} />
       </span>
       <MatchReason hit={hit} />
-      {hit.example !== null && <MatchedText context={hit.example} query={query} />}
+      {hit.example !== null && <MatchedText example={hit.example} query={query} />}
     </ListBoxItem>
   );
 }

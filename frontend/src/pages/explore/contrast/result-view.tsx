@@ -37,14 +37,14 @@ function Examples({ hit, result }: ExamplesProps) {
   const { a, b, unit } = result;
   const { contrast } = hit;
   const sides = [
-    { side: "A", text: a, contexts: hit.examples_a, units: contrast.units_a, density: contrast.density_a },
-    { side: "B", text: b, contexts: hit.examples_b, units: contrast.units_b, density: contrast.density_b },
+    { side: "A", text: a, examples: hit.examples_a, units: contrast.units_a, density: contrast.density_a },
+    { side: "B", text: b, examples: hit.examples_b, units: contrast.units_b, density: contrast.density_b },
   ];
   const strongest = [...hit.examples_a, ...hit.examples_b].map(({ activation }) => activation);
   const largest = Math.max(hit.max_activation ?? 0, ...strongest);
   return (
     <div className="contrast-examples">
-      {sides.map(({ side, text, contexts, units, density }) => (
+      {sides.map(({ side, text, examples, units, density }) => (
         <section key={side} className="group" aria-label={`Examples in ${side}: ${text.name}`}>
           <header>
             <h2>
@@ -54,8 +54,8 @@ function Examples({ hit, result }: ExamplesProps) {
               </span>
             </h2>
           </header>
-          {contexts.length > 0 ? (
-            <Concordance contexts={contexts} largest={largest} mode="aligned" />
+          {examples.length > 0 ? (
+            <Concordance examples={examples} largest={largest} mode="aligned" />
           ) : (
             <p className="dim">
               {units === 0 ? "never active" : "Only the first 50 experts of each direction have examples here."}

@@ -1,6 +1,6 @@
 /** URL parameters of an expert's page. */
 
-import { CONCORDANCE_MODES, type ContextToken } from "@/components/tokens/concordance";
+import { CONCORDANCE_MODES, type ExampleToken } from "@/components/tokens/concordance";
 import { choiceParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
 
 /** Group number of the random sample; the other groups have their bin's number. */
@@ -14,7 +14,7 @@ const writeGroup = (group: number) => (group === RANDOM_GROUP ? "r" : String(gro
 /**
  * A locked token as `bin.rank.position`. The bin is `r` for the random sample, where rank is the index in the sample.
  */
-export const lockParam: Param<ContextToken | null> = {
+export const lockParam: Param<ExampleToken | null> = {
   read: (text) => {
     const match = /^(\d+|r)\.(\d+)\.(\d+)$/.exec(text ?? "");
     if (match === null) return null;

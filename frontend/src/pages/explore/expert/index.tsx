@@ -23,7 +23,7 @@ import { SteerHere } from "./answers/steer-here";
 import { Writes } from "./answers/writes";
 import { DownloadExpert } from "./download/download-expert";
 import { CausalImportance, hasMatrix, WeightAnalysis } from "./effects/matrix";
-import { type ContextsProps, MoreContexts, TopContexts } from "./examples/contexts";
+import { type ExamplesProps, MoreExamples, TopExamples } from "./examples/examples";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head/expert-head";
 import { Coactivation, Recurrence, Similar } from "./related/similar";
@@ -39,7 +39,7 @@ function DeadExpert({ run }: { readonly run: RunSummary }) {
   );
 }
 
-interface SectionProps extends ContextsProps {
+interface SectionProps extends ExamplesProps {
   readonly summary: RunSummary;
 }
 
@@ -111,8 +111,8 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             <Writes run={run.name} detail={detail} />
           </div>
           <section className="expert-examples" aria-label="Examples">
-            <TopContexts {...sectionProps} params={{ ...params, all }} />
-            {all && <MoreContexts {...deferredProps} />}
+            <TopExamples {...sectionProps} params={{ ...params, all }} />
+            {all && <MoreExamples {...deferredProps} />}
           </section>
           <SteerHere
             key={row.expert}

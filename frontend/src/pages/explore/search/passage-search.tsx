@@ -5,7 +5,7 @@ import { Link } from "react-router";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-bar";
+import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";

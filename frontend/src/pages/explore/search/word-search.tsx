@@ -35,7 +35,7 @@ interface ReasonProps {
 function Reason({ hit, text }: ReasonProps) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
   if (hit.matched === "label") return hit.label === null ? "automatic label" : "user label";
-  if (hit.example !== null) return <MatchedText context={hit.example} query={text} />;
+  if (hit.example !== null) return <MatchedText example={hit.example} query={text} />;
   if (hit.token === null || hit.token_share === null) return null;
   return (
     <>

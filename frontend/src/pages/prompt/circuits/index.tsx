@@ -324,7 +324,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         placeholder="Type or paste a text"
         action="Trace"
         onSubmit={draft.commit}
-        onExample={(context) => choose(continuationPrompt(context))}
+        onExample={(example) => choose(continuationPrompt(example))}
       />
       <Layers run={run} chosen={others ?? []} onChoose={(names) => setParams({ layers: names, node: 1 }, "push")} />
       {prompt === "" && (

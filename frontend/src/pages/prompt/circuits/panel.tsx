@@ -112,16 +112,16 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
 /** Top examples, from the run's index. */
 function Examples({ run, expert }: { readonly run: string; readonly expert: number }) {
   const { data, error } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
-  const contexts = data?.examples ?? [];
-  if (error !== null || (data !== undefined && contexts.length === 0)) return null;
-  const largest = Math.max(1e-9, ...contexts.map(({ activation }) => activation));
+  const examples = data?.examples ?? [];
+  if (error !== null || (data !== undefined && examples.length === 0)) return null;
+  const largest = Math.max(1e-9, ...examples.map(({ activation }) => activation));
   return (
     <div className="circuit-examples">
       <h3>Top examples</h3>
       {data === undefined ? (
         <p className="dim">Loading…</p>
       ) : (
-        <Concordance contexts={contexts} largest={largest} mode="snippet" />
+        <Concordance examples={examples} largest={largest} mode="snippet" />
       )}
     </div>
   );

@@ -114,7 +114,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         placeholder="Type or paste a text"
         action="Route"
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
-        onExample={(context) => choose(sentencePrompt(context))}
+        onExample={(example) => choose(sentencePrompt(example))}
       >
         <Length response={response} isFetching={isFetching} />
       </PromptRow>

@@ -295,7 +295,7 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
               placeholder="Type a prompt to continue"
               action="Generate"
               onSubmit={generate}
-              onExample={(context) => choose(continuationPrompt(context))}
+              onExample={(example) => choose(continuationPrompt(example))}
               onStop={isRunning(generation) ? generator.stop : null}
             />
             <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />

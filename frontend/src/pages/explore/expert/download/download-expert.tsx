@@ -12,11 +12,11 @@ import { saveFile } from "@/lib/browser/save-file";
 import { shownGroups } from "@/pages/explore/expert/examples/shown-groups";
 import { EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
-import { contextsTable, expertJson, statisticsTable } from "./expert-file";
+import { examplesTable, expertJson, statisticsTable } from "./expert-file";
 
 const FILES = {
   json: "Everything shown, JSON",
-  contexts: "Examples, CSV",
+  examples: "Examples, CSV",
   statistics: "Statistics, CSV",
 } as const;
 
@@ -35,7 +35,7 @@ export function DownloadExpert({ expert }: { readonly expert: string }) {
       return;
     }
     const groups = shownGroups(queries, run, detail, params);
-    if (kind === "contexts") saveFile(`${name}-contexts.csv`, toCsv(contextsTable(groups, params)), "text/csv");
+    if (kind === "examples") saveFile(`${name}-examples.csv`, toCsv(examplesTable(groups, params)), "text/csv");
     else saveFile(`${name}.json`, expertJson(run, detail, groups, params), "application/json");
   };
   return <ActionMenu label="Download" actions={FILES} onAction={download} className="btn icon wide" />;

@@ -1,12 +1,12 @@
 import { describe, expect, it } from "vitest";
 
-import type { Column, Context, ExpertDetail } from "@/api/types";
+import type { Column, Example, ExpertDetail } from "@/api/types";
 
-import { contextsTable, expertJson, type ShownGroup, splitText, statisticsTable } from "./expert-file";
+import { examplesTable, expertJson, type ShownGroup, splitText, statisticsTable } from "./expert-file";
 
 const TOKENS = Array.from({ length: 60 }, (_, i) => (i === 30 ? " peak" : i === 29 ? "\n" : ` t${i}`));
 
-const CONTEXT: Context = {
+const EXAMPLE: Example = {
   bin: 1,
   rank: 0,
   sequence: 7,
@@ -18,8 +18,8 @@ const CONTEXT: Context = {
 };
 
 const GROUPS: readonly ShownGroup[] = [
-  { name: "bin 1", low: 2, high: 4, share: 0.25, examples: [CONTEXT], duplicates: 3 },
-  { name: "random sample", low: null, high: null, share: null, examples: [CONTEXT], duplicates: 0 },
+  { name: "bin 1", low: 2, high: 4, share: 0.25, examples: [EXAMPLE], duplicates: 3 },
+  { name: "random sample", low: null, high: null, share: null, examples: [EXAMPLE], duplicates: 0 },
 ];
 
 const DETAIL = {
@@ -50,7 +50,7 @@ const COLUMN = {
 describe("exported examples", () => {
   it("are cut as on screen", () => {
     const widths = (["aligned", "snippet", "full"] as const).map((view) => {
-      const { before, token, after } = splitText(CONTEXT, { view, breaks: false });
+      const { before, token, after } = splitText(EXAMPLE, { view, breaks: false });
       expect(token).toBe(" peak");
       return (before + token + after).length;
     });
@@ -61,13 +61,13 @@ describe("exported examples", () => {
   });
 
   it("have line breaks as on screen", () => {
-    expect(splitText(CONTEXT, { view: "snippet", breaks: false }).before).toMatch(/ $/);
-    expect(splitText(CONTEXT, { view: "snippet", breaks: true }).before).toMatch(/↵/);
-    expect(splitText(CONTEXT, { view: "full", breaks: false }).before).toMatch(/\n$/);
+    expect(splitText(EXAMPLE, { view: "snippet", breaks: false }).before).toMatch(/ $/);
+    expect(splitText(EXAMPLE, { view: "snippet", breaks: true }).before).toMatch(/↵/);
+    expect(splitText(EXAMPLE, { view: "full", breaks: false }).before).toMatch(/\n$/);
   });
 
   it("contain bin, activation and position", () => {
-    const { columns, rows } = contextsTable(GROUPS, { view: "snippet", breaks: false });
+    const { columns, rows } = examplesTable(GROUPS, { view: "snippet", breaks: false });
     expect(rows.map((row) => row.length)).toEqual([columns.length, columns.length]);
     expect(columns.slice(4, 7)).toEqual(["activation", "sequence", "position"]);
     expect(rows[0]?.slice(0, 7)).toEqual(["bin 1", "2", "4", "0.25", "2.5", "7", "30"]);

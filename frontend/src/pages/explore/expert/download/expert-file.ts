@@ -1,6 +1,6 @@
 /** File export of an expert: its statistics, and its examples as they are shown. */
 
-import type { Column, Context, ExpertDetail } from "@/api/types";
+import type { Column, Example, ExpertDetail } from "@/api/types";
 import type { FigureTable } from "@/components/plots/figure/figure-data";
 import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
 import { displayText } from "@/components/tokens/token-text";
@@ -8,7 +8,7 @@ import { fileValue, isStatistic } from "@/components/experts/columns";
 import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
 
 /** Layout of the examples. */
-interface ContextLayout {
+interface ExampleLayout {
   readonly view: ConcordanceMode;
   readonly breaks: boolean;
 }
@@ -22,7 +22,7 @@ export interface ShownGroup {
   readonly high: number | null;
   /** Share of all activations. */
   readonly share: number | null;
-  readonly examples: readonly Context[];
+  readonly examples: readonly Example[];
   /** Number of duplicates left out. */
   readonly duplicates: number;
 }
@@ -33,24 +33,24 @@ interface SplitText {
   readonly after: string;
 }
 
-function splitAtPeak(context: Context, view: ConcordanceMode) {
-  if (view === "aligned") return kwicWindow(context, ALIGNED_BEFORE, ALIGNED_AFTER);
-  const all = view === "full" ? pieces(context) : snippet(context, SNIPPET_TOKENS);
-  const peak = all.find((piece) => piece.index === context.position);
+function splitAtPeak(example: Example, view: ConcordanceMode) {
+  if (view === "aligned") return kwicWindow(example, ALIGNED_BEFORE, ALIGNED_AFTER);
+  const all = view === "full" ? pieces(example) : snippet(example, SNIPPET_TOKENS);
+  const peak = all.find((piece) => piece.index === example.position);
   if (peak === undefined) return null;
   return {
-    left: all.filter((piece) => piece.index < context.position),
+    left: all.filter((piece) => piece.index < example.position),
     peak,
-    right: all.filter((piece) => piece.index > context.position),
+    right: all.filter((piece) => piece.index > example.position),
   };
 }
 
 /** An example, cut as on screen, split at the peak. */
-export function splitText(context: Context, { view, breaks }: ContextLayout): SplitText {
+export function splitText(example: Example, { view, breaks }: ExampleLayout): SplitText {
   const layout = view === "full" ? "block" : "line";
   const joinDisplayed = (shown: readonly Piece[]) =>
     shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
-  const window = splitAtPeak(context, view);
+  const window = splitAtPeak(example, view);
   if (window === null) return { before: "", token: "", after: "" };
   return {
     before: joinDisplayed(window.left),
@@ -59,7 +59,7 @@ export function splitText(context: Context, { view, breaks }: ContextLayout): Sp
   };
 }
 
-const CONTEXT_COLUMNS = [
+const EXAMPLE_COLUMNS = [
   "group",
   "low",
   "high",
@@ -75,15 +75,15 @@ const CONTEXT_COLUMNS = [
 const cell = (value: number | null) => (value === null ? "" : String(value));
 
 /** One row per example. */
-export function contextsTable(groups: readonly ShownGroup[], layout: ContextLayout): FigureTable {
+export function examplesTable(groups: readonly ShownGroup[], layout: ExampleLayout): FigureTable {
   const rows = groups.flatMap(({ name, low, high, share, examples }) =>
-    examples.map((context) => {
-      const { before, token, after } = splitText(context, layout);
-      const location = [String(context.activation), String(context.sequence), String(context.position)];
+    examples.map((example) => {
+      const { before, token, after } = splitText(example, layout);
+      const location = [String(example.activation), String(example.sequence), String(example.position)];
       return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
     }),
   );
-  return { columns: CONTEXT_COLUMNS, rows };
+  return { columns: EXAMPLE_COLUMNS, rows };
 }
 
 /** Title with the unit of the raw value. */
@@ -110,9 +110,9 @@ export function statisticsTable({ row }: ExpertDetail, columns: readonly Column[
   return { columns: ["statistic", "value"], rows: [...facts, ...tokens, ...bins] };
 }
 
-function contextJson(context: Context, layout: ContextLayout) {
-  const { activation, sequence, position } = context;
-  return { activation, sequence, position, ...splitText(context, layout), active: context.active };
+function exampleJson(example: Example, layout: ExampleLayout) {
+  const { activation, sequence, position } = example;
+  return { activation, sequence, position, ...splitText(example, layout), active: example.active };
 }
 
 /** Statistics and examples in one file. `seed` is the random sample's. */
@@ -120,12 +120,12 @@ export function expertJson(
   run: string,
   detail: ExpertDetail,
   groups: readonly ShownGroup[],
-  layout: ContextLayout & { readonly seed: number },
+  layout: ExampleLayout & { readonly seed: number },
 ): string {
   const { view, breaks, seed } = layout;
   const exported = groups.map(({ examples, ...group }) => ({
     ...group,
-    examples: examples.map((context) => contextJson(context, layout)),
+    examples: examples.map((example) => exampleJson(example, layout)),
   }));
   return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
 }

@@ -8,15 +8,15 @@ import type { Values } from "@/hooks/use-url-state";
 import type { ShownGroup } from "@/pages/explore/expert/download/expert-file";
 import { type EXPERT_PARAMS, RANDOM_GROUP, showsAll } from "@/pages/explore/expert/expert-params";
 
-import { withoutShown } from "./deduplicate-contexts";
-import { asRandomGroup, CONTEXTS_PER_PAGE, selectShown, selectShownInBin } from "./shown-contexts";
+import { withoutShown } from "./deduplicate-examples";
+import { asRandomGroup, EXAMPLES_PER_PAGE, selectShown, selectShownInBin } from "./shown-examples";
 
 type Params = Pick<Values<typeof EXPERT_PARAMS>, "all" | "open" | "lock" | "seed">;
 
 /** Examples of some bins that have been fetched. */
-export function fetchedContexts(queries: QueryClient, run: string, expert: number, bins: readonly number[]) {
+export function fetchedExamples(queries: QueryClient, run: string, expert: number, bins: readonly number[]) {
   return bins.flatMap((bin) => {
-    const { queryKey } = examplesQuery(run, expert, bin, CONTEXTS_PER_PAGE);
+    const { queryKey } = examplesQuery(run, expert, bin, EXAMPLES_PER_PAGE);
     return queries.getQueryData(queryKey)?.pages.flatMap((page) => page.examples) ?? [];
   });
 }
@@ -29,18 +29,18 @@ export function shownGroups(
 ): readonly ShownGroup[] {
   const { open, lock, seed } = params;
   const groupState = (group: number) => ({ group, isOpen: open.includes(group), locked: lock });
-  const top = fetchedContexts(queries, run, row.expert, [0]);
+  const top = fetchedExamples(queries, run, row.expert, [0]);
   const binGroup = ({ bin, low, high, share }: ActivationBin): ShownGroup => {
-    const fetched = fetchedContexts(queries, run, row.expert, [bin]);
+    const fetched = fetchedExamples(queries, run, row.expert, [bin]);
     const stronger = bins.filter((other) => other.bin < bin).map((other) => other.bin);
-    const above = fetchedContexts(queries, run, row.expert, stronger);
-    const { contexts, numDuplicates } = selectShownInBin(fetched, groupState(bin), above);
+    const above = fetchedExamples(queries, run, row.expert, stronger);
+    const { examples, numDuplicates } = selectShownInBin(fetched, groupState(bin), above);
     return {
       name: bin === 0 ? "top" : `bin ${bin}`,
       low,
       high,
       share,
-      examples: contexts,
+      examples,
       duplicates: numDuplicates,
     };
   };
@@ -48,6 +48,6 @@ export function shownGroups(
   if (!showsAll(params)) return shown.slice(0, 1);
   const { queryKey } = randomExamplesQuery(run, row.expert, seed);
   const sample = queries.getQueryData(queryKey)?.examples ?? [];
-  const contexts = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));
-  return [...shown, { name: "random sample", low: null, high: null, share: null, examples: contexts, duplicates: 0 }];
+  const examples = selectShown(withoutShown(asRandomGroup(sample), top), groupState(RANDOM_GROUP));
+  return [...shown, { name: "random sample", low: null, high: null, share: null, examples, duplicates: 0 }];
 }

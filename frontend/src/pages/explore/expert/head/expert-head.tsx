@@ -19,7 +19,7 @@ import { Button } from "@/components/ui/button";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
+import { EXAMPLES_PER_PAGE } from "@/pages/explore/expert/examples/shown-examples";
 import { EXPERT_PARAMS } from "@/pages/explore/expert/expert-params";
 
 import { LabelEditor, TextEditor } from "./text-editor";
@@ -169,22 +169,22 @@ function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
   const [{ all }] = useUrlState(EXPERT_PARAMS);
   useEffect(() => {
     let isCancelled = false;
-    const fetchContexts = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
+    const fetchExamples = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
       detail.bins
         .filter(({ bin, examples }) => examples > 0 && includes(bin))
-        .map(({ bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, CONTEXTS_PER_PAGE)));
+        .map(({ bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, EXAMPLES_PER_PAGE)));
     const fetchNeighbours = async () => {
       const details: ExpertDetail[] = [];
       for (const expert of [next, previous]) {
         if (expert === null || isCancelled) continue;
         const detail = await queries.query(expertQuery(run, expert));
-        await Promise.all(fetchContexts(detail, (bin) => bin === 0));
+        await Promise.all(fetchExamples(detail, (bin) => bin === 0));
         details.push(detail);
       }
       for (const detail of all ? details : []) {
         if (isCancelled) return;
         const random = queries.query(randomExamplesQuery(run, detail.row.expert, 0));
-        await Promise.all([random, ...fetchContexts(detail, (bin) => bin > 0)]);
+        await Promise.all([random, ...fetchExamples(detail, (bin) => bin > 0)]);
       }
     };
     // Errors are ignored here: the expert's own page fetches again and reports them.

@@ -7,12 +7,12 @@ import { examplesQuery, randomExamplesQuery } from "@/api/queries";
 import type { AutomaticLabel, Column, ExpertDetail, ExpertRow, RunSummary } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
 import { ColumnTerm, Term } from "@/components/terms/term";
-import type { ContextToken } from "@/components/tokens/concordance";
+import type { ExampleToken } from "@/components/tokens/concordance";
 import { useColumns } from "@/hooks/use-columns";
 import { shareAbove } from "@/lib/scales/histogram";
 import { formatCompact, formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
-import { CONTEXTS_PER_PAGE } from "@/pages/explore/expert/examples/shown-contexts";
+import { EXAMPLES_PER_PAGE } from "@/pages/explore/expert/examples/shown-examples";
 import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
 interface FactProps {
@@ -65,9 +65,9 @@ export function Facts({ run, row }: { readonly run: RunSummary; readonly row: Ex
 }
 
 /** The example that contains the locked token; `seed` is the random sample's. */
-function useLockedContext(run: string, expert: number, lock: ContextToken | null, seed: number) {
+function useLockedExample(run: string, expert: number, lock: ExampleToken | null, seed: number) {
   const isInSample = lock?.bin === RANDOM_GROUP;
-  const options = examplesQuery(run, expert, isInSample ? 0 : (lock?.bin ?? 0), CONTEXTS_PER_PAGE);
+  const options = examplesQuery(run, expert, isInSample ? 0 : (lock?.bin ?? 0), EXAMPLES_PER_PAGE);
   const stored = useInfiniteQuery({ ...options, enabled: lock !== null && !isInSample });
   const sample = useQuery({ ...randomExamplesQuery(run, expert, seed), enabled: isInSample });
   if (lock === null) return undefined;
@@ -76,10 +76,10 @@ function useLockedContext(run: string, expert: number, lock: ContextToken | null
 }
 
 /** The activation marked in the histogram: the hovered token's, otherwise the locked one's. */
-export function useHistogramMarker(run: string, expert: number, lock: ContextToken | null, seed: number) {
+export function useHistogramMarker(run: string, expert: number, lock: ExampleToken | null, seed: number) {
   const [hovered, setHovered] = useState<number | null>(null);
-  const context = useLockedContext(run, expert, lock, seed);
-  const locked = context?.active.find(([position]) => position === lock?.position)?.[1] ?? null;
+  const example = useLockedExample(run, expert, lock, seed);
+  const locked = example?.active.find(([position]) => position === lock?.position)?.[1] ?? null;
   return { marker: hovered ?? (lock === null ? null : locked), onHover: setHovered };
 }
 

@@ -17,7 +17,7 @@ import { Link, NavigationType, useLocation, useNavigationType } from "react-rout
 
 import { expertsQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-bar";
+import { ActivationCell } from "@/components/experts/activation-cell";
 import { formatBound, formatValue, isNumeric } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";

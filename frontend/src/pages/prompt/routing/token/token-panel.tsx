@@ -7,7 +7,7 @@ import { Link } from "react-router";
 import { directEffectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ActivationCell } from "@/components/experts/activation-bar";
+import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";

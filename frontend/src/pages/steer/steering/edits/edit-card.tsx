@@ -250,10 +250,10 @@ function Snippets({ run, row }: { readonly run: string; readonly row: ExpertRow 
   if (data === undefined) return <NoSnippets />;
   return (
     <div className="snippets">
-      {data.examples.map((context) => (
-        <p key={context.rank}>
+      {data.examples.map((example) => (
+        <p key={example.rank}>
           <span>
-            <ShadedText context={context} before={4} after={8} largest={row.max_activation} />
+            <ShadedText example={example} before={4} after={8} largest={row.max_activation} />
           </span>
         </p>
       ))}

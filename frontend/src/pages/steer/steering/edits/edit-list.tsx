@@ -72,8 +72,8 @@ function ChoiceRow({ choice }: { readonly choice: Choice }) {
       </span>
       <span className="dim">{hit === null ? "" : MATCH_LABELS[hit.matched]}</span>
       {hit?.example != null && (
-        <span className="hit-context mono">
-          <ShadedText context={hit.example} before={6} after={8} />
+        <span className="hit-example mono">
+          <ShadedText example={hit.example} before={6} after={8} />
         </span>
       )}
     </ListBoxItem>

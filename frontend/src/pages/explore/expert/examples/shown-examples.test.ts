@@ -1,11 +1,11 @@
 import { describe, expect, it } from "vitest";
 
-import type { Context } from "@/api/types";
+import type { Example } from "@/api/types";
 import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
-import { asRandomGroup, selectShown, selectShownInBin } from "./shown-contexts";
+import { asRandomGroup, selectShown, selectShownInBin } from "./shown-examples";
 
-const context = (rank: number): Context => ({
+const example = (rank: number): Example => ({
   bin: 2,
   rank,
   sequence: rank,
@@ -15,7 +15,7 @@ const context = (rank: number): Context => ({
   tokens: ["t"],
   active: [],
 });
-const TEN = Array.from({ length: 10 }, (_, rank) => context(rank));
+const TEN = Array.from({ length: 10 }, (_, rank) => example(rank));
 const closed = { isOpen: false, locked: null };
 
 describe("shown examples", () => {

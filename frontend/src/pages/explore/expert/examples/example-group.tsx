@@ -3,24 +3,24 @@
 import { useInfiniteQuery } from "@tanstack/react-query";
 
 import { examplesQuery } from "@/api/queries";
-import type { ActivationBin, Context } from "@/api/types";
+import type { ActivationBin, Example } from "@/api/types";
 import { Concordance, type ConcordanceProps } from "@/components/tokens/concordance";
 import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatFixed, formatShare } from "@/lib/text/format";
 
 import { GroupCount } from "./group-count";
-import { CONTEXTS_PER_PAGE, previewCount, selectShownInBin } from "./shown-contexts";
+import { EXAMPLES_PER_PAGE, previewCount, selectShownInBin } from "./shown-examples";
 
 /** Width in pixels of a bar for a share of 100 %. */
 const FULL_BAR = 160;
 
-interface ContextGroupProps extends Omit<ConcordanceProps, "contexts"> {
+interface ExampleGroupProps extends Omit<ConcordanceProps, "examples"> {
   readonly run: string;
   readonly expert: number;
   readonly bin: ActivationBin;
   /** Examples of stronger bins, which are not shown again. */
-  readonly stronger: readonly Context[];
+  readonly stronger: readonly Example[];
   /** Whether each bin has at most one example, so that headings with counts would say little. */
   readonly isSingle?: boolean;
   readonly isOpen: boolean;
@@ -58,19 +58,19 @@ function countText({ examples }: ActivationBin, shown: number, isRepeated: boole
 }
 
 /** The fetched top examples. */
-export function useTopExamples(run: string, expert: number): readonly Context[] {
-  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, CONTEXTS_PER_PAGE));
+export function useTopExamples(run: string, expert: number): readonly Example[] {
+  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, EXAMPLES_PER_PAGE));
   return data?.pages.flatMap((page) => page.examples) ?? [];
 }
 
-export function ContextGroup(props: ContextGroupProps) {
+export function ExampleGroup(props: ExampleGroupProps) {
   const { run, expert, bin, stronger, isSingle = false, isOpen, onOpen, ...concordance } = props;
-  const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, CONTEXTS_PER_PAGE));
+  const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, EXAMPLES_PER_PAGE));
   const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
   const { locked = null } = concordance;
-  const { contexts, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, stronger);
+  const { examples, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, stronger);
   const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
-  const isRepeated = contexts.length === 0 && numDuplicates > 0 && !query.hasNextPage;
+  const isRepeated = examples.length === 0 && numDuplicates > 0 && !query.hasNextPage;
   if (isRepeated && isSingle) return null;
   return (
     <section
@@ -82,8 +82,8 @@ export function ContextGroup(props: ContextGroupProps) {
         <span className="grow" />
         {query.data !== undefined && !isSingle && (
           <GroupCount
-            text={countText(bin, contexts.length, isRepeated)}
-            isAll={isRepeated || contexts.length + numDuplicates >= bin.examples}
+            text={countText(bin, examples.length, isRepeated)}
+            isAll={isRepeated || examples.length + numDuplicates >= bin.examples}
             isOpen={isOpen}
             onOpen={onOpen}
           />
@@ -91,7 +91,7 @@ export function ContextGroup(props: ContextGroupProps) {
       </header>
       {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
       {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
-      {query.data !== undefined && !isRepeated && <Concordance contexts={contexts} {...concordance} />}
+      {query.data !== undefined && !isRepeated && <Concordance examples={examples} {...concordance} />}
       {numDuplicates > 0 && !isRepeated && (
         <p className="dim">
           {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the

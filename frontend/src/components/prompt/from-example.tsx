@@ -4,30 +4,30 @@ import { useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
-import type { Context } from "@/api/types";
+import type { Example } from "@/api/types";
 import { useSearchHits } from "@/components/layout/search/search-results";
 import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 
-import { type ContextChoice, ContextChoices, useSuggestedContexts } from "./context-search";
+import { type ExampleChoice, ExampleChoices, useSuggestedExamples } from "./example-search";
 
 /** Several experts can share a sequence; as a prompt it is the same. */
-function withoutRepeatedSequences(choices: readonly ContextChoice[]): readonly ContextChoice[] {
-  const firstBySequence = new Map(choices.toReversed().map((choice) => [choice.context.sequence, choice]));
-  return choices.filter((choice) => firstBySequence.get(choice.context.sequence) === choice);
+function withoutRepeatedSequences(choices: readonly ExampleChoice[]): readonly ExampleChoice[] {
+  const firstBySequence = new Map(choices.toReversed().map((choice) => [choice.example.sequence, choice]));
+  return choices.filter((choice) => firstBySequence.get(choice.example.sequence) === choice);
 }
 
-interface FromContextProps {
+interface FromExampleProps {
   readonly run: string;
-  readonly onChoose: (context: Context) => void;
+  readonly onChoose: (example: Example) => void;
 }
 
-function Choices({ run, onChoose }: FromContextProps) {
+function Choices({ run, onChoose }: FromExampleProps) {
   const [text, setText] = useState("");
   const { hits, debounced, query } = useSearchHits(text);
-  const suggestions = useSuggestedContexts(run);
-  const matches = hits.flatMap(({ expert, example: context }): ContextChoice[] =>
-    context === null ? [] : [{ expert, context }],
+  const suggestions = useSuggestedExamples(run);
+  const matches = hits.flatMap(({ expert, example }): ExampleChoice[] =>
+    example === null ? [] : [{ expert, example }],
   );
   const choices = withoutRepeatedSequences(debounced === "" ? suggestions : matches);
   return (
@@ -46,22 +46,22 @@ function Choices({ run, onChoose }: FromContextProps) {
       {query.error !== null && <p className="bad">{messageOf(query.error)}</p>}
       {debounced === "" && suggestions.length > 0 && <p className="dim">Top examples of some experts</p>}
       {debounced !== "" && !query.isPending && matches.length === 0 && <p className="dim">No matching examples</p>}
-      <ContextChoices choices={choices} onChoose={onChoose} />
+      <ExampleChoices choices={choices} onChoose={onChoose} />
     </>
   );
 }
 
-export function FromContext({ run, onChoose }: FromContextProps) {
+export function FromExample({ run, onChoose }: FromExampleProps) {
   return (
     <DialogTrigger>
       <TriggerButton className="btn">From an example</TriggerButton>
-      <Popover className="popover from-context" placement="bottom end">
+      <Popover className="popover from-example" placement="bottom end">
         <Dialog aria-label="Prompt from an example">
           {({ close }) => (
             <Choices
               run={run}
-              onChoose={(context) => {
-                onChoose(context);
+              onChoose={(example) => {
+                onChoose(example);
                 close();
               }}
             />

@@ -1,12 +1,12 @@
 /** Selects the examples of a group to show, for the page and for the file export. */
 
-import type { Context } from "@/api/types";
-import type { ContextToken } from "@/components/tokens/concordance";
+import type { Example } from "@/api/types";
+import type { ExampleToken } from "@/components/tokens/concordance";
 import { RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
-import { type Deduplicated, deduplicate } from "./deduplicate-contexts";
+import { type Deduplicated, deduplicate } from "./deduplicate-examples";
 
-export const CONTEXTS_PER_PAGE = 30;
+export const EXAMPLES_PER_PAGE = 30;
 
 const TOP_PREVIEW = 8;
 const BIN_PREVIEW = 2;
@@ -14,7 +14,7 @@ const BIN_PREVIEW = 2;
 interface GroupState {
   readonly group: number;
   readonly isOpen: boolean;
-  readonly locked: ContextToken | null;
+  readonly locked: ExampleToken | null;
 }
 
 /** Number of examples shown while the group is collapsed. */
@@ -23,23 +23,23 @@ export function previewCount(group: number): number {
 }
 
 /** The first few or all fetched examples, in any case down to the one with the locked token. */
-export function selectShown(contexts: readonly Context[], { group, isOpen, locked }: GroupState): readonly Context[] {
-  if (isOpen) return contexts;
+export function selectShown(examples: readonly Example[], { group, isOpen, locked }: GroupState): readonly Example[] {
+  if (isOpen) return examples;
   const lockedRank = locked?.bin === group ? locked.rank : -1;
-  return contexts.filter((context, i) => i < previewCount(group) || context.rank <= lockedRank);
+  return examples.filter((example, i) => i < previewCount(group) || example.rank <= lockedRank);
 }
 
 /** The examples of a bin without duplicates and without those of stronger bins. */
 export function selectShownInBin(
-  contexts: readonly Context[],
+  examples: readonly Example[],
   state: GroupState,
-  stronger: readonly Context[] = [],
+  stronger: readonly Example[] = [],
 ): Deduplicated {
-  const { contexts: unique, numDuplicates } = deduplicate(contexts, stronger);
-  return { contexts: selectShown(unique, state), numDuplicates };
+  const { examples: unique, numDuplicates } = deduplicate(examples, stronger);
+  return { examples: selectShown(unique, state), numDuplicates };
 }
 
 /** Assign sampled examples to the random group. Duplicates are kept, because their frequency is informative. */
-export function asRandomGroup(contexts: readonly Context[]): readonly Context[] {
-  return contexts.map((context, rank) => ({ ...context, bin: RANDOM_GROUP, rank }));
+export function asRandomGroup(examples: readonly Example[]): readonly Example[] {
+  return examples.map((example, rank) => ({ ...example, bin: RANDOM_GROUP, rank }));
 }

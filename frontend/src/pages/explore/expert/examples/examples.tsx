@@ -4,13 +4,13 @@ import { keepPreviousData, useIsFetching, useQuery, useQueryClient } from "@tans
 import { memo, useCallback } from "react";
 
 import { randomExamplesQuery } from "@/api/queries";
-import type { ActivationBin, Context, ExpertDetail, RandomExamples } from "@/api/types";
+import type { ActivationBin, Example, ExpertDetail, RandomExamples } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import {
   Concordance,
   type ConcordanceProps,
-  type ContextToken,
+  type ExampleToken,
   type PromptLinks,
 } from "@/components/tokens/concordance";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -26,21 +26,21 @@ import { formatCount, formatFixed } from "@/lib/text/format";
 import { joinTokens } from "@/lib/text/kwic";
 import { type EXPERT_PARAMS, RANDOM_GROUP } from "@/pages/explore/expert/expert-params";
 
-import { ContextGroup, useTopExamples } from "./context-group";
-import { withoutShown } from "./deduplicate-contexts";
+import { ExampleGroup, useTopExamples } from "./example-group";
+import { withoutShown } from "./deduplicate-examples";
 import { GroupCount } from "./group-count";
-import { asRandomGroup, previewCount, selectShown } from "./shown-contexts";
-import { fetchedContexts } from "./shown-groups";
+import { asRandomGroup, previewCount, selectShown } from "./shown-examples";
+import { fetchedExamples } from "./shown-groups";
 
 /** Links that use an example as a prompt in Routing, or in Steering with the expert in the tray. */
-function usePromptLinks(expert: number): (context: Context) => PromptLinks {
+function usePromptLinks(expert: number): (example: Example) => PromptLinks {
   const links = usePageLinks();
   const tray = useTray();
   // The tray's edits are kept, including the expert's own if there is one.
   const edits = formatEdits(tray.has(expert) ? tray.edits : withEdit(tray.edits, newEdit(expert)));
   return useCallback(
-    (context) => {
-      const prompt = joinTokens(context);
+    (example) => {
+      const prompt = joinTokens(example);
       return { routing: links.page("routing", { prompt }), steering: links.page("steering", { prompt, edits }) };
     },
     [links, edits],
@@ -50,7 +50,7 @@ function usePromptLinks(expert: number): (context: Context) => PromptLinks {
 /** A smaller sample repeats the bins above and says nothing about all activations. */
 const MIN_SAMPLE = 5;
 
-interface RandomGroupProps extends Omit<ConcordanceProps, "contexts"> {
+interface RandomGroupProps extends Omit<ConcordanceProps, "examples"> {
   readonly run: string;
   readonly expert: number;
   readonly seed: number;
@@ -112,7 +112,7 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
           onOpen={onOpen}
         />
       </header>
-      <Concordance contexts={shown} {...concordance} />
+      <Concordance examples={shown} {...concordance} />
       {numInTop > 0 && (
         <p className="dim">
           {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples
@@ -124,7 +124,7 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
   );
 }
 
-export interface ContextsProps {
+export interface ExamplesProps {
   readonly run: string;
   readonly detail: ExpertDetail;
   readonly params: Values<typeof EXPERT_PARAMS>;
@@ -132,7 +132,7 @@ export interface ContextsProps {
   readonly onHover: (activation: number | null) => void;
 }
 
-const isSameToken = (a: ContextToken | null, b: ContextToken) =>
+const isSameToken = (a: ExampleToken | null, b: ExampleToken) =>
   a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
 
 function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
@@ -150,9 +150,9 @@ function RouteTopExample({ run, expert }: { readonly run: string; readonly exper
   );
 }
 
-function LayoutControls({ run, detail, params, setParams }: Omit<ContextsProps, "onHover">) {
+function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, "onHover">) {
   return (
-    <div className="contexts-head">
+    <div className="examples-head">
       <h2>
         <Term id="top_example">Examples</Term>
       </h2>
@@ -191,11 +191,11 @@ function LayoutControls({ run, detail, params, setParams }: Omit<ContextsProps, 
 }
 
 /** Props shared by all groups of the expert's examples. */
-function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
+function useGroups({ run, detail, params, setParams, onHover }: ExamplesProps) {
   const { lock, open } = params;
   const { expert, max_activation: largest } = detail.row;
   const onLock = useCallback(
-    (token: ContextToken) => setParams({ lock: isSameToken(lock, token) ? null : token }),
+    (token: ExampleToken) => setParams({ lock: isSameToken(lock, token) ? null : token }),
     [lock, setParams],
   );
   const promptLinks = usePromptLinks(expert);
@@ -211,28 +211,28 @@ function useGroups({ run, detail, params, setParams, onHover }: ContextsProps) {
   return { shared, isGroupOpen };
 }
 
-const hasContexts = (bin: ActivationBin) => bin.examples > 0;
+const hasExamples = (bin: ActivationBin) => bin.examples > 0;
 
-interface ContextGroupsProps extends ContextsProps {
+interface ExampleGroupsProps extends ExamplesProps {
   readonly bins: readonly ActivationBin[];
   readonly isSingle?: boolean;
 }
 
-function ContextGroups({ bins, isSingle = false, ...props }: ContextGroupsProps) {
+function ExampleGroups({ bins, isSingle = false, ...props }: ExampleGroupsProps) {
   const { shared, isGroupOpen } = useGroups(props);
   const { run, expert } = shared;
   const queries = useQueryClient();
   // Rendered again when examples of another bin arrive.
-  useIsFetching({ queryKey: ["run", run, "contexts", expert] });
+  useIsFetching({ queryKey: ["run", run, "examples", expert] });
   const strongerThan = ({ bin }: ActivationBin) =>
-    fetchedContexts(
+    fetchedExamples(
       queries,
       run,
       expert,
       props.detail.bins.map((other) => other.bin).filter((other) => other < bin),
     );
   return bins.map((bin) => (
-    <ContextGroup
+    <ExampleGroup
       key={`${expert}-${bin.bin}`}
       bin={bin}
       stronger={strongerThan(bin)}
@@ -253,10 +253,10 @@ function OnlyTopStored() {
 }
 
 /** The weaker bins: a group each, or one group of single examples if the index stored no more. */
-function WeakerContexts(props: ContextsProps) {
-  const [top, ...bins] = props.detail.bins.filter(hasContexts);
+function WeakerExamples(props: ExamplesProps) {
+  const [top, ...bins] = props.detail.bins.filter(hasExamples);
   if (bins.length === 0) return (top?.examples ?? 0) < props.detail.row.active_tokens && <OnlyTopStored />;
-  if (bins.some((bin) => bin.examples > 1)) return <ContextGroups {...props} bins={bins} />;
+  if (bins.some((bin) => bin.examples > 1)) return <ExampleGroups {...props} bins={bins} />;
   return (
     <section className="weaker" aria-label="Weaker activations">
       <header>
@@ -265,31 +265,31 @@ function WeakerContexts(props: ContextsProps) {
           one random example per range, unless shown above; too few to show what is typical of a range
         </span>
       </header>
-      <ContextGroups {...props} bins={bins} isSingle />
+      <ExampleGroups {...props} bins={bins} isSingle />
     </section>
   );
 }
 
 /** The top examples and the layout controls. */
-export function TopContexts(props: ContextsProps) {
+export function TopExamples(props: ExamplesProps) {
   const { detail, params, setParams } = props;
   useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
   return (
     <>
       <LayoutControls run={props.run} detail={detail} params={params} setParams={setParams} />
-      <ContextGroups {...props} bins={detail.bins.filter(hasContexts).slice(0, 1)} />
+      <ExampleGroups {...props} bins={detail.bins.filter(hasExamples).slice(0, 1)} />
     </>
   );
 }
 
 /** The weaker activation bins, then a random sample of all activations. */
-export const MoreContexts = memo(function More(props: ContextsProps) {
+export const MoreExamples = memo(function More(props: ExamplesProps) {
   const { shared, isGroupOpen } = useGroups(props);
   const { params, setParams } = props;
   const { lock, seed } = params;
   return (
     <>
-      <WeakerContexts {...props} />
+      <WeakerExamples {...props} />
       <RandomGroup
         key={shared.expert}
         seed={seed}
