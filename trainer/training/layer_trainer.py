@@ -33,6 +33,7 @@ from mxd.trainer.training.checkpoint import Position, load_checkpoint, save_chec
 from mxd.trainer.training.initialization import initialize, resolve_init
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, product_dtype, products_in
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
+from mxd.trainer.utils.memory import release_pages, trim_freed_memory
 
 Parallel = Literal["tokens", "experts", "runs"]
 """Division over the processes: of the tokens of every step, with averaged gradients; of the experts of every layer too;
@@ -108,16 +109,15 @@ class LayerTrainer:
     group: ProcessGroup = SINGLE_PROCESS
     """Process group. Each process takes a shard of every step, and all hold the same weights."""
     metrics: _RunningSums = field(init=False)
-    ddp_layer: nn.Module = field(init=False)
-    """The layer, wrapped so that gradients are averaged over the processes."""
-
     launch: Launch = "eager"
     """How the kernels of a step are launched."""
 
     def __post_init__(self) -> None:
         device = self.last_active_N.device
         self.metrics = _RunningSums.zeros(self.layer.config.num_experts, device)
-        self.ddp_layer = self.layer if self.layer.shards else self.group.data_parallel(self.layer)
+        self._averages: list[torch.distributed.Work] = []
+        if not self.group.is_single:
+            self._join()
         # Values that differ between steps, as tensors, because a recorded step reads it from memory.
         self._tokens_after = torch.zeros((), dtype=torch.int64, device=device)
         self._centre_weight = torch.zeros((), device=device, dtype=next(self.layer.parameters()).dtype)
@@ -153,6 +153,7 @@ class LayerTrainer:
             layer = build_layer(layer_config, shards)
         layer = layer.to(language_model.device_of(config.layer))
         initialize(layer, config, language_model, sample)
+        trim_freed_memory()  # gaps that drawing the weights has left
         return cls.from_layer(layer, config, total_steps, group, launch)
 
     @classmethod
@@ -208,8 +209,10 @@ class LayerTrainer:
         self._begin_step(len(x_TI))
         output = self._compute(x_TI, target_TO)
         self._end_step()
-        if self.step == self.total_steps and self.layer.shards is None:
-            self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
+        if self.step == self.total_steps:
+            self._drop_gradients()
+            if self.layer.shards is None:
+                self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
         return output
 
     def _begin_step(self, tokens: int) -> None:
@@ -229,13 +232,20 @@ class LayerTrainer:
         with self.own_centre(), self._products():
             output, errors = self._forward(x_TI, target_TO)
         auxiliary = self.auxiliary_loss(output.routing)
-        self.optimizer.zero_grad()
+        self._drop_gradients()
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
-        if self.layer.shards is not None:
-            self._average_gradients()
+        while self._averages:
+            self._averages.pop().wait()
         self._update(output.routing, errors[-1].detach())
         self._follow(output.mixing_TM)
         return output
+
+    def _drop_gradients(self) -> None:
+        """Free the last step's gradients. On a CPU, those of this step may not fit into the gaps that they leave."""
+        for parameter in self.layer.parameters():
+            if parameter.grad is not None:
+                release_pages(parameter.grad)
+        self.optimizer.zero_grad()
 
     def _end_step(self) -> None:
         self.step += 1
@@ -292,7 +302,7 @@ class LayerTrainer:
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""
         if self.config.min_k is None:
-            output: LayerOutput = self.ddp_layer(x_TI, sample_k(self.config, self.layer.config.k, self.step))
+            output = self.layer(x_TI, sample_k(self.config, self.layer.config.k, self.step))
             return output, normalized_mse(output.output_TO, target_TO).unsqueeze(0)
         nested = nested_outputs(self.layer, x_TI, nested_ks(self.layer.config.k, self.config.min_k))
         return nested.full, torch.stack([normalized_mse(output_TO, target_TO) for output_TO in nested.outputs])
@@ -326,14 +336,29 @@ class LayerTrainer:
         position = Position(step=self.step, seconds=seconds, text=self.text)
         save_checkpoint(folder, self.layer, self.optimizer, self.last_active_N, position, self.group)
 
-    def _average_gradients(self) -> None:
-        """Average the gradients of a sharded layer. Those of expert tables are already summed over all tokens."""
+    def _join(self) -> None:
+        """Take over the main process's weights, and average each gradient as soon as it is complete.
+
+        Unlike DistributedDataParallel, this needs no second copy of all gradients.
+        """
+        own = self.layer.expert_tables if self.layer.shards is not None else ()
+        for name, tensor in self.layer.state_dict().items():
+            if name not in own:
+                torch.distributed.broadcast(tensor, 0)
         for name, parameter in self.layer.named_parameters():
-            assert parameter.grad is not None
-            if name in self.layer.expert_tables:
-                parameter.grad /= self.group.world_size
-            else:
-                self.group.mean_(parameter.grad)
+            if parameter.requires_grad:
+                average = self._divide if name in own else self._begin_average
+                parameter.register_post_accumulate_grad_hook(average)
+
+    def _divide(self, parameter: Tensor) -> None:
+        """Average the gradient of a sharded table, which is already summed over all tokens."""
+        assert parameter.grad is not None
+        parameter.grad /= self.group.world_size
+
+    def _begin_average(self, parameter: Tensor) -> None:
+        """Begin to average a gradient over the processes, while the backward pass continues."""
+        self._divide(parameter)
+        self._averages.append(torch.distributed.all_reduce(parameter.grad, async_op=True))
 
     def restore(self, checkpoint: Path, batch_tokens: int) -> None:
         """Load a checkpoint whose steps took ``batch_tokens`` tokens each."""

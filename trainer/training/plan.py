@@ -229,8 +229,6 @@ class PlannedTraining:
         sizes = [sizes[run] for run in own]
         shards = world_size if self.setup.parallel == "experts" else 1
         parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
-        # DistributedDataParallel orders its gradients again before the second step, and then has them twice.
-        averaged = FLOAT32 if self.setup.parallel == "tokens" and world_size > 1 else 0
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
         is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
@@ -239,7 +237,7 @@ class PlannedTraining:
         buffer_bytes = FLOAT32 * buffers * buffer_tokens * widths
         if any(map(needs_sample, configs)):  # the complete first buffer, before there are gradients and moments
             complete = FLOAT32 * plan.buffer_tokens * widths
-            buffer_bytes = max(buffer_bytes, complete - (ADAMW_BYTES + averaged - FLOAT32) * parameters)
+            buffer_bytes = max(buffer_bytes, complete - (ADAMW_BYTES - FLOAT32) * parameters)
         step = max(self.step_bytes(layer, self.step_tokens) for layer in sizes)
         if self.setup.parallel == "runs":  # a step's tokens of all processes, and their parts before they are joined
             own_layers = {configs[run].layer for run in own}
@@ -247,7 +245,7 @@ class PlannedTraining:
             step += 2 * FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in joined)
         return {
             "model weights": 0 if self.setup.auto_map else self.language_model_bytes,
-            "layers, gradients and moments": (ADAMW_BYTES + averaged) * parameters,
+            "layers, gradients and moments": ADAMW_BYTES * parameters,
             "activation buffers": buffer_bytes,
             "step and forward pass": step + self.forward_bytes(buffer_tokens),
             "reserve of the heap": HEAP_GROWTH_BYTES if self.setup.device.type == "cpu" else 0,

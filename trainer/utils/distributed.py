@@ -8,7 +8,6 @@ Only the main process (rank 0) writes: checkpoints, the run folder and the datab
 
 from __future__ import annotations
 
-import inspect
 import os
 import signal
 import time
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.devices import accelerator
@@ -41,6 +40,9 @@ AUTO_MAP = "auto-map"
 
 TIMEOUT = timedelta(minutes=30)
 """Time limit of a collective. ``ProcessGroup.take_turn`` has none."""
+
+MEETING = timedelta(seconds=20)
+"""Time limit for reaching the job's store with a failure."""
 
 BEAT_SECONDS = 0.5
 """Time between two signs of life of a process."""
@@ -88,14 +90,12 @@ class Peers:
         return int(self.store.add(f"beats of {rank}", 0))
 
     def report(self, message: str) -> bool:
-        """Record a failure of this process. Returns whether it is the first of the job."""
+        """Record a failure of this process, unless another has failed. Returns whether its own is the first."""
         try:
-            if self.store.add("failures", 1) > 1:
-                return False
-            self.store.set(FAILURE, f"{self.rank}:{message}")
+            first = self.store.compare_set(FAILURE, "", f"{self.rank}:{message}")
         except torch.distributed.DistError:
-            pass  # the store has ended, and the others cannot be told
-        return True
+            return True  # the store has ended, and the others cannot be told
+        return first.decode().startswith(f"{self.rank}:")
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
         """``ProcessGroup.take_turn`` of several processes.
@@ -268,16 +268,6 @@ class ProcessGroup:
         """
         return work() if self.peers is None else self.peers.take_turn(work)
 
-    def data_parallel(self, module: nn.Module) -> nn.Module:
-        """Wrap a module so that its gradients are averaged over the processes during the backward pass."""
-        if self.is_single:
-            return module
-        wrapper = nn.parallel.DistributedDataParallel
-        known = inspect.signature(wrapper).parameters  # PyTorch 2.13 renamed the argument
-        name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"
-        unsynced: dict[str, Any] = {name: False}
-        return wrapper(module, gradient_as_bucket_view=True, **unsynced)
-
     def send(self, arrays: Sequence[NDArray[Any]], to: int) -> None:
         """Send arrays to a rank, which must know their number and dtypes."""
         sizes = torch.tensor([array.nbytes for array in arrays])
@@ -334,6 +324,16 @@ def under_torchrun() -> bool:
     return "TORCHELASTIC_RUN_ID" in os.environ
 
 
+def is_first_failure(message: str) -> bool:
+    """True if no other process of the job has failed before this one, which has not joined them or no longer."""
+    from torch.distributed.rendezvous import rendezvous
+
+    try:
+        return Peers(*next(rendezvous("env://", timeout=MEETING))).report(message)
+    except torch.distributed.DistError:
+        return True  # the job has ended
+
+
 @contextmanager
 def init_process_group() -> Iterator[ProcessGroup]:
     """Join the processes that ``torchrun`` started; ``SINGLE_PROCESS`` without ``torchrun``.
@@ -353,8 +353,9 @@ def init_process_group() -> Iterator[ProcessGroup]:
     if gpus is not None:
         processes, count = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.accelerator.device_count()
         if processes > count:
-            message = f"Too many processes: {processes}, but {count} GPUs. Use 'torchrun --nproc-per-node {count}'."
-            raise UserError(message) if store.add("failures", 1) == 1 else SilentError(message)
+            raise UserError(
+                f"Too many processes: {processes}, but {count} GPUs. Use 'torchrun --nproc-per-node {count}'."
+            )
         torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
         backend = f"cpu:gloo,{gpus}:{torch.distributed.get_default_backend_for_device(gpus)}"
     peers = Peers(store, rank, world_size)
@@ -376,6 +377,7 @@ def init_process_group() -> Iterator[ProcessGroup]:
             if lost is not None:
                 raise lost from error
             peers.report(f"{type(error).__name__}: {error}")
+            error.add_note(f"Process {rank} of {world_size}.")
             raise
         finally:
             if torch.distributed.is_initialized():

@@ -33,8 +33,9 @@ from tests.helpers.runs import World, small_world
 
 
 @pytest.fixture
-def without_values() -> Iterator[None]:
+def without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Replace new tensors by fake ones, which raise an error if a value is read."""
+    monkeypatch.setattr("mxd.trainer.training.layer_trainer.release_pages", lambda _tensor: None)  # they have none
     with FakeTensorMode():
         yield
 
@@ -231,3 +232,17 @@ def test_a_run_stores_its_smallest_k(tmp_path: Path) -> None:
     run = Run.load("nested", world.data)
     assert run.layer_config.min_k == 1
     assert max(len(token.experts) for token in route(world.language_model, run, "the old fox", k=3).tokens) == 3
+
+
+def test_the_memory_of_gradients_is_returned_before_the_next_ones(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    released: list[Tensor] = []
+    monkeypatch.setattr("mxd.trainer.training.layer_trainer.release_pages", released.append)
+    trainer = LayerTrainer.create(world.config(init="random"), world.language_model, 2)
+    batch = world.language_model.capture(1, torch.arange(1, 33).view(2, 16))
+    parameters = list(trainer.layer.parameters())
+    for _ in range(2):
+        trainer.train_step(batch)
+    assert [len(each) for each in released] == [len(each) for each in parameters] * 2
+    assert all(parameter.grad is None for parameter in parameters), "none after the last step"

@@ -32,3 +32,22 @@ thread.join()
 def test_freed_memory_is_reused(where: str) -> None:
     result = subprocess.run([sys.executable, "-c", PROGRAM + where], capture_output=True, text=True, check=True)
     assert int(result.stdout) < 4096, "64 MiB of fresh pages each time would be 8 times 16,384"
+
+
+RELEASED = """
+import torch
+from mxd.trainer.training.rates import resident_bytes
+from mxd.trainer.utils.memory import keep_freed_memory, release_pages
+keep_freed_memory()
+tensor, after = torch.ones(1 << 24), torch.ones(1 << 10)
+before = resident_bytes()
+release_pages(tensor)
+print((before - resident_bytes()) / tensor.nbytes)
+assert after.all() and tensor[1 << 10 : -1 << 10].count_nonzero() == 0
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux returns pages")
+def test_pages_are_returned_while_a_tensor_exists() -> None:
+    result = subprocess.run([sys.executable, "-c", RELEASED], capture_output=True, text=True, check=True)
+    assert float(result.stdout) > 0.9
