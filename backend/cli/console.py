@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
@@ -105,6 +106,13 @@ def progress_of(group: ProcessGroup, title: str) -> Iterator[ShowProgress]:
         yield lambda _done, _total, _note: None
 
 
+def rank_and_processes() -> tuple[int, int]:
+    """Rank of this process and number of processes that torchrun started; 0 and 1 without torchrun."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
+        return 0, 1
+    return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+
 class Interrupted(Exception):
     """The task was interrupted; the message says how to continue."""
 
@@ -132,6 +140,8 @@ class StopRequest:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number
+        if rank_and_processes()[0] > 0:
+            return
         # Printing fails if the signal arrives while stderr is being written to.
         with suppress(RuntimeError):
             print("\nStopping after this step. Press Ctrl-C again to stop immediately.", file=sys.stderr, flush=True)

@@ -9,9 +9,8 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 
-from mxd.backend.cli.registry import GROUPS, UnknownCommandError, overview, split_command
+from mxd.backend.cli.registry import GROUPS, overview
 
-BAD_INPUT = 2
 SPINS = "20000"
 """Iterations that an idle OpenMP thread spins before it sleeps. The library's default is 300,000. If another program
 uses a core, threads then spin while the one that they wait for has no core. Fewer spins than these slow down an idle
@@ -66,11 +65,6 @@ def run(words: Sequence[str]) -> int:
     if first in ("-V", "--version"):
         print(versions())
         return 0
-    try:
-        split_command(words)
-    except UnknownCommandError as error:
-        print(f"mxd: {error}", file=sys.stderr)
-        return BAD_INPUT
     from mxd.backend.cli.runner import run_command
 
     return run_command(words)

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import NamedTuple
 
+from mxd.trainer.errors import UserError
+
 PURPOSE = "Train mixtures of decoders (MxDs) on the MLPs of language models, and explore, steer and evaluate them."
-
-
-class UnknownCommandError(Exception):
-    """The command line names no command; the message suggests the nearest one."""
 
 
 class Entry(NamedTuple):
@@ -105,7 +103,7 @@ def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
     """Split a command line into the command and its options. Global options before the command are moved after it.
 
     Raises:
-        UnknownCommandError: there is no such command.
+        UserError: there is no such command.
     """
     rest, options, name = list(words), [], ""
     while rest:
@@ -118,7 +116,7 @@ def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
         if name not in GROUPS:
             break
     if name not in COMMANDS:
-        raise UnknownCommandError(_unknown(name))
+        raise UserError(_unknown(name))
     return name, [*options, *rest]
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
 import mxd.trainer.experimental  # registers its methods and settings  # noqa: F401
-from mxd.backend.cli.console import Interrupted
+from mxd.backend.cli.console import Interrupted, rank_and_processes
 from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.backend.cli.registry import split_command
-from mxd.trainer.errors import SilentError, UserError, is_out_of_memory
+from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.display import printable
 
 if TYPE_CHECKING:
@@ -29,8 +27,6 @@ OUT_OF_MEMORY_MESSAGE = (
     "auto-map spreads the language model over all devices."
 )
 INTERRUPTED = 130
-HEAD_START_SECONDS = 5.0
-"""Seconds for the process that prints an error: torchrun stops all processes once one has ended."""
 
 
 def run_command(words: Sequence[str]) -> int:
@@ -40,12 +36,9 @@ def run_command(words: Sequence[str]) -> int:
 
 def _run(words: Sequence[str]) -> int:
     command = command_from(words)
-    processes = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    _, processes = rank_and_processes()
     if processes > 1 and not command.shares_work:
         name, _ = split_command(words)
-        if os.environ.get("LOCAL_RANK", "0") != "0":
-            time.sleep(HEAD_START_SECONDS)
-            raise SilentError(name)
         raise UserError(
             f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
             f"{shlex.join(['mxd', *words])}"
@@ -57,35 +50,47 @@ def guarded(work: Callable[[], int]) -> int:
     """Call ``work`` and return its exit code. Errors that a user can fix become one line on stderr."""
     try:
         return work()
-    except ValidationError as error:
-        return complain(describe_validation_error(error))
     except SilentError:
         return BAD_INPUT
-    except UserError as error:
+    except PeerLostError as error:  # names its process, and the one that failed
         return complain(str(error))
     except Interrupted as error:
         return complain(str(error), error.exit_code)
+    except (ValidationError, UserError) as error:
+        return _fail(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
     except _database_errors() as error:
         from mxd.trainer.storage.database.engine import database_error_message
 
         message = database_error_message(error)
         if message is None:
             raise
-        return complain(message)
+        return _fail(message)
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         tried = re.search(r"tried to allocate ([\d.]+ \w+)", str(error), re.IGNORECASE)
         amount = f": {tried.group(1)} could not be allocated" if tried else ""
-        return complain(OUT_OF_MEMORY_MESSAGE.format(amount), OUT_OF_MEMORY)
+        return _fail(OUT_OF_MEMORY_MESSAGE.format(amount), OUT_OF_MEMORY)
     except KeyboardInterrupt:
-        return complain("Interrupted. Run the same command to start again.", INTERRUPTED)
+        return _fail("Interrupted. Run the same command to start again.", INTERRUPTED)
 
 
 def complain(message: str, code: int = BAD_INPUT) -> int:
     """Print an error message on one line and return ``code``."""
     print(f"mxd: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
+
+
+def _fail(message: str, code: int = BAD_INPUT) -> int:
+    """Complain as ``complain``; of several processes only the first that fails does, and names itself."""
+    rank, processes = rank_and_processes()
+    if processes > 1:
+        from mxd.trainer.utils.distributed import is_first_failure
+
+        if not is_first_failure(message):
+            return code
+        message = f"Process {rank} of {processes}: {message}"
+    return complain(message, code)
 
 
 def _database_errors() -> tuple[type[DBAPIError], ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand
-from mxd.backend.cli.console import Interrupted, StopRequest, columns, progress_of
+from mxd.backend.cli.console import Interrupted, StopRequest, columns, progress_of, rank_and_processes
 from mxd.backend.cli.parser import nest, options, validate
 from mxd.trainer.config import DtypeChoice, TrainConfig, parse_count
 from mxd.trainer.config.layer import method_traits, methods
@@ -233,8 +232,8 @@ class TrainCommand(ModelCommand):
     """Number of tokens to write to --cache (default: --tokens). With fewer, and --on-short-text repeat, training reads
     them more than once."""
     processes: Annotated[int, Field(gt=0)] | None = None
-    """Number of torchrun processes that --plan assumes, each with a device like this one (default: WORLD_SIZE, or
-    1). The plan recommends fewer where communication makes more slower."""
+    """Number of torchrun processes that --plan assumes, each with a device like this one (default: those of
+    torchrun, or 1). The plan recommends fewer where communication makes more slower."""
     nodes: Annotated[int, Field(gt=0)] = 1
     """Number of machines over which --plan divides the processes (default: 1)."""
     dtype: DtypeChoice = "auto"
@@ -243,6 +242,9 @@ class TrainCommand(ModelCommand):
 
     def run(self) -> int:
         """Train, and print the final metrics."""
+        rank, _ = rank_and_processes()
+        if rank > 0 and (self.presets or self.plan):
+            return 0  # the main process prints them
         if self.presets:
             return self._list_presets()
         settings = self.settings()
@@ -402,7 +404,7 @@ class TrainCommand(ModelCommand):
         from mxd.trainer.utils.memory import keep_freed_memory
 
         keep_freed_memory()  # as in training, because it changes what is free
-        processes = self.processes or int(os.environ.get("WORLD_SIZE", "1"))
+        processes = self.processes or rank_and_processes()[1]
         setting = TrainSetup.from_device_name(self.device, processes, self.nodes)
         configs = [resolve_batch(config, data, setting.device) for config in configs]
         if setting.datasheet is not None:

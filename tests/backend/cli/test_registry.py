@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from argparse import ArgumentParser, _SubParsersAction
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from subprocess import CompletedProcess
 
 import pytest
 
-from mxd.backend.cli import runner
-from mxd.backend.cli.main import run
+from mxd.backend.cli.main import main, run
 from mxd.backend.cli.parser import command_class, command_from, full_parser, options
 from mxd.backend.cli.registry import COMMANDS, GROUPS, SECTIONS, overview
 from mxd.trainer.errors import UserError
+from tests.helpers.forking.torchrun import run_processes
 
 Capture = pytest.CaptureFixture[str]
 
@@ -65,23 +66,35 @@ def test_every_example_is_accepted(line: str) -> None:
         pytest.fail(str(error))
 
 
-def test_commands_that_do_not_share_work_are_refused_under_torchrun(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "2", "RANK": "1"}.items():
-        monkeypatch.setenv(name, value)
-    assert run(["evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"]) == 2
-    assert capsys.readouterr().err == (
-        "mxd: 'mxd evaluate' needs a single process, but torchrun started 2. Run it without torchrun: "
-        "mxd evaluate 'my run' --dataset a.jsonl --tokens 1k\n"
-    )
-    assert run(["lab", "protect", "a", "--passages", "b.txt", "--retain", "c.jsonl"]) == 2
-    assert "'mxd lab protect' needs a single process" in capsys.readouterr().err
+def test_commands_that_do_not_share_work_are_refused_under_torchrun() -> None:
     assert [name for name in COMMANDS if command_class(name).shares_work] == ["train", "lab train", "index"]
-    monkeypatch.setattr(runner, "HEAD_START_SECONDS", 0.0)
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert run(["evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"]) == 2
-    assert capsys.readouterr().err == "", "the first process of each machine tells it"
-    monkeypatch.setenv("WORLD_SIZE", "1")
-    assert run(["route", "none", "text"]) == 2
-    assert "Unknown run 'none'." in capsys.readouterr().err
+    message = once(run_processes(main, "evaluate", "my run", "--dataset", "a.jsonl", "--tokens", "1k"))
+    assert message == (
+        "'mxd evaluate' needs a single process, but torchrun started 2. Run it without torchrun: "
+        "mxd evaluate 'my run' --dataset a.jsonl --tokens 1k"
+    )
+    (alone,) = run_processes(main, "route", "none", "text", processes=1)
+    assert alone.stderr.startswith("mxd: Unknown run 'none'.")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian"], "Unknown command 'trian'. Did you mean 'train'?"),
+        (["train", "--lerning-rate", "1"], "Unknown option '--lerning-rate'. Did you mean '--learning-rate'?"),
+        (["train", "--layer", "1"], "Missing LANGUAGE_MODEL, --dataset and --tokens."),
+        (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
+    ],
+)
+def test_one_of_several_processes_reports_a_wrong_command_line(words: list[str], sentence: str) -> None:
+    assert once(run_processes(main, *words, processes=3)).startswith(sentence)
+
+
+def once(done: Sequence[CompletedProcess[str]]) -> str:
+    """The message that one of several processes printed. All ended with the same code."""
+    assert [one.returncode for one in done] == [2] * len(done)
+    (number,) = (number for number, one in enumerate(done) if one.stderr)
+    prefix = f"mxd: Process {number} of {len(done)}: "
+    assert done[number].stderr.startswith(prefix)
+    assert not any(one.stdout for one in done)
+    return done[number].stderr.removeprefix(prefix).rstrip()
