@@ -1,4 +1,4 @@
-"""One expert: contexts in three ways, what hovering, locking and keys do, labels and notes that stay."""
+"""One expert: examples in three ways, what hovering, locking and keys do, labels and notes that stay."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ NUMBER = re.compile(r"^\d+\.\d\d$")
 
 @pytest.fixture
 def expert(page: Page) -> Page:
-    """The page of an expert with contexts."""
+    """The page of an expert with examples."""
     page.goto(EXPERT)
     rest(peak(page, 0))
     return page
 
 
-def contexts(page: Page) -> Locator:
-    """The rows of the strongest contexts."""
+def examples(page: Page) -> Locator:
+    """The rows of the strongest examples."""
     return page.get_by_role("region", name="Top examples").get_by_role("listitem")
 
 
 def peak(page: Page, row: int) -> Locator:
-    """The token that a context is kept for: the one the Tab key reaches."""
-    return contexts(page).nth(row).locator("[data-token][tabindex='0']")
+    """The token that an example is stored for: the one the Tab key reaches."""
+    return examples(page).nth(row).locator("[data-token][tabindex='0']")
 
 
 def marker(page: Page) -> Locator:
@@ -57,28 +57,28 @@ def test_examples_have_three_views(expert: Page) -> None:
         way = expert.get_by_role("radio", name=mode)
         way.click()
         expect(way).to_be_checked()
-        expect(contexts(expert).first.get_by_text(whole)).to_have_count(1 if mode == "Full" else 0)
+        expect(examples(expert).first.get_by_text(whole)).to_have_count(1 if mode == "Full" else 0)
         address = re.compile(rf"[?&]view={mode.lower()}")
         if mode == "Aligned":
             expect(expert).not_to_have_url(re.compile("view="))
         else:
             expect(expert).to_have_url(address)
     expert.goto(f"{EXPERT}&view=full")
-    expect(contexts(expert).first.get_by_text(whole)).to_be_visible()
-    contexts(expert).first.get_by_role("link", name="Use in Routing").click()
+    expect(examples(expert).first.get_by_text(whole)).to_be_visible()
+    examples(expert).first.get_by_role("link", name="Use in Routing").click()
     expect(expert.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
 
 
 def test_an_example_expands_and_more_examples_load(expert: Page) -> None:
-    row = contexts(expert).first
+    row = examples(expert).first
     hover(row)
     row.get_by_role("button", name="Show the full example").click()
     expect(row.get_by_text("Use in Routing")).to_be_visible()
-    before = contexts(expert).count()
+    before = examples(expert).count()
     expert.get_by_role("region", name="Top examples").get_by_role(
         "button", name=re.compile(r"^8 of \d+ stored$")
     ).click()
-    expect(contexts(expert).nth(before)).to_be_visible()
+    expect(examples(expert).nth(before)).to_be_visible()
 
 
 def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) -> None:
@@ -89,7 +89,7 @@ def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) 
         tip = expert.get_by_role("tooltip")
         expect(tip).to_contain_text("Activation")
         expect(marker(expert)).to_be_visible()
-        expect(marker(expert)).to_have_text(contexts(expert).nth(row).locator(".v").inner_text())
+        expect(marker(expert)).to_have_text(examples(expert).nth(row).locator(".v").inner_text())
         said.append(marker(expert).evaluate("mark => mark.style.left"))
     assert said[0] != said[1]
     expert.mouse.move(5, 5)
@@ -196,7 +196,7 @@ def test_the_tray_is_kept_on_the_steering_page(expert: Page) -> None:
 
 def test_use_in_steering_fills_prompt_and_tray(page: Page) -> None:
     page.goto(f"{EXPERT}&view=full")
-    row = contexts(page).first
+    row = examples(page).first
     expect(row).to_be_visible()
     token = row.locator("[data-token][tabindex='0']").inner_text()
     row.get_by_role("link", name="Use in Steering").click()
@@ -214,20 +214,20 @@ def test_use_in_steering_keeps_existing_edits(page: Page) -> None:
     expect(page.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
     page.get_by_role("link", name="answering a question").first.click()
     page.get_by_role("radio", name="Full").click()
-    contexts(page).first.get_by_role("link", name="Use in Steering").click()
+    examples(page).first.get_by_role("link", name="Use in Steering").click()
     expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
 
 
 @pytest.fixture
 def every_strength(page: Page) -> Page:
-    """The page of an expert with its weaker contexts."""
+    """The page of an expert with its weaker examples."""
     page.goto(f"{EXPERT}&all=1")
     rest(random_rows(page).first)
     return page
 
 
 def random_rows(page: Page) -> Locator:
-    """The contexts at random over all active tokens."""
+    """The examples at random over all active tokens."""
     return page.get_by_role("region", name="Random sample").get_by_role("listitem")
 
 
@@ -276,8 +276,8 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
 
     everything = json.loads(saved(page, "Everything shown, JSON"))
     assert everything["shown"] == {"view": "snippet", "breaks": True, "seed": 0}
-    listed = [context for group in everything["groups"] for context in group["examples"]]
-    assert [context["position"] for context in listed] == [int(row["position"]) for row in table]
+    listed = [example for group in everything["groups"] for example in group["examples"]]
+    assert [example["position"] for example in listed] == [int(row["position"]) for row in table]
     statistics = dict(list(csv.reader(saved(page, "Statistics, CSV").splitlines()))[1:])
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
 

@@ -34,9 +34,9 @@ ACTIVE = 120
 COMPARED = 100
 """First of the experts that were not compared with other runs."""
 TOKENS = 20_000
-CONTEXT = 16
+CONTEXT_LENGTH = 16
 PER_EXPERT = 7
-"""Contexts: four of the largest, three of interval 1."""
+"""Stored examples: four of the largest activations, three of bin 1."""
 SENTENCES = ("the old fox sang.", "Der Hund, dass er", "x = fn(a[0]) + 1", "may might perhaps")
 
 
@@ -55,7 +55,7 @@ def _run(session: Session, data: Path, name: str, status: str, age: int) -> RunR
         name=name,
         language_model="tiny-llama",
         layer=1,
-        text=TextConfig(dataset="text.jsonl", context_length=CONTEXT),
+        text=TextConfig(dataset="text.jsonl", context_length=CONTEXT_LENGTH),
         tokens=TOKENS,
         num_experts=NUM_EXPERTS,
         k=4,
@@ -78,7 +78,7 @@ def _run(session: Session, data: Path, name: str, status: str, age: int) -> RunR
         parameters=6_000,
         text=config.text.dataset,
         seed=config.seed,
-        context_length=CONTEXT,
+        context_length=CONTEXT_LENGTH,
         target_tokens=TOKENS,
         trained_tokens=TOKENS // 2,
         config=config.model_dump(mode="json"),
@@ -110,20 +110,20 @@ def metric(run_id: int, step: int) -> MetricRecord:
 def _index(session: Session, run: RunRecord) -> None:
     generator = np.random.default_rng(1)
     session.add_all(_expert(run.id, expert, generator) for expert in range(NUM_EXPERTS))
-    session.add_all(_influence(run.id, expert) for expert in range(ACTIVE))
+    session.add_all(_ablation(run.id, expert) for expert in range(ACTIVE))
     session.add_all(_match(run.id, expert, other) for expert in range(COMPARED) for other in ("second", "third"))
     settings = RecurrenceConfig(text=TextConfig(dataset="held-out.jsonl"), tokens=4000).model_dump(mode="json")
     session.add(MeasurementRecord(run_id=run.id, command="recurrence", settings=settings))
     tokenizer = byte_tokenizer()
     for number, sentence in enumerate(SENTENCES):
-        ids = np.array(tokenizer(sentence)["input_ids"][:CONTEXT], dtype="<u4")
+        ids = np.array(tokenizer(sentence)["input_ids"][:CONTEXT_LENGTH], dtype="<u4")
         session.add(SequenceRecord(run_id=run.id, sequence=number, token_ids=ids.tobytes()))
-    contexts = [_context(run.id, expert, place) for expert in range(ACTIVE) for place in range(PER_EXPERT)]
-    session.add_all(contexts)
+    examples = [_example(run.id, expert, place) for expert in range(ACTIVE) for place in range(PER_EXPERT)]
+    session.add_all(examples)
     session.flush()
     make_search_table(session, run.id)
     for expert in range(ACTIVE):
-        texts = [SENTENCES[it.sequence] for it in contexts if (it.expert, it.bin) == (expert, 0)]
+        texts = [SENTENCES[it.sequence] for it in examples if (it.expert, it.bin) == (expert, 0)]
         insert_search(session, run.id, [(expert, search_body(texts))])
     session.add(
         IndexRecord(
@@ -131,9 +131,9 @@ def _index(session: Session, run: RunRecord) -> None:
             text=run.text,
             seed=0,
             tokens=TOKENS,
-            context_length=CONTEXT,
+            context_length=CONTEXT_LENGTH,
             active_experts=ACTIVE,
-            examples=len(contexts),
+            examples=len(examples),
             normalized_mse=0.25,
             created_at=utc_now(),
         )
@@ -166,7 +166,7 @@ def _expert(run_id: int, expert: int, generator: np.random.Generator) -> ExpertR
     )
 
 
-def _influence(run_id: int, expert: int) -> AblationRecord:
+def _ablation(run_id: int, expert: int) -> AblationRecord:
     return AblationRecord(
         run_id=run_id,
         expert=expert,
@@ -201,14 +201,14 @@ def _match(run_id: int, expert: int, other_run: str) -> RecurrenceRecord:
     )
 
 
-def _context(run_id: int, expert: int, place: int) -> ExampleRecord:
-    interval, rank = (0, place) if place < 4 else (1, place - 4)
+def _example(run_id: int, expert: int, place: int) -> ExampleRecord:
+    number, rank = (0, place) if place < 4 else (1, place - 4)
     position = 3 + rank
     pairs = [(1, 0.5), (position, 4.0 - rank / 2)]
     return ExampleRecord(
         run_id=run_id,
         expert=expert,
-        bin=interval,
+        bin=number,
         rank=rank,
         sequence=(expert + place) % len(SENTENCES),
         position=position,

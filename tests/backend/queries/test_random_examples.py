@@ -1,4 +1,4 @@
-"""Contexts at random over all active tokens: the shares of the intervals, the seed, and where the draw ends."""
+"""Random examples over all active tokens: the shares of the bins, the seed, and where the draw ends."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ KEPT = {1: range(5), 2: range(10), 3: range(10)}
 def test_the_first_draw_follows_the_bin_weights() -> None:
     draws = [draw_examples(TOKENS, KEPT, 1, random.Random(seed)).places[0] for seed in range(4000)]
     counts = Counter(place.bin for place in draws)
-    for interval, tokens in TOKENS.items():
-        assert abs(counts[interval] / 4000 - tokens / 100) < 0.02
+    for number, tokens in TOKENS.items():
+        assert abs(counts[number] / 4000 - tokens / 100) < 0.02
     of_third = Counter(place.rank for place in draws if place.bin == 3)
     assert set(of_third) == set(KEPT[3])
 
@@ -46,21 +46,21 @@ def test_an_expert_with_all_examples_stored_is_sampled_completely() -> None:
 
 def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client: TestClient) -> None:
     with Session(own) as session, session.begin():
-        intervals = [[0.0, 4.0, 3]]
-        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 9).values(bins=intervals))
+        bins = [[0.0, 4.0, 3]]
+        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 9).values(bins=bins))
     answers = [own_client.get(PATH, params={"seed": seed}).json() for seed in (0, 0, 1, 2, 3)]
     assert answers[0] == answers[1]
-    orders = {tuple(context["rank"] for context in answer["examples"]) for answer in answers}
+    orders = {tuple(example["rank"] for example in answer["examples"]) for answer in answers}
     assert len(orders) > 1
     assert {tuple(sorted(order)) for order in orders} == {(0, 1, 2)}
-    assert {context["bin"] for context in answers[0]["examples"]} == {1}
+    assert {example["bin"] for example in answers[0]["examples"]} == {1}
     assert answers[0]["exhausted_bin"] is None
 
 
 def test_top_examples_are_not_oversampled(client: TestClient) -> None:
     for seed in range(PER_EXPERT):
         drawn_ones = client.get(PATH, params={"seed": seed}).json()["examples"]
-        assert all(context["bin"] > 0 for context in drawn_ones)
+        assert all(example["bin"] > 0 for example in drawn_ones)
 
 
 def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
