@@ -117,7 +117,7 @@ class Command(BaseModel):
 
             now = {
                 "command": shlex.join(["mxd", *self._words]),
-                "seconds": round(time.monotonic() - self._started, 1),
+                "seconds": round(time.monotonic() - self._started, 3),
                 **provenance(runs, texts),
             }
             each = [
