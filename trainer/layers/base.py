@@ -169,11 +169,13 @@ class SparseLayer(nn.Module, ABC):
         """This layer with only the k strongest experts of each token. It shares the weights and is cached.
 
         Raises:
-            UserError: k exceeds the layer's K, or the method has no top-k.
+            UserError: k is not between 1 and the layer's K, or the method has no top-k.
         """
         if k != self.config.k and not method_traits(self.method).has_top_k:
             raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
-        if not 0 < k <= self.config.k:
+        if k < 1:
+            raise UserError(f"k={k} activates no expert. Choose at least 1.")
+        if k > self.config.k:
             raise UserError(f"k={k} exceeds the layer's K={self.config.k}. Choose a smaller k.")
         return self._with_k(k)
 

@@ -238,6 +238,9 @@ class McpCommand(ModelCommand):
         from mxd.backend.cli.mcp.api import api_in_process, api_of_server
         from mxd.backend.cli.mcp.server import serve_stdio
 
+        unused = [f"--{name}" for name in ("data", "database", "device", "dtype") if name in self.model_fields_set]
+        if self.url is not None and unused:
+            raise UserError(f"The server of --url has its own runs and devices. Leave out {' and '.join(unused)}.")
         if self.url is None:
             api = api_in_process(self.settings(device=self.device, dtype=self.dtype))
         else:

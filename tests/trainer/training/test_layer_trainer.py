@@ -181,6 +181,8 @@ def test_a_layer_with_fewer_experts_has_the_same_weights() -> None:
 def test_invalid_k_is_rejected() -> None:
     with pytest.raises(UserError, match="k=6 exceeds the layer's K=5"):
         random_layer().at_k(6)
+    with pytest.raises(UserError, match=r"k=0 activates no expert\. Choose at least 1\."):
+        random_layer().at_k(0)
     methods: tuple[Method, ...] = ("relu-mxd", "batch-topk-mxd")
     for method in methods:
         with pytest.raises(UserError, match=f"A {method} has no top-k"):

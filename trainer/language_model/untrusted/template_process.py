@@ -1,19 +1,20 @@
 """A process that renders chat templates. A template comes with a model and may loop for ever or fill the memory.
 
-The process has a memory limit, and a timer of the kernel ends it if a template takes too long. It imports no torch, and
-starts when the first chat is formatted. Requests and answers are JSON documents, one per line.
+The process has a memory limit, except on macOS and Windows, and a watchdog thread ends it if a template takes too long.
+It imports no torch, and starts when the first chat is formatted. Requests and answers are JSON documents, one per line.
 """
 
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import json
-import resource
-import signal
 import subprocess
 import sys
 from threading import Lock
 from typing import IO, Any
+
+from mxd.trainer.language_model.untrusted.tokenizer_probe import set_limits
 
 LIMIT_SECONDS = 5.0
 """Time for one chat. Real templates take milliseconds."""
@@ -86,18 +87,19 @@ def answer_requests(requests: IO[str], answers: IO[str], limit_seconds: float) -
     from transformers.utils.chat_template_utils import render_jinja_template
 
     for line in requests:
-        signal.setitimer(signal.ITIMER_REAL, limit_seconds)
+        # A thread in C, which a template that holds the interpreter's lock cannot stop.
+        faulthandler.dump_traceback_later(limit_seconds, exit=True)
         try:
             rendered: Any = render_jinja_template(**json.loads(line))  # its annotation, str, is wrong
             (text,), _ = rendered
             answer = {"text": text} if len(text) <= LONGEST_TEXT else {"error": "its text is too long"}
         except Exception as error:  # noqa: BLE001 - a template may raise anything
             answer = {"error": f"{type(error).__name__}: {error}".splitlines()[0][:300]}
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        faulthandler.cancel_dump_traceback_later()
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
+    set_limits({"RLIMIT_AS": LIMIT_BYTES})
     answer_requests(sys.stdin, sys.stdout, float(sys.argv[1]))

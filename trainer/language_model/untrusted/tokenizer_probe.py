@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,8 +95,17 @@ def _use(path: str) -> str:
     return ""
 
 
+def set_limits(limits: Mapping[str, int]) -> None:
+    """Limit this process as far as the system can: macOS rejects ``RLIMIT_AS``, and Windows has no such limits."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for name, value in limits.items():
+        with suppress(ValueError, OSError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+
+
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_SECONDS, LIMIT_SECONDS))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    set_limits({"RLIMIT_AS": LIMIT_BYTES, "RLIMIT_CPU": LIMIT_SECONDS, "RLIMIT_CORE": 0})
     sys.stdout.write(find_problem(json.load(sys.stdin)) + "\n")

@@ -73,3 +73,32 @@ def test_a_sound_tokenizer_is_checked_once(folder: Path, monkeypatch: pytest.Mon
     (folder / "tokenizer.json").write_text(changed(normalizer=None) + " ")
     with pytest.raises(pytest.fail.Exception):
         load_tokenizer(str(folder))
+
+
+SYSTEMS = {
+    "macOS": """
+import resource
+plain = resource.setrlimit
+def setrlimit(kind, limits):
+    if kind == resource.RLIMIT_AS:
+        raise ValueError("current limit exceeds maximum limit")
+    plain(kind, limits)
+resource.setrlimit = setrlimit
+""",
+    "Windows": "import sys; sys.modules['resource'] = None",
+}
+"""System -> Python that makes limits of a process fail as they do there."""
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_system_without_a_memory_limit_loads_tokenizers(
+    system: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probe = tokenizer_check.tokenizer_probe.__file__
+    program = tmp_path / "probe.py"
+    program.write_text(f"{SYSTEMS[system]}\nimport runpy; runpy.run_path({probe!r}, run_name='__main__')")
+    monkeypatch.setattr(tokenizer_check.tokenizer_probe, "__file__", str(program))
+    load_tokenizer(str(folder))
+    (folder / "tokenizer.json").write_text(HOSTILE["doubling"][0])
+    with pytest.raises(UserError, match="times as long"):
+        load_tokenizer(str(folder))
