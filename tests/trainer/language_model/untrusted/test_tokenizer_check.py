@@ -10,7 +10,7 @@ import pytest
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import load_tokenizer
-from mxd.trainer.language_model.untrusted import tokenizer_check
+from mxd.trainer.language_model.untrusted import tokenizer_check, tokenizer_probe
 from tests.helpers.formats.tiny_tokenizers import byte_level
 
 FIXED = {"direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}
@@ -94,10 +94,10 @@ resource.setrlimit = setrlimit
 def test_a_system_without_a_memory_limit_loads_tokenizers(
     system: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    probe = tokenizer_check.tokenizer_probe.__file__
+    probe = tokenizer_probe.__file__
     program = tmp_path / "probe.py"
     program.write_text(f"{SYSTEMS[system]}\nimport runpy; runpy.run_path({probe!r}, run_name='__main__')")
-    monkeypatch.setattr(tokenizer_check.tokenizer_probe, "__file__", str(program))
+    monkeypatch.setattr(tokenizer_probe, "__file__", str(program))
     load_tokenizer(str(folder))
     (folder / "tokenizer.json").write_text(HOSTILE["doubling"][0])
     with pytest.raises(UserError, match="times as long"):
