@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage
-from tests.browser.rest import hover
+from tests.browser.rest import hover, settle
 from tests.browser.test_overlays import THEMES
 
 pytestmark = pytest.mark.browser
@@ -36,6 +36,11 @@ def panel(page: Page) -> Locator:
     return page.get_by_role("region", name="Selected node")
 
 
+def checks(page: Page) -> Locator:
+    """The figures behind the verdict."""
+    return page.get_by_role("region", name="Checks")
+
+
 @pytest.fixture
 def circuits(page: Page) -> Page:
     """The checked graph of a prompt that was typed."""
@@ -43,7 +48,7 @@ def circuits(page: Page) -> Page:
     page.get_by_role("textbox", name="Prompt").fill(PROMPT)
     page.keyboard.press("Control+Enter")
     expect(page).to_have_url(re.compile(r"prompt=Once\+upon"))
-    expect(page.locator(".circuit-verdict dl")).to_be_visible(timeout=60_000)  # the model is loaded on first use
+    expect(checks(page)).to_contain_text("Single experts", timeout=60_000)  # the model is loaded on first use
     return page
 
 
@@ -54,9 +59,12 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
 
 
 def test_every_expert_has_a_predicted_and_a_measured_change(circuits: Page) -> None:
-    verdict = circuits.get_by_role("status").filter(has_text="Single experts")
-    expect(verdict).to_have_text(re.compile(r"20 in the predicted direction; largest miss \d"))
-    expect(verdict).to_contain_text("with as many random experts")
+    verdict = circuits.get_by_role("status").filter(has_text="predictions")
+    expect(verdict).to_have_text(
+        re.compile(r"20 of \d+ active experts do .* as many random ones .*Expert \d+, layer \d")
+    )
+    expect(checks(circuits)).to_have_text(re.compile(r"20 in the predicted direction; largest miss \d"))
+    expect(checks(circuits)).to_contain_text("with as many random experts")
     table = circuits.get_by_role("region", name="Experts of the circuit")
     rows = table.get_by_role("rowgroup").last.get_by_role("row")
     expect(rows).to_have_count(20)
@@ -133,6 +141,20 @@ def test_text_is_readable_and_the_last_token_is_in_sight(circuits: Page) -> None
     expect(circuits.locator(".cnode.target")).to_be_in_viewport()
 
 
+@pytest.mark.parametrize("width", [1440, 1280, 1000, 820])
+def test_the_graph_fills_its_box_and_none_of_its_boxes_is_cut(circuits: Page, width: int) -> None:
+    circuits.set_viewport_size({"width": width, "height": 900})
+    settle(circuits)
+    box = circuits.locator(".circuit-box").bounding_box()
+    nodes = [each.bounding_box() for each in circuits.locator(".cnode").all()]
+    assert box is not None
+    left, right = box["x"] + 68, box["x"] + box["width"]
+    edges = [(node["x"], node["x"] + node["width"]) for node in nodes if node is not None]
+    assert min(start for start, _ in edges) >= left - 1
+    assert max(end for _, end in edges) <= right + 1
+    assert max(end for _, end in edges) - min(start for start, _ in edges) >= 0.6 * (right - left)
+
+
 def test_a_graph_is_saved_once_it_is_measured(page: Page, tmp_path: Path) -> None:
     held: list[Route] = []
     page.route("**/api/circuits/check", lambda route: held.append(route))
@@ -155,7 +177,7 @@ def test_a_graph_is_saved_once_it_is_measured(page: Page, tmp_path: Path) -> Non
 def test_circuit_on_a_phone_is_accessible(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(f"{ADDRESS}&prompt={PROMPT.replace(' ', '+')}")
-    expect(page.locator(".circuit-verdict dl")).to_be_visible(timeout=60_000)
+    expect(checks(page)).to_contain_text("Single experts", timeout=60_000)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     experts(page).first.tap()
     expect(panel(page).get_by_role("row", name="Measured")).to_be_visible()

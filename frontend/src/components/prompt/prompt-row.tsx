@@ -3,10 +3,12 @@
 import "./prompt.css";
 
 import type { ReactNode } from "react";
+import { useLocation } from "react-router";
 
 import type { Example, RunSummary } from "@/api/types";
 import { Button } from "@/components/ui/button";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { unreadEdits } from "@/lib/edits/edits";
 
 import { FromExample } from "./from-example";
 import { PromptBox, SUBMIT_KEY } from "./prompt-box";
@@ -24,6 +26,19 @@ interface PromptRowProps {
   readonly onStop?: (() => void) | null;
   /** Before the buttons. */
   readonly children?: ReactNode;
+}
+
+/** The parts of a link's edits that cannot be read. */
+function UnreadEdits() {
+  const { search } = useLocation();
+  const unread = unreadEdits(new URLSearchParams(search).get("edits") ?? "");
+  if (unread.length === 0) return null;
+  return (
+    <p className="unread-edits bad" role="alert">
+      The link’s edit {unread.map((entry) => `“${entry}”`).join(", ")} cannot be read and was left out. An edit is
+      EXPERT:add:STRENGTH, with add, scale or set, or EXPERT:ablate.
+    </p>
+  );
 }
 
 export function PromptRow(props: PromptRowProps) {
@@ -52,6 +67,7 @@ export function PromptRow(props: PromptRowProps) {
           </Button>
         )}
       </div>
+      <UnreadEdits />
     </section>
   );
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { describeEdit, formatEdits, parseEdits, strengthDigits } from "./edits";
+import { describeEdit, formatEdits, parseEdits, strengthDigits, unreadEdits } from "./edits";
 
 describe("edits", () => {
   it("round-trip", () => {
@@ -21,6 +21,11 @@ describe("edits", () => {
       { expert: 7, mode: "add", strength: 1 },
     ]);
     expect(parseEdits("")).toEqual([]);
+    expect(unreadEdits('x:scale:1,5:melt:1,7:add:1@until:"a, b",6:scale:no')).toEqual([
+      "x:scale:1",
+      "5:melt:1",
+      "6:scale:no",
+    ]);
   });
 
   it("are described with the sign of their mode", () => {

@@ -70,16 +70,18 @@ function parseEdit(text: string): Edit | null {
   return withCondition({ expert: Number(id), mode: parsedMode, strength: clamped, ...run }, condition);
 }
 
+/** A comma inside quotes belongs to a stop text. */
+const entries = (text: string): readonly string[] => text.match(/(?:"(?:[^"\\]|\\.)*"|[^,"])+/gs) ?? [];
+
 /** Parse edits. Invalid entries are dropped, strengths clamped; the last of several edits of one expert wins. */
 export function parseEdits(text: string): readonly Edit[] {
-  const edits = new Map<string, Edit>();
-  // A comma inside quotes belongs to a stop text.
-  for (const entry of text.match(/(?:"(?:[^"\\]|\\.)*"|[^,"])+/gs) ?? []) {
-    const edit = parseEdit(entry);
-    if (edit !== null) edits.set(editKey(edit), edit);
-  }
-  return [...edits.values()];
+  const edits = entries(text).flatMap((entry) => parseEdit(entry) ?? []);
+  return [...new Map(edits.map((edit) => [editKey(edit), edit])).values()];
 }
+
+/** The entries that `parseEdits` drops. */
+export const unreadEdits = (text: string): readonly string[] =>
+  entries(text).filter((entry) => parseEdit(entry) === null);
 
 export function formatEdit(edit: Edit): string {
   const change = edit.mode === "ablate" ? edit.mode : `${edit.mode}:${edit.strength}`;

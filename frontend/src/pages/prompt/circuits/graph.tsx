@@ -3,9 +3,12 @@
 import { type KeyboardEvent, useLayoutEffect, useMemo, useRef, useState } from "react";
 
 import type { CircuitCheck, CircuitResponse } from "@/api/types";
-import { formatSigned } from "@/lib/text/format";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useWidth } from "@/hooks/use-width";
+import { divergingClass } from "@/lib/scales/colour-scale";
+import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
+import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
 import { boxName, nodeName, signClass, tokenText } from "./names";
 
 const MAX_STROKE = 4.5;
@@ -58,32 +61,42 @@ function Edges({ response, layout, active }: Pick<GraphProps, "response" | "acti
 }
 
 interface NodeProps extends GraphProps {
-  readonly placed: Placed;
+  readonly index: number;
+  /** The size with the darkest shade. */
+  readonly largest: number;
+  /** Null in the list of a narrow screen. */
+  readonly placed: Placed | null;
   readonly isTabStop: boolean;
-  readonly onArrow: (event: KeyboardEvent<HTMLElement>, from: Placed) => void;
+  readonly onKeyDown?: (event: KeyboardEvent<HTMLElement>) => void;
 }
 
-function Node({ response, check, selected, placed, isTabStop, onSelect, onHover, onArrow }: NodeProps) {
-  const { index } = placed;
+function Node(props: NodeProps) {
+  const { response, check, selected, index, largest, placed, isTabStop, onKeyDown, onSelect, onHover } = props;
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   const measured = check?.measured[index];
   const isTarget = node.kind === "target";
+  const change = measured ?? node.predicted;
+  const shade = divergingClass(-change, largest) || (change < 0 ? "u1" : "d1");
   return (
     <button
       type="button"
-      className={`cnode ${isTarget ? "target" : signClass(node.predicted)}${index === selected ? " selected" : ""}`}
-      style={{
-        left: placed.x - placed.width / 2,
-        top: placed.y - NODE_HEIGHT / 2,
-        width: placed.width,
-        height: NODE_HEIGHT,
-      }}
+      className={`cnode ${isTarget ? "target" : `${signClass(change)} ${shade}`}${index === selected ? " selected" : ""}`}
+      style={
+        placed === null
+          ? undefined
+          : {
+              left: placed.x - placed.width / 2,
+              top: placed.y - NODE_HEIGHT / 2,
+              width: placed.width,
+              height: NODE_HEIGHT,
+            }
+      }
       tabIndex={isTabStop ? 0 : -1}
       data-node={index}
       aria-pressed={index === selected}
       onClick={() => onSelect(index)}
-      onKeyDown={(event) => onArrow(event, placed)}
+      onKeyDown={onKeyDown}
       onPointerEnter={() => onHover(index)}
       onPointerLeave={() => onHover(null)}
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
@@ -92,29 +105,53 @@ function Node({ response, check, selected, placed, isTabStop, onSelect, onHover,
       <span>
         <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
         {boxName(response, node)}
+        {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
       </span>
-      <em>
-        {!isTarget && <i className="sr">, ablated: predicted </i>}
-        {formatSigned(node.predicted, 2)}
-        {measured != null && (
-          <b>
-            <i className="sr">, measured</i> {formatSigned(measured, 2)}
-          </b>
+      <em className="num">
+        {!isTarget && (
+          <i className="sr">
+            , ablated: predicted {measured != null && `${formatSigned(node.predicted, 2)}, measured `}
+          </i>
         )}
+        {measured != null && <b>{formatSigned(measured, 2)}</b>}
+        {measured == null && (isTarget ? formatFixed(change) : formatSigned(change, 2))}
       </em>
     </button>
   );
 }
 
-export function Graph(props: GraphProps) {
+type PartProps = GraphProps & Pick<NodeProps, "largest">;
+const LABEL = "Circuit; use the arrow keys to move between nodes";
+/** Width of the names of the rows. */
+const ROW_NAMES = 68;
+
+/** On a narrow screen: the target and the experts of each layer, one below the other. */
+function NodeList(props: PartProps) {
+  const node = (index: number) => <Node key={index} {...props} index={index} placed={null} isTabStop />;
+  return (
+    <div className="circuit-nodes" role="group" aria-label="Circuit">
+      {node(0)}
+      {graphLayers(props.response.graph).map(({ layer, indices }) => (
+        <section key={layer} aria-label={`Layer ${layer}`}>
+          <h2>Layer {layer}</h2>
+          {indices.map(node)}
+        </section>
+      ))}
+    </div>
+  );
+}
+
+function Drawing(props: PartProps) {
   const { response, active } = props;
   const box = useRef<HTMLDivElement>(null);
-  const layout = useMemo(() => layoutCircuit(response.graph), [response]);
+  const available = useWidth(box) - ROW_NAMES;
+  const layout = useMemo(() => layoutCircuit(response.graph, available), [response, available]);
   const [stop, setStop] = useState(0);
+  const { width, height } = layout;
   // The target and the strongest experts are at the last tokens.
   useLayoutEffect(() => {
     if (box.current !== null) box.current.scrollLeft = box.current.scrollWidth;
-  }, [response]);
+  }, [response, width]);
   const onArrow = (event: KeyboardEvent<HTMLElement>, from: Placed) => {
     const next = neighbour(layout.nodes, from, event.key);
     if (next === undefined) return;
@@ -122,32 +159,44 @@ export function Graph(props: GraphProps) {
     setStop(next.index);
     event.currentTarget.parentElement?.querySelector<HTMLElement>(`[data-node="${next.index}"]`)?.focus();
   };
-  const { width, height } = layout;
   return (
-    <div className="circuit-box" ref={box}>
-      <div className="circuit-rows" style={{ height }} aria-hidden="true">
-        {layout.rows.map(({ title, y, height: rowHeight }) => (
-          <span key={title} style={{ top: y, height: rowHeight }}>
-            {title}
-          </span>
-        ))}
+    <>
+      <div className="circuit-box" ref={box} data-cut={available > 0 && width > available}>
+        <div className="circuit-rows" style={{ height, width: ROW_NAMES }} aria-hidden="true">
+          {layout.rows.map(({ title, y, height: rowHeight }) => (
+            <span key={title} style={{ top: y, height: rowHeight }}>
+              {title}
+            </span>
+          ))}
+        </div>
+        <div className="circuit" role="group" aria-label={LABEL} style={{ width, height }}>
+          {layout.columns.map(({ text, x, width: column }) => (
+            <span key={x} className="ctoken" style={{ left: x, width: column }}>
+              {text}
+            </span>
+          ))}
+          <Edges response={response} layout={layout} active={active} />
+          {layout.nodes.map((placed) => (
+            <Node
+              key={placed.index}
+              {...props}
+              index={placed.index}
+              placed={placed}
+              isTabStop={placed.index === stop}
+              onKeyDown={(event) => onArrow(event, placed)}
+            />
+          ))}
+        </div>
       </div>
-      <div
-        className="circuit"
-        role="group"
-        aria-label="Circuit; use the arrow keys to move between nodes"
-        style={{ width, height }}
-      >
-        {layout.columns.map(({ position, x, width: column }, place) => (
-          <span key={position ?? `gap ${place}`} className="ctoken" style={{ left: x, width: column }}>
-            {position === null ? "…" : tokenText(response.graph, position)}
-          </span>
-        ))}
-        <Edges response={response} layout={layout} active={active} />
-        {layout.nodes.map((placed) => (
-          <Node key={placed.index} {...props} placed={placed} isTabStop={placed.index === stop} onArrow={onArrow} />
-        ))}
-      </div>
-    </div>
+      {available > 0 && width > available && <p className="dim">Earlier tokens are on the left: scroll sideways</p>}
+    </>
   );
+}
+
+export function Graph(props: GraphProps) {
+  const isNarrow = useIsNarrow();
+  const { nodes } = props.response.graph;
+  const changes = nodes.slice(1).map(({ predicted }, i) => Math.abs(props.check?.measured[i + 1] ?? predicted));
+  const largest = Math.max(1e-9, ...changes);
+  return isNarrow ? <NodeList {...props} largest={largest} /> : <Drawing {...props} largest={largest} />;
 }

@@ -27,11 +27,12 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { type UrlState, useUrlState } from "@/hooks/use-url-state";
 import { saveFile } from "@/lib/browser/save-file";
-import { formatCount, formatPercent, formatProbability } from "@/lib/text/format";
+import { formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { Graph } from "./graph";
+import { nodeName } from "./names";
 import { NodePanel } from "./panel";
 import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
 import { EdgeTable, ExpertTable } from "./table";
@@ -136,28 +137,39 @@ interface CircuitParts extends UrlState<typeof CIRCUIT_PARAMS> {
   readonly check: CircuitCheck | null;
 }
 
-interface VerdictLineProps {
-  readonly graph: CircuitGraph;
-  readonly check: CircuitCheck | null;
+interface VerdictLineProps extends Pick<CircuitParts, "response" | "check"> {
   readonly error: Error | null;
 }
 
-function VerdictLine({ graph, check, error }: VerdictLineProps) {
+/** What the graph is worth, and what to look at first. */
+function VerdictLine({ response, check, error }: VerdictLineProps) {
+  const { graph } = response;
   const found = check === null ? null : verdict(graph, check);
+  const first = graph.nodes[1];
   return (
-    <div className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null}>
-      <p className="headline">
-        {found === null ? (
-          (error?.message ?? "Measuring: every shown expert is ablated in the model…")
-        ) : (
+    <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null}>
+      {found === null ? (
+        (error?.message ?? `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`)
+      ) : (
+        <>
           <b>
-            <Term id="circuit_verdict">{found.headline}</Term>
-          </b>
-        )}
-      </p>
-      {found !== null && (
+            <Term id="circuit_verdict">{found.headline}</Term>.
+          </b>{" "}
+          {found.amount}
+        </>
+      )}{" "}
+      {first !== undefined && <span className="dim">Largest predicted effect: {nodeName(response, first)}.</span>}
+    </p>
+  );
+}
+
+/** The figures behind the verdict. */
+function Figures({ graph, check }: { readonly graph: CircuitGraph; readonly check: CircuitCheck | null }) {
+  return (
+    <section className="circuit-checks" aria-label="Checks" aria-busy={check === null}>
+      {check !== null && (
         <dl>
-          {found.figures.map(({ name, value, note }) => (
+          {verdict(graph, check).figures.map(({ name, value, note }) => (
             <div key={name}>
               <dt>{name}</dt>
               <dd className="value">{value}</dd>
@@ -166,7 +178,7 @@ function VerdictLine({ graph, check, error }: VerdictLineProps) {
           ))}
         </dl>
       )}
-    </div>
+    </section>
   );
 }
 
@@ -196,9 +208,8 @@ function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
   return (
     <div className="circuit-toolbar">
       <span className="dim">
-        {graph.nodes.length - 1} of {formatCount(graph.active)} active experts, with {formatPercent(graph.retained, 2)}{" "}
-        % of the predicted effects. Solid boxes support the target, dashed ones oppose it. In each box: the{" "}
-        <Term id="circuit_effect">predicted and measured change</Term> without the expert.
+        {formatPercent(graph.retained, 2)} % of all predicted effects. Green supports the target, purple and dashed
+        opposes it; darker is stronger. In each box: the <Term id="circuit_effect">change</Term> without the expert.
       </span>
       <label>
         Experts{" "}
@@ -267,10 +278,9 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
   return (
     <>
       <TargetBar graph={graph} onChange={(target) => setParams({ target, node: 1 }, "push")} />
-      <VerdictLine graph={graph} check={check} error={error} />
+      <VerdictLine response={response} check={check} error={error} />
       <div className="circuit-columns">
         <section className="circuit-main" aria-label="Graph">
-          <GraphToolbar {...parts} />
           <Graph
             response={response}
             check={check}
@@ -279,6 +289,7 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
             onSelect={select}
             onHover={setHovered}
           />
+          <GraphToolbar {...parts} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
@@ -290,6 +301,7 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
           />
         </aside>
       </div>
+      <Figures graph={graph} check={check} />
       <Tables {...parts} />
     </>
   );
@@ -339,7 +351,8 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || request === null) && (
         <div className="prompted-empty">
-          <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
+          <p className="dim">Tracing through the chosen layers. The first text waits until the model is loaded…</p>
+          <LoadingState label="Tracing" rows={14} />
         </div>
       )}
       {error === null && data !== undefined && request !== null && (

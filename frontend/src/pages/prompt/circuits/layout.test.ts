@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 
 import type { CircuitGraph, CircuitNode } from "@/api/types";
 
-import { layoutCircuit, neighbour, NODE_HEIGHT, shownPositions } from "./layout";
+import { layoutCircuit, neighbour, NODE_HEIGHT, tokenRuns } from "./layout";
 
 const expert = (layer: number, position: number, number: number): CircuitNode => ({
   kind: "expert",
@@ -33,29 +33,46 @@ function circuit(tokens: number, experts: readonly CircuitNode[]): CircuitGraph 
   };
 }
 
-test("boxes do not overlap, higher layers are higher, and all are inside", () => {
-  const experts = [...Array.from({ length: 7 }, (_, i) => expert(2, 4, i)), expert(1, 4, 9), expert(1, 2, 8)];
-  const { nodes, width, height } = layoutCircuit(circuit(5, experts));
-  expect(nodes.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
-  for (const a of nodes) {
-    expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
-    expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
-    expect(a.y + NODE_HEIGHT / 2).toBeLessThanOrEqual(height);
-    for (const b of nodes.filter(({ index }) => index > a.index)) {
-      const apart = Math.abs(a.x - b.x) >= (a.width + b.width) / 2 || Math.abs(a.y - b.y) >= NODE_HEIGHT;
-      expect(apart).toBe(true);
+test.each([340, 640, 980])(
+  "boxes in %i px do not overlap, higher layers are higher, and all are inside",
+  (available) => {
+    const experts = [...Array.from({ length: 7 }, (_, i) => expert(2, 4, i)), expert(1, 4, 9), expert(1, 2, 8)];
+    const { nodes, width, height } = layoutCircuit(circuit(5, experts), available);
+    expect(width).toBeLessThanOrEqual(available);
+    expect(width).toBeGreaterThan(0.9 * available);
+    expect(nodes.map(({ index }) => index)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    for (const a of nodes) {
+      expect(a.x - a.width / 2).toBeGreaterThanOrEqual(0);
+      expect(a.x + a.width / 2).toBeLessThanOrEqual(width);
+      expect(a.y + NODE_HEIGHT / 2).toBeLessThanOrEqual(height);
+      for (const b of nodes.filter(({ index }) => index > a.index)) {
+        const apart = Math.abs(a.x - b.x) >= (a.width + b.width) / 2 || Math.abs(a.y - b.y) >= NODE_HEIGHT;
+        expect(apart).toBe(true);
+      }
     }
-  }
-  expect(nodes[8]?.y).toBeGreaterThan(nodes[7]?.y ?? Infinity);
+    expect(nodes[8]?.y).toBeGreaterThan(nodes[7]?.y ?? Infinity);
+  },
+);
+
+test("a graph of many tokens is wider than its box, so that its boxes stay legible", () => {
+  const { nodes, width } = layoutCircuit(
+    circuit(
+      12,
+      Array.from({ length: 11 }, (_, i) => expert(1, i + 1, i)),
+    ),
+    640,
+  );
+  expect(width).toBeGreaterThan(640);
+  for (const node of nodes) expect(node.width).toBeGreaterThan(110);
 });
 
-test("of a long text, the tokens around experts are shown, and one gap for each run of others", () => {
-  expect(shownPositions(circuit(40, [expert(1, 10, 1)]))).toEqual([null, 9, 10, 11, null, 38, 39]);
-  expect(shownPositions(circuit(3, []))).toEqual([0, 1, 2]);
+test("tokens without experts are joined", () => {
+  const shown = tokenRuns(circuit(40, [expert(1, 10, 1)])).map(({ positions }) => positions.length);
+  expect(shown).toEqual([10, 1, 28, 1]);
 });
 
 test("arrow keys lead to the nearest node", () => {
-  const { nodes } = layoutCircuit(circuit(5, [expert(2, 4, 1), expert(1, 4, 2), expert(1, 1, 3)]));
+  const { nodes } = layoutCircuit(circuit(5, [expert(2, 4, 1), expert(1, 4, 2), expert(1, 1, 3)]), 640);
   const [target, upper, lower, left] = nodes;
   if (target === undefined || lower === undefined) throw new Error("no nodes");
   expect(neighbour(nodes, target, "ArrowDown")).toBe(upper);

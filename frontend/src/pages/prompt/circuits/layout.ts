@@ -1,22 +1,18 @@
-/** Positions of a circuit's nodes: a column per token, a row per layer, the target on top. */
+/** Positions of a circuit's nodes: a column per token, a row per layer, the target on top, as wide as its box. */
 
 import type { CircuitGraph } from "@/api/types";
 
 import { tokenText } from "./names";
 
-const NODE_WIDTH = 140;
-export const NODE_HEIGHT = 38;
-const GAP = 6;
-const ROW_GAP = 26;
-const TARGET_WIDTH = 190;
+/** Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`. */
+const WIDTH = { min: 118, usual: 136, max: 210 } as const;
+export const NODE_HEIGHT = 54;
+const GAP = 8;
+const ROW_GAP = 34;
+const TARGET_WIDTH = 210;
 const TOKEN_HEIGHT = 26;
-const CHARACTER = 7.9;
-const MIN_TOKEN = 26;
-/** A cell with more experts than this has two columns. */
-const MAX_STACK = 5;
-/** Texts with more tokens show only this many around tokens with experts. */
-const LONG = 24;
-const AROUND = 1;
+/** Least width of the tokens between two that have experts. */
+const BETWEEN = 28;
 
 export interface Placed {
   readonly index: number;
@@ -26,14 +22,14 @@ export interface Placed {
   readonly width: number;
 }
 
-export interface Column {
-  /** Null for tokens that are left out. */
-  readonly position: number | null;
+interface Column {
+  /** A token with experts, or those between two such tokens. */
+  readonly text: string;
   readonly x: number;
   readonly width: number;
 }
 
-export interface Row {
+interface Row {
   readonly title: string;
   readonly y: number;
   readonly height: number;
@@ -47,79 +43,108 @@ export interface Layout {
   readonly rows: readonly Row[];
 }
 
-const cellKey = (layer: number | null, position: number) => `${layer}:${position}`;
+/** A layer of a graph, the last one first, with the indices of its experts, strongest first. */
+interface GraphLayer {
+  readonly layer: number;
+  readonly indices: readonly number[];
+}
 
-/** Indices of the experts of each layer and token, strongest first. */
-function cells({ nodes }: CircuitGraph): ReadonlyMap<string, readonly number[]> {
-  const found = new Map<string, number[]>();
-  nodes.forEach((node, index) => {
-    if (node.kind !== "expert") return;
-    const key = cellKey(node.layer, node.position);
-    found.set(key, [...(found.get(key) ?? []), index]);
+export function graphLayers({ nodes }: CircuitGraph): readonly GraphLayer[] {
+  const layers = new Map<number, number[]>();
+  nodes.forEach(({ layer }, index) => {
+    if (layer !== null) layers.set(layer, [...(layers.get(layer) ?? []), index]);
   });
-  return found;
+  return [...layers].map(([layer, indices]) => ({ layer, indices })).sort((a, b) => b.layer - a.layer);
 }
 
-const columnsOf = (count: number) => (count > MAX_STACK ? 2 : 1);
-const stackOf = (count: number) => Math.ceil(count / columnsOf(count));
-
-/** Positions that have a column; null for a gap. */
-export function shownPositions(graph: CircuitGraph): readonly (number | null)[] {
-  const all = graph.tokens.map((_, position) => position);
-  if (all.length <= LONG) return all;
-  const near = new Set(
-    graph.nodes.flatMap(({ position }) => all.slice(Math.max(0, position - AROUND), position + AROUND + 1)),
-  );
-  return all.flatMap((position) => (near.has(position) ? [position] : near.has(position + 1) ? [null] : []));
+interface TokenRun {
+  readonly positions: readonly number[];
+  /** Indices of the experts on the token, by layer; all empty between tokens with experts. */
+  readonly cells: readonly (readonly number[])[];
 }
 
-export function layoutCircuit(graph: CircuitGraph): Layout {
-  const byCell = cells(graph);
-  const layers = [...new Set(graph.nodes.flatMap(({ layer }) => (layer === null ? [] : [layer])))].sort(
-    (a, b) => b - a,
+/** Each token with experts or the target by itself, and the others joined. */
+export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
+  const layers = graphLayers(graph);
+  const named = new Set(graph.nodes.map(({ position }) => position));
+  const runs: TokenRun[] = [];
+  graph.tokens.forEach((_, position) => {
+    const last = runs.at(-1);
+    const before = last?.positions.at(-1);
+    if (last === undefined || named.has(position) || (before !== undefined && named.has(before))) {
+      const on = (index: number) => graph.nodes[index]?.position === position;
+      runs.push({ positions: [position], cells: layers.map(({ indices }) => indices.filter(on)) });
+    } else runs[runs.length - 1] = { ...last, positions: [...last.positions, position] };
+  });
+  return runs;
+}
+
+/** Boxes side by side in each run of tokens: while there is room, the highest stack gets one more, the last one first. */
+function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[] {
+  const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
+  const across: number[] = largest.map((count) => Math.min(1, count));
+  const used = () => across.reduce((sum, count) => sum + count, 0) * (WIDTH.usual + GAP);
+  while (used() + WIDTH.usual + GAP <= room) {
+    const heights = largest.map((count, i) => (count === 0 ? 0 : Math.ceil(count / (across[i] ?? 1))));
+    const highest = heights.lastIndexOf(Math.max(...heights));
+    if ((heights[highest] ?? 0) <= 1) break;
+    across[highest] = (across[highest] ?? 0) + 1;
+  }
+  return across;
+}
+
+/** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
+export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
+  const runs = tokenRuns(graph);
+  const numBetween = runs.filter(({ cells }) => cells.every(({ length }) => length === 0)).length;
+  const room = available - numBetween * BETWEEN;
+  const across = boxesAcross(runs, room);
+  const total = Math.max(
+    1,
+    across.reduce((sum, count) => sum + count, 0),
   );
+  const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / total) - GAP));
+  const left = room - total * (nodeWidth + GAP);
+  const between = BETWEEN + Math.max(0, left) / Math.max(1, numBetween);
   let x = 0;
-  const columns = shownPositions(graph).map((position): Column => {
-    const counts = layers.map((layer) => byCell.get(cellKey(layer, position ?? -1))?.length ?? 0);
-    const across = Math.max(...counts.map((count) => (count === 0 ? 0 : columnsOf(count))), 0);
-    const text = position === null ? 1 : tokenText(graph, position).length;
-    const width = Math.max(MIN_TOKEN, text * CHARACTER + 10, across * (NODE_WIDTH + GAP) + GAP);
+  const columns = runs.map(({ positions }, i): Column => {
+    const width = across[i] === 0 ? between : (across[i] ?? 0) * (nodeWidth + GAP);
     x += width;
-    return { position, x: x - width, width };
+    return { text: positions.map((position) => tokenText(graph, position)).join(" "), x: x - width, width };
   });
-  const last = columns.at(-1);
   const width = Math.max(x, TARGET_WIDTH);
+  const last = columns.findLast((_, i) => across[i] !== 0);
+  const end = last === undefined ? width / 2 : last.x + last.width / 2;
   const placed: Placed[] = [
     {
       index: 0,
-      x: last === undefined ? width / 2 : Math.max(TARGET_WIDTH / 2, last.x + last.width - TARGET_WIDTH / 2),
+      x: Math.min(width - TARGET_WIDTH / 2, Math.max(TARGET_WIDTH / 2, end)),
       y: NODE_HEIGHT / 2,
       width: TARGET_WIDTH,
     },
   ];
-  let y = NODE_HEIGHT + ROW_GAP;
   const rows: Row[] = [{ title: "Target", y: 0, height: NODE_HEIGHT }];
-  for (const layer of layers) {
-    const inRow = columns.map((column) => byCell.get(cellKey(layer, column.position ?? -1)) ?? []);
-    const height = Math.max(1, ...inRow.map(({ length }) => stackOf(length))) * (NODE_HEIGHT + GAP) - GAP;
-    inRow.forEach((indices, place) => {
-      const column = columns[place];
+  let y = NODE_HEIGHT + ROW_GAP;
+  graphLayers(graph).forEach(({ layer }, row) => {
+    const stackOf = (i: number) => Math.ceil((runs[i]?.cells[row]?.length ?? 0) / Math.max(1, across[i] ?? 1));
+    const height = Math.max(...runs.map((_, i) => stackOf(i))) * (NODE_HEIGHT + GAP) - GAP;
+    runs.forEach(({ cells }, i) => {
+      const indices = cells[row] ?? [];
+      const column = columns[i];
       if (column === undefined) return;
-      const stack = stackOf(indices.length);
-      const across = columnsOf(indices.length);
+      const perLine = Math.ceil(indices.length / Math.max(1, stackOf(i)));
       indices.forEach((index, number) => {
-        const side = Math.floor(number / stack) - (across - 1) / 2;
         placed.push({
           index,
-          x: column.x + column.width / 2 + side * (NODE_WIDTH + GAP),
-          y: y + height / 2 + ((number % stack) - (stack - 1) / 2) * (NODE_HEIGHT + GAP),
-          width: NODE_WIDTH,
+          x: column.x + column.width / 2 + ((number % perLine) - (perLine - 1) / 2) * (nodeWidth + GAP),
+          y: y + NODE_HEIGHT / 2 + Math.floor(number / perLine) * (NODE_HEIGHT + GAP),
+          width: nodeWidth,
         });
       });
     });
     rows.push({ title: `Layer ${layer}`, y, height });
     y += height + ROW_GAP;
-  }
+  });
   rows.push({ title: "Tokens", y: y - ROW_GAP / 2, height: TOKEN_HEIGHT });
   return {
     width,

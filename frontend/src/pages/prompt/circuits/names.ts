@@ -23,7 +23,7 @@ export function boxName(response: CircuitResponse, node: CircuitNode): string {
   if (label !== undefined) return `${node.expert} ${label}`;
   if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
   const [token] = info?.top_tokens ?? [];
-  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token).replace(/^fires /u, "")}`;
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token)}`;
 }
 
 /** For example `Expert 560, layer 3, on ␣little`. */

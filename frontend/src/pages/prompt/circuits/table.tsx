@@ -3,6 +3,7 @@
 import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
 import { expertInfo, nodeName } from "./names";
@@ -18,8 +19,7 @@ const changed = (value: number | null | undefined) => (value == null ? "…" : f
 export function ExpertTable({ response, check, onSelect }: TableProps) {
   const { nodes, tokens } = response.graph;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Experts of the circuit">
+    <ScrollBox className="figure-table circuit-table" label="Experts of the circuit">
       <table className="grid plain">
         <thead>
           <tr>
@@ -57,15 +57,14 @@ export function ExpertTable({ response, check, onSelect }: TableProps) {
           })}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 
 export function EdgeTable({ response, check }: Omit<TableProps, "onSelect">) {
   const { nodes, edges } = response.graph;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="figure-table circuit-table" tabIndex={0} role="region" aria-label="Edges of the circuit">
+    <ScrollBox className="figure-table circuit-table" label="Edges of the circuit">
       <table className="grid plain">
         <thead>
           <tr>
@@ -98,6 +97,6 @@ export function EdgeTable({ response, check }: Omit<TableProps, "onSelect">) {
           })}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }

@@ -1,7 +1,7 @@
 /** What a check says about a circuit, in a line and some figures. */
 
 import type { CircuitCheck, CircuitGraph } from "@/api/types";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 
 /** Limits of the headline. They are conventions of MxD Explorer, and are stated in the glossary. */
 const GOOD = { correlation: 0.9, sameSign: 0.8 };
@@ -16,6 +16,8 @@ export interface Figure {
 export interface Verdict {
   readonly level: "good" | "weak" | "bad";
   readonly headline: string;
+  /** How much the shown experts do, in a sentence. */
+  readonly amount: string;
   readonly figures: readonly Figure[];
 }
 
@@ -69,5 +71,6 @@ export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
       note: `completeness; replacement ${formatFixed(scores.replacement, 2)}`,
     },
   ];
-  return { level, headline: HEADLINES[holds] + addition, figures };
+  const amount = `${experts.count} of ${formatCount(graph.active)} active experts do ${share(sufficiency.mean)} of what all do together, as many random ones ${share(sufficiency.control)}.`;
+  return { level, headline: HEADLINES[holds] + addition, amount, figures };
 }
