@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from mxd.trainer.config import Edit
+from mxd.trainer.config import Edit, SteeringConfig
 from mxd.trainer.utils.display import ShortRepr, documented
 from mxd.trainer.utils.snapshot import (
     UNKNOWN,
@@ -307,8 +307,36 @@ Changes = Sequence[tuple[str, float]]
 """Text of each token of a continuation, and the change of its log-probability by the edits, in nats."""
 
 
+UNITS = {
+    "add": "+ 1 adds the 99th percentile of the expert's activation.",
+    "set": "= 1 sets the activation to the expert's 99th percentile.",
+    "scale": "× multiplies the activation.",
+}
+"""Unit of the strength, by mode of an edit."""
+
+
+def steering_facts(config: SteeringConfig) -> list[tuple[str, str]]:
+    """Names and values of the settings on which generated texts depend, besides prompt, edits and seed."""
+    sampling, positions = config.sampling, config.positions
+    chosen = "positions " + (", ".join(map(str, positions)) or "none") if positions is not None else None
+    tokens = {"all": "prompt and new tokens", "generated": "new tokens", "prompt": "prompt"}[config.scope]
+    greedy = sampling.temperature == 0
+    return [
+        ("temperature", "0, greedy" if greedy else f"{sampling.temperature:g}"),
+        *([] if greedy else [("top-p", f"{sampling.top_p:g}")]),
+        ("repetition penalty", f"{sampling.repetition_penalty:g}"),
+        ("edited tokens", chosen or tokens),
+        ("mode", config.mode),
+    ]
+
+
 def steering_snapshot(
-    run: str, prompt: str, edits: Sequence[Edit], texts: Sequence[Sequence[Changes]], origin: Origin
+    run: str,
+    prompt: str,
+    edits: Sequence[Edit],
+    texts: Sequence[Sequence[Changes]],
+    origin: Origin,
+    facts: Sequence[tuple[str, str]] = (),
 ) -> Snapshot:
     """Snapshot of the baseline texts and of the steered ones, which have tokens shaded by the change of their
     log-probability."""
@@ -322,7 +350,9 @@ def steering_snapshot(
         "Both texts use the same random numbers, so all differences come from the edits. Green tokens are more "
         "probable with them, purple ones less."
     )
-    return Snapshot(title, origin.titled(run), pairs, note=note, origin=origin)
+    modes = {edit.mode for edit in edits}
+    note = " ".join([note, *(text for mode, text in UNITS.items() if mode in modes)])
+    return Snapshot(title, origin.titled(run), pairs, facts, note, origin)
 
 
 def _edit_name(run: str, edit: Edit, origin: Origin) -> str:

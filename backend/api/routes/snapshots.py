@@ -27,7 +27,7 @@ from mxd.backend.schemas.snapshots import (
     SteeringSnapshot,
 )
 from mxd.trainer.config import SteeringConfig
-from mxd.trainer.inference.results import steering_snapshot
+from mxd.trainer.inference.results import steering_facts, steering_snapshot
 from mxd.trainer.utils.snapshot import Origin, Snapshot
 
 router = APIRouter(tags=["snapshots"])
@@ -88,7 +88,8 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
     config = request.request
     prompt = await prompt_text(services, run, config.prompt, config.turns)
     own = {name: getattr(config, name) for name in SteeringConfig.model_fields}
-    command = steer_command(run, SteeringConfig.model_validate({**own, "prompt": prompt}))
+    settings = SteeringConfig.model_validate({**own, "prompt": prompt})
+    command = steer_command(run, settings)
     edited = [(edit.run or run, edit.expert) for edit in config.edits]
     experts = {name: {expert for other, expert in edited if other == name} for name, _ in edited}
     runs = list(dict.fromkeys([run, *experts]))
@@ -98,7 +99,7 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
         [[(token.text, token.delta_log_probability) for token in text] for text in variant]
         for variant in (request.baseline, request.steered)
     ]
-    return steering_snapshot(run, prompt, config.edits, texts, origin)
+    return steering_snapshot(run, prompt, config.edits, texts, origin, steering_facts(settings))
 
 
 async def _circuit(services: Services, request: CircuitSnapshot) -> Snapshot:

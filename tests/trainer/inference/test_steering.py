@@ -11,7 +11,7 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, sample_tokens
-from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent, steering_snapshot
+from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent, steering_facts, steering_snapshot
 from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -234,6 +234,20 @@ def test_titles_name_the_sign_of_a_strength() -> None:
     edits = tuple(map(Edit.model_validate, ("1:scale:-2", "2:set:-0.5", "3:add:-4", "4:add:4", "5:scale:0")))
     snapshot = steering_snapshot("run", PROMPT, edits, [[], []], UNKNOWN)
     assert snapshot.title == "Steered with 1 × −2 and 2 = −0.5 and 3 − 4 and 4 + 4 and 5 × 0"
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"sampling": {"temperature": 0}}, {"temperature": "0, greedy", "edited tokens": "prompt and new tokens"}),
+        ({"scope": "generated", "mode": "replace"}, {"edited tokens": "new tokens", "mode": "replace"}),
+        ({"positions": (1, 4)}, {"edited tokens": "positions 1, 4", "top-p": "0.95"}),
+        ({"positions": ()}, {"edited tokens": "positions none"}),
+    ],
+)
+def test_facts_name_what_texts_depend_on(settings: dict[str, Any], expected: dict[str, str]) -> None:
+    facts = dict(steering_facts(SteeringConfig.model_validate({"prompt": PROMPT, **settings})))
+    assert facts.items() >= expected.items()
 
 
 def test_k_above_the_runs_is_rejected(world: World) -> None:
