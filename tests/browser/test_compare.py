@@ -28,7 +28,7 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     page.get_by_role("link", name="Compare", exact=True).click()
     page.get_by_role("textbox", name="Second prompt").fill(OTHER)
     expect(difference(page)).to_contain_text(re.compile(r"\d+ experts differ"))
-    expect(page).to_have_url(re.compile(r"against=The\+little\+boy"))
+    expect(page).to_have_url(re.compile(r"second=The\+little\+boy"))
     table = page.get_by_role("table", name="Differences, tokens by experts")
     heads = table.get_by_role("columnheader").all_inner_texts()
     assert heads[1:3] == ["The", "little"]
@@ -44,6 +44,9 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     expect(gained).to_be_visible()
     page.get_by_role("link", name="Tokens", exact=True).click()
     expect(heat_map(page)).to_be_visible()
+    page.get_by_role("link", name="Compare", exact=True).click()
+    expect(page.get_by_role("textbox", name="Second prompt")).to_have_value(OTHER)
+    expect(difference(page)).to_be_visible()
 
 
 def test_a_prompt_has_no_difference_to_itself(page: Page) -> None:
@@ -57,7 +60,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(heat_map(page)).to_be_visible()
     page.get_by_role("link", name="Layers", exact=True).click()
     trace = page.get_by_role("table", name="Strongest expert, layers by tokens")
-    expect(trace.get_by_role("rowheader")).to_have_text(["Layer 3", "Layer 1", "Next token, KL"])
+    expect(trace.get_by_role("rowheader")).to_have_text(["Layer 3", "Layer 1", "Next token"])
     layers = page.get_by_role("group", name="Layers")
     expect(layers.get_by_role("button", name="Layer 3")).to_be_disabled()
     layers.get_by_role("button", name="Layer 1").click()
@@ -80,6 +83,13 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     expect(page.get_by_role("tooltip")).to_contain_text(re.compile(r"Rank on this token.*Writes.*[+−]0\.", re.DOTALL))
     cell.click()
     expect(page.get_by_role("status").filter(has_text=re.compile("^Lines:|changes no cell"))).to_be_visible()
+    # Each line starts on top of the cell that was pressed.
+    box = cell.bounding_box()
+    starts = page.locator(".trace-lines path").evaluate_all(
+        "paths => paths.map(path => path.getPointAtLength(0).matrixTransform(path.getScreenCTM()).y)"
+    )
+    assert box is not None
+    assert all(abs(start - box["y"]) < 2 for start in starts)
     expect(page).to_have_url(re.compile(r"of=second"))
     page.mouse.move(0, 0)  # the first Escape would close the tooltip
     expect(page.get_by_role("tooltip")).to_have_count(0)

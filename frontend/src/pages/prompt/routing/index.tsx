@@ -16,6 +16,7 @@ import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
+import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount, formatPlural } from "@/lib/text/format";
@@ -52,6 +53,21 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
   );
 }
 
+/** Offered while a text to compare is missing. */
+const EXAMPLE_PAIR = {
+  prompt: "The doctor told the old man that he would have to stay",
+  second: "The doctor told the old woman that she would have to stay",
+};
+
+function EmptyComparison({ setParams }: Pick<RoutingState, "setParams">) {
+  return (
+    <EmptyState title="Type two texts to compare their experts">
+      <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
+      <Button onClick={() => setParams(EXAMPLE_PAIR, "push")}>Compare an example</Button>
+    </EmptyState>
+  );
+}
+
 /** Routing of the prompt through this run, and jointly with `others`. */
 function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: RoutingState["params"]) {
   const { data, error, isFetching, refetch } = useQuery(
@@ -63,7 +79,7 @@ function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: 
 }
 
 function SecondPrompt({ params, setParams }: RoutingState) {
-  const draft = usePromptDraft(params.against ?? "", (text) => setParams({ against: text }), DEBOUNCE_MS);
+  const draft = usePromptDraft(params.second, (text) => setParams({ second: text }), DEBOUNCE_MS);
   return (
     <section className="prompt-row second">
       <PromptBox
@@ -84,10 +100,10 @@ interface ComparedProps extends RoutingState {
 
 function Compared({ run, first, params, setParams }: ComparedProps) {
   const { data, error, refetch } = useQuery(
-    routingQuery(run.name, { text: params.against ?? "", k: effectiveK(run, params.k) }),
+    routingQuery(run.name, { text: params.second, k: effectiveK(run, params.k) }),
   );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <LoadingState label="Routing the second text" rows={10} />;
+  if (data === undefined) return <p className="prompted-empty dim">Routing the second text…</p>;
   return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
 }
 
@@ -95,8 +111,7 @@ type View = "tokens" | "layers" | "texts";
 
 function Routing({ run, view }: { readonly run: RunSummary; readonly view: View }) {
   const [params, setParams] = useUrlState(ROUTING_PARAMS);
-  const { prompt } = params;
-  const against = view === "texts" ? (params.against ?? "") : "";
+  const { prompt, second } = params;
   const chosen = useOtherRuns(run, params.layers);
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text }), DEBOUNCE_MS);
   const { response, others, error, isFetching, refetch } = useRoutings(
@@ -118,24 +133,28 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       >
         <Length response={response} isFetching={isFetching} />
       </PromptRow>
+      {view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       <Layers
         run={run}
         chosen={view === "layers" ? (chosen ?? []) : null}
         onChoose={(names) => setParams({ layers: names }, "push")}
       />
-      {view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
+      {view === "texts" && (prompt === "" || second === "") && <EmptyComparison setParams={setParams} />}
+      {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (
         <div className="prompted-empty">
-          <LoadingState label="Routing; the language model is loaded on first use" rows={14} />
+          <p className="dim">Routing. The first text waits until the language model is loaded…</p>
+          <LoadingState label="Routing" rows={14} />
         </div>
       )}
-      {!isLoading && against !== "" && <Compared run={run} first={response} params={params} setParams={setParams} />}
+      {!isLoading && view === "texts" && second !== "" && (
+        <Compared run={run} first={response} params={params} setParams={setParams} />
+      )}
       {!isLoading && view === "layers" && (
         <TraceView run={run} routings={[response, ...others]} params={params} setParams={setParams} />
       )}
-      {!isLoading && view !== "layers" && against === "" && (
+      {!isLoading && view === "tokens" && (
         <RoutingView run={run} response={response} params={params} setParams={setParams} />
       )}
     </>
@@ -153,7 +172,12 @@ export default function RoutingPage() {
   const [view, title] = VIEWS[pathname] ?? ["tokens", "Tokens"];
   const query = new URLSearchParams(search);
   // Former addresses of the views.
-  if (view === "tokens" && query.has("against")) return <Navigate replace to={`/texts${search}`} />;
+  const against = query.get("against");
+  if (against !== null) {
+    query.delete("against");
+    query.set("second", against);
+    return <Navigate replace to={`/texts?${query}`} />;
+  }
   if (view === "tokens" && query.has("layers")) return <Navigate replace to={`/layers${search}`} />;
   return (
     <>

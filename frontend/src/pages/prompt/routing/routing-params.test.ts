@@ -10,7 +10,7 @@ describe("URL parameters of Routing", () => {
       prompt: "a\nb & c",
       lock: { position: 3, expert: 12 },
       of: "other-l2",
-      against: "a second text",
+      second: "a second text",
       align: "apart",
       layers: ["one", "other-l2"],
       k: 4,

@@ -31,8 +31,8 @@ export const ROUTING_PARAMS = {
   lock: lockParam,
   /** Run of the locked expert, in the view of several layers. */
   of: textParam(""),
-  /** A second text to compare with; null for none. */
-  against: textParam(null),
+  /** A text to compare with. */
+  second: textParam(""),
   align: choiceParam(["aligned", "apart"], "aligned"),
   /** Runs of other layers to show. */
   layers: layersParam,

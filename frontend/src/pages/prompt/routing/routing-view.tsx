@@ -32,6 +32,7 @@ import {
   type Predicted,
   type Ranking,
   scaleEnd,
+  tokenFirst,
 } from "./heat-map/heat-rows";
 import { ReplacedKl } from "./replaced-kl";
 import { MORE_ROWS, type RoutingLock, type RoutingState } from "./routing-params";
@@ -122,6 +123,7 @@ interface HeatBarProps extends RoutingState {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly predicted: Predicted;
+  readonly locked: RoutedToken | undefined;
   /** Numbers of experts: visible rows of the map, experts that pass the filters, and all active ones. */
   readonly shown: number;
   readonly total: number;
@@ -157,7 +159,7 @@ function Download({ response, predicted, withStart }: DownloadProps) {
 }
 
 /** Header of the heat map: controls, ranking, table view and download. */
-function HeatBar({ run, response, predicted, shown, total, all, params, setParams }: HeatBarProps) {
+function HeatBar({ run, response, predicted, locked, shown, total, all, params, setParams }: HeatBarProps) {
   const asTable = params.view === "table";
   return (
     <>
@@ -198,6 +200,11 @@ function HeatBar({ run, response, predicted, shown, total, all, params, setParam
         ) : (
           <>
             {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+            {locked !== undefined && (
+              <>
+                by activation on <TokenChip text={locked.text} />, then{" "}
+              </>
+            )}
             {RANKINGS[params.rank]}
           </>
         )}
@@ -245,12 +252,13 @@ function useLock({ params, setParams }: RoutingState) {
 
 interface FootProps extends RoutingState {
   readonly rows: readonly HeatRow[];
+  readonly shown: number;
   readonly shared: number;
   readonly end: number;
 }
 
-function Foot({ params, setParams, rows, shared, end }: FootProps) {
-  const hidden = params.view === "table" ? 0 : rows.length - params.rows;
+function Foot({ params, setParams, rows, shown, shared, end }: FootProps) {
+  const hidden = params.view === "table" ? 0 : rows.length - shown;
   return (
     <div className="heat-foot">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
@@ -287,18 +295,18 @@ function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) 
     const filtered = filterByDensity(all, params.density);
     return params.hide_shared ? filtered.filter((row) => !row.isShared) : filtered;
   }, [all, params.hide_shared, params.density]);
-  const shown = useMemo(() => rows.slice(0, params.rows), [rows, params.rows]);
-  const extra = useMemo(() => {
-    const at = params.lock?.position;
-    return at === undefined ? [] : rows.slice(params.rows).filter((row) => row.cells.has(at));
-  }, [rows, params.rows, params.lock]);
+  const at = params.lock?.position;
+  const shown = useMemo(() => {
+    const active = at === undefined ? 0 : rows.filter((row) => row.cells.has(at)).length;
+    return tokenFirst(rows, at).slice(0, Math.max(params.rows, active));
+  }, [rows, params.rows, at]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
-  return { columns, all, rows, shown, extra, end };
+  return { columns, all, rows, shown, end };
 }
 
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
-  const { columns, all, rows, shown, extra, end } = useHeatRows(response, params);
+  const { columns, all, rows, shown, end } = useHeatRows(response, params);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   useShare(run.name, () => ({ kind: "routing", ...prompt }));
   const predicted = usePredictions(response, prompt);
@@ -311,7 +319,14 @@ export function RoutingView(props: RoutingViewProps) {
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
-        <HeatBar {...props} predicted={predicted} shown={shown.length} total={rows.length} all={all.length} />
+        <HeatBar
+          {...props}
+          predicted={predicted}
+          locked={locked?.token}
+          shown={shown.length}
+          total={rows.length}
+          all={all.length}
+        />
         <ReplacedKl
           subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
           columns={columns}
@@ -320,9 +335,9 @@ export function RoutingView(props: RoutingViewProps) {
         {params.view === "table" ? (
           <PlainTable {...shared} response={response} rows={rows} />
         ) : (
-          <HeatMap {...shared} rows={shown} extra={extra} ranking={params.rank} onPreview={preview.onPreview} />
+          <HeatMap {...shared} rows={shown} ranking={params.rank} onPreview={preview.onPreview} />
         )}
-        <Foot {...props} rows={rows} shared={all.filter((row) => row.isShared).length} end={end} />
+        <Foot {...props} rows={rows} shown={shown.length} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
         <TokenPanel

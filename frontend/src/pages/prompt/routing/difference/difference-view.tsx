@@ -2,7 +2,7 @@
 
 import "./difference.css";
 
-import { useMemo } from "react";
+import { type ReactNode, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
@@ -135,29 +135,57 @@ function DifferenceList({ title, rows, end }: DifferenceListProps) {
   );
 }
 
-/** Title of the difference, and what its rows are ranked by. */
-function Head({ run, count, params, setParams }: RoutingState & { readonly run: RunSummary; readonly count: number }) {
-  const isAligned = params.align === "aligned";
+/** The expert with the largest change in one direction. */
+function Strongest({ row, children }: { readonly row: DifferenceRow | undefined; readonly children: ReactNode }) {
+  if (row === undefined) return null;
   return (
-    <div className="pane-h">
-      <h2>Second text vs first</h2>
-      <span className="note">
-        {methodName(run.method)}, layer {run.layer} only: {formatCount(count)}{" "}
-        {count === 1 ? "expert differs" : "experts differ"}, by{" "}
-        {isAligned ? "size: the sum of the absolute differences" : "size of the change"}
-      </span>
-      <span className="grow" />
-      <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-      <SegmentedControl
-        label="Comparison"
-        value={params.align}
-        onChange={(next) => setParams({ align: next })}
-        segments={[
-          { value: "aligned", label: "Aligned tokens" },
-          { value: "apart", label: "Whole texts" },
-        ]}
-      />
-    </div>
+    <p>
+      <span>{children}</span> <ExpertName row={row} /> <b className="num">{formatSigned(row.change, 2)}</b>
+    </p>
+  );
+}
+
+interface HeadProps extends RoutingState {
+  readonly run: RunSummary;
+  readonly rows: readonly DifferenceRow[];
+}
+
+/** How much the texts differ, in which experts most, and what the rows are ranked by. */
+function Head({ run, rows, params, setParams }: HeadProps) {
+  const byChange = rows.toSorted((a, b) => a.change - b.change);
+  const [lowest, highest] = [byChange[0], byChange.at(-1)];
+  return (
+    <>
+      <div className="pane-h">
+        <h2>
+          {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
+        </h2>
+        <span className="note">
+          {methodName(run.method)}, layer {run.layer} only; by{" "}
+          {params.align === "aligned" ? "size: the sum of the absolute differences" : "size of the change"}
+        </span>
+        <span className="grow" />
+        <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
+        <SegmentedControl
+          label="Comparison"
+          value={params.align}
+          onChange={(next) => setParams({ align: next })}
+          segments={[
+            { value: "aligned", label: "Aligned tokens" },
+            { value: "apart", label: "Whole texts" },
+          ]}
+        />
+      </div>
+      {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
+      <div className="difference-strongest">
+        <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
+          Most in the <span className="up">second</span> text:
+        </Strongest>
+        <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
+          Most in the <span className="down">first</span> text:
+        </Strongest>
+      </div>
+    </>
   );
 }
 
@@ -183,8 +211,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Head run={run} count={rows.length} params={params} setParams={setParams} />
-      {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
+      <Head run={run} rows={rows} params={params} setParams={setParams} />
       {isAligned ? (
         <DifferenceMap pairs={pairs} rows={shown} end={end} />
       ) : (
@@ -196,8 +223,8 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
       <div className="heat-foot">
         <RampLegend
           kind="diverging"
-          low={`Activation difference −${formatFixed(end, 1)}`}
-          high={`+${formatFixed(end, 1)}`}
+          low={`First text −${formatFixed(end, 1)}`}
+          high={`+${formatFixed(end, 1)} second text`}
         />
         <span className="grow" />
         {isAligned && pairs.length > MAX_COLUMNS && (

@@ -102,8 +102,6 @@ const LABEL_WIDTH = { min: 170, usual: 214, max: 400 } as const;
 interface HeatMapProps {
   readonly columns: readonly Column[];
   readonly rows: readonly HeatRow[];
-  /** Other experts of the locked token that are ranked below the last visible row. */
-  readonly extra: readonly HeatRow[];
   readonly end: number;
   readonly ranking: Ranking;
   readonly lock: RoutingLock | null;
@@ -171,23 +169,19 @@ function useScrollToLockedColumn(
   }, [column]);
 }
 
-/** Scrolls the row of a locked cell into view. */
-function useScrollToLockedRow(box: React.RefObject<HTMLDivElement | null>, expert: number | null) {
+/** Scrolls to the first rows, those of a locked token. */
+function useScrollToFirstRow(box: React.RefObject<HTMLDivElement | null>, locked: number | null) {
   useEffect(() => {
-    const row = expert === null ? null : box.current?.querySelector<HTMLElement>("tr.rowlk");
-    if (box.current === null || row == null) return;
-    const { scrollTop, clientHeight } = box.current;
-    const isBelow = row.offsetTop + row.offsetHeight > scrollTop + clientHeight;
-    if (isBelow) box.current.scrollTo({ top: row.offsetTop - clientHeight / 2 });
-  }, [box, expert]);
+    if (locked !== null) box.current?.scrollTo({ top: 0 });
+  }, [box, locked]);
 }
 
-function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatMapProps) {
+function useEvents({ columns, rows, predicted, onPreview, onLock }: HeatMapProps) {
   const tips = useTips();
   return useMemo(() => {
     const tipAt = ({ position, expert }: CellPosition) => {
       const column = columns.find((candidate) => candidate.position === position);
-      const row = [...rows, ...extra].find((candidate) => candidate.expert === expert);
+      const row = rows.find((candidate) => candidate.expert === expert);
       if (column === undefined) return null;
       return row === undefined ? (
         <ColumnTip column={column} predicted={predicted} />
@@ -203,11 +197,11 @@ function useEvents({ columns, rows, extra, predicted, onPreview, onLock }: HeatM
       onLeave: tips.hide,
       onLock,
     });
-  }, [columns, extra, onLock, onPreview, predicted, rows, tips]);
+  }, [columns, onLock, onPreview, predicted, rows, tips]);
 }
 
 export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
-  const { columns, rows, extra, end, ranking, lock, predicted } = props;
+  const { columns, rows, end, ranking, lock, predicted } = props;
   const isNarrow = useIsNarrow();
   const lengths = useMemo(() => columns.map(({ token }) => columnWidth(token.text)), [columns]);
   const widths = useMemo(() => (isNarrow ? lengths.map(() => NARROW_COLUMN) : lengths), [isNarrow, lengths]);
@@ -219,20 +213,8 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
     offsets,
     locked === null ? -1 : columns.findIndex(({ position }) => position === locked),
   );
-  useScrollToLockedRow(box, lock?.expert ?? null);
+  useScrollToFirstRow(box, locked);
   const events = useEvents(props);
-  const renderRow = (row: HeatRow) => (
-    <HeatRowView
-      key={row.expert}
-      row={row}
-      columns={columns}
-      window={window}
-      end={end}
-      ranking={ranking}
-      locked={locked}
-      isLocked={row.expert === lock?.expert}
-    />
-  );
   return (
     <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
       <table
@@ -249,12 +231,20 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
           <col className="sums" />
         </colgroup>
         <HeatHead columns={columns} window={window} ranking={ranking} locked={locked} predicted={predicted} />
-        <tbody>{rows.map(renderRow)}</tbody>
-        {extra.length > 0 && (
-          <tbody className="extra" aria-label="Other experts of the locked token">
-            {extra.map(renderRow)}
-          </tbody>
-        )}
+        <tbody>
+          {rows.map((row) => (
+            <HeatRowView
+              key={row.expert}
+              row={row}
+              columns={columns}
+              window={window}
+              end={end}
+              ranking={ranking}
+              locked={locked}
+              isLocked={row.expert === lock?.expert}
+            />
+          ))}
+        </tbody>
       </table>
       <p className="heat-cue dim">
         {hiddenRight > 0 &&

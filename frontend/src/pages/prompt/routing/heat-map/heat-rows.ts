@@ -110,6 +110,13 @@ export function filterByDensity(rows: readonly HeatRow[], density: number): read
   return density >= 100 ? rows : rows.filter((row) => row.info.density === null || 100 * row.info.density <= density);
 }
 
+/** The rows that are active on a token, by their activation there, before the others. */
+export function tokenFirst(rows: readonly HeatRow[], position: number | undefined): readonly HeatRow[] {
+  if (position === undefined) return rows;
+  const at = (row: HeatRow) => row.cells.get(position)?.activation ?? 0;
+  return rows.toSorted((a, b) => at(b) - at(a));
+}
+
 /** End of the colour scale shared by all rows. */
 export function scaleEnd(rows: readonly HeatRow[]): number {
   return axisLimit(rows.reduce((largest, row) => Math.max(largest, row.largest), 0));

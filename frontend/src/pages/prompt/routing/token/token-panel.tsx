@@ -268,7 +268,7 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
 export function TokenPanel(props: PanelProps) {
   const { column, predicted, method, isLocked, onRelease } = props;
   return (
-    <aside className="token-panel" aria-label="Token details">
+    <aside className="token-panel" aria-label="Token details" data-locked={isLocked}>
       <section>
         <div className="pane-h">
           <h2>

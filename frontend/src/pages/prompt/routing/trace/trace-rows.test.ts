@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { laterCells, strongestFed, traceLayers, tracedName } from "./trace-rows";
+import { CELL, cellWidth, laterCells, strongestFed, traceLayers } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
@@ -43,10 +43,16 @@ test("experts that fire nearly everywhere can be left out", () => {
   expect(layers[0]?.tokens.get(1)?.map(({ row }) => row.expert)).toEqual([2, 3, 1]);
 });
 
-test("an expert without a label is named after its most frequent token", () => {
-  expect(tracedName(info)).toBe("fires on “girl”");
-  expect(tracedName({ ...info, label: "children" })).toBe("children");
-  expect(tracedName({ ...info, top_tokens: [] })).toBe("");
+test.each([
+  [1392, 14],
+  [940, 14],
+  [358, 40],
+])("in %i px, whole cells of %i tokens fill the box", (available, tokens) => {
+  const width = cellWidth(available, tokens, 84) + CELL.gap;
+  const room = available - CELL.head;
+  const shown = Math.floor(room / width);
+  expect(room - shown * width).toBeLessThan(shown);
+  expect(width).toBeGreaterThanOrEqual(84);
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {

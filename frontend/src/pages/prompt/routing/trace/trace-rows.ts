@@ -1,8 +1,6 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
-import type { RoutedExpertInfo, RunRouting } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
-import { firesOn } from "@/lib/text/token-text";
+import type { RunRouting } from "@/api/types";
 import {
   type Column,
   filterByDensity,
@@ -70,9 +68,17 @@ export function traceLayers(
     });
 }
 
-/** The label, or the token on which the expert fires most often; empty if neither is known. */
-export function tracedName({ label, automatic, top_tokens: [token] }: RoutedExpertInfo): string {
-  return label ?? shownAutomatic(automatic)?.label ?? (token === undefined ? "" : firesOn(token));
+/** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
+export const CELL = { min: 84, narrow: 100, gap: 6, head: 82 } as const;
+
+/**
+ * Width of the cells in a box: the tokens share it, or as many of them as it can hold, so that none is cut before
+ * the box scrolls.
+ */
+export function cellWidth(available: number, tokens: number, min: number): number {
+  const room = available - CELL.head;
+  const shown = Math.min(tokens, Math.max(1, Math.floor(room / (min + CELL.gap))));
+  return Math.min(200, Math.floor(room / shown) - CELL.gap);
 }
 
 /** A cell, and what the chosen expert adds to its activation. */

@@ -1,22 +1,34 @@
 /** Layers as rows, the last one on top, and tokens as columns; lines from a chosen cell to the cells that it feeds. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type CSSProperties, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import {
+  type CSSProperties,
+  type ReactNode,
+  type RefObject,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
 
 import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { useWidth } from "@/hooks/use-width";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatSigned } from "@/lib/text/format";
+import { formatProbability, formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
-import { type Column, formatKl, type HeatRow, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import type { Column, HeatRow, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
 
-import { type Fed, type TracedCell, tracedName, type TraceLayer } from "./trace-rows";
+import { CELL, cellWidth, type Fed, type TracedCell, type TraceLayer } from "./trace-rows";
 
 /** Milliseconds on the cell before the effects are requested, so that a passing pointer requests nothing. */
 const REST_MS = 250;
@@ -67,6 +79,28 @@ interface TraceTableProps {
   readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
+/** The label, or the token on which the expert fires most often. */
+function Name({
+  info: {
+    label,
+    automatic,
+    top_tokens: [token],
+  },
+  expert,
+}: Pick<HeatRow, "info" | "expert">) {
+  const name = label ?? shownAutomatic(automatic)?.label;
+  if (name !== undefined) return name;
+  if (token === undefined) return `expert ${expert}`;
+  return (
+    <>
+      <span className="sr">fires on </span>
+      <span className="tk" title={token}>
+        {columnText(token)}
+      </span>
+    </>
+  );
+}
+
 const cellId = (run: string, position: number) => `traced-${run}-${position}`;
 
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
@@ -92,7 +126,9 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       aria-pressed={isChosen}
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
-      <span className="name">{tracedName(row.info) || `expert ${row.expert}`}</span>
+      <span className="name">
+        <Name info={row.info} expert={row.expert} />
+      </span>
       {amount !== undefined && <em className="num">{formatSigned(amount.change, 2)}</em>}
     </button>
   );
@@ -107,10 +143,10 @@ function Lines({ chosen, fed }: Pick<TraceTableProps, "chosen" | "fed">) {
     if (!(table instanceof HTMLElement) || chosen === null) return undefined;
     const centre = (run: string, position: number) => {
       const cell = document.getElementById(cellId(run, position));
-      const at = cell?.closest("td");
-      if (!cell || !at) return null;
-      const top = at.offsetTop + cell.offsetTop;
-      return { x: at.offsetLeft + at.offsetWidth / 2, top, bottom: top + cell.offsetHeight };
+      if (cell === null) return null;
+      // A positioned element's offsets are relative to the table, not to its cell.
+      const { offsetTop: top, offsetLeft: left, offsetWidth: width, offsetHeight: height } = cell;
+      return { x: left + width / 2, top, bottom: top + height };
     };
     const draw = () => {
       const from = centre(chosen.run, chosen.position);
@@ -173,74 +209,91 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
 }
 
 /** The most probable next token of the original model and, where it differs, with the layers replaced. */
-function NextToken({ predictions, kl }: PredictedToken) {
-  const [original] = predictions;
+function NextToken({ token }: { readonly token: PredictedToken | undefined }) {
+  if (token === undefined) return "…";
+  const [original] = token.predictions;
   if (original === undefined) return null;
-  const replaced = predictions.reduce((best, one) => (one.replaced > best.replaced ? one : best), original);
+  const replaced = token.predictions.reduce((best, one) => (one.replaced > best.replaced ? one : best), original);
   return (
     <>
-      <TokenChip text={original.text} />
-      {replaced !== original && (
-        <>
-          {" → "}
-          <TokenChip text={replaced.text} />
-        </>
-      )}
-      <span className="dim num">{formatKl(kl)}</span>
+      <span className="tk" title={original.text}>
+        {columnText(original.text)}
+      </span>
+      <span className="dim num">{formatProbability(original.original)} %</span>
+      {replaced !== original && <span className="dim num">→ {columnText(replaced.text)}</span>}
     </>
   );
+}
+
+/** Width of a cell in a box, which scrolls to the token of a shared link. */
+function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: TraceTableProps): number {
+  const isNarrow = useIsNarrow();
+  const width = useWidth(box);
+  useEffect(() => {
+    const [scroller, head] = [".trace-box", "thead .lk"].map((name) => box.current?.querySelector<HTMLElement>(name));
+    if (scroller == null || head == null || current === columns.at(-1)?.position) return;
+    const { scrollLeft, clientWidth } = scroller;
+    const { offsetLeft: left, offsetWidth } = head;
+    const isHidden = left < scrollLeft + CELL.head || left + offsetWidth > scrollLeft + clientWidth;
+    if (isHidden) scroller.scrollTo({ left: left - CELL.head });
+  }, [box, columns, current, width]);
+  return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 
 export function TraceTable(props: TraceTableProps) {
   const { columns, layers, predicted, current, chosen, fed } = props;
   const events = useEvents(props);
-  const mark = (position: number) => (position === current ? "lk" : undefined);
+  const box = useRef<HTMLDivElement>(null);
+  const width = CELL.head + CELL.gap + columns.length * (useCellWidth(box, props) + CELL.gap);
+  const cells = (render: (position: number) => ReactNode) =>
+    columns.map(({ position }) => <td key={position}>{render(position)}</td>);
   return (
-    <ScrollBox className="trace-box" label="Layers of the prompt">
-      <Lines chosen={chosen} fed={fed} />
-      <table className="trace" aria-label="Strongest expert, layers by tokens" data-drawn={fed.length > 0} {...events}>
-        <thead>
-          <tr>
-            <td />
-            {columns.map(({ position, token }) => (
-              <th key={position} scope="col" className={mark(position)}>
-                <button type="button" data-position={position} aria-pressed={position === current}>
-                  {columnText(token.text)}
-                </button>
-              </th>
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {layers.map((layer) => (
-            <tr key={layer.run}>
-              <th scope="row" title={layer.run}>
-                Layer {layer.layer}
-              </th>
-              {columns.map(({ position }) => (
-                <td key={position} className={mark(position)}>
-                  <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
-                </td>
+    <div ref={box}>
+      <ScrollBox className="trace-box" label="Layers of the prompt">
+        <Lines chosen={chosen} fed={fed} />
+        <table
+          className="trace"
+          aria-label="Strongest expert, layers by tokens"
+          data-drawn={fed.length > 0}
+          style={{ width }}
+          {...events}
+        >
+          <thead>
+            <tr>
+              <td />
+              {columns.map(({ position, token }) => (
+                <th key={position} scope="col" className={position === current ? "lk" : undefined}>
+                  <button type="button" data-position={position} aria-pressed={position === current}>
+                    {columnText(token.text)}
+                  </button>
+                </th>
               ))}
             </tr>
-          ))}
-        </tbody>
-        <tfoot>
-          <tr>
-            <th scope="row">
-              <Term id="traced_next">Next token</Term>, <Term id="kl">KL</Term>
-            </th>
-            {columns.map(({ position }) => {
-              const next = predicted?.[position];
-              return (
-                <td key={position} className={mark(position)}>
-                  {next === undefined ? "…" : <NextToken {...next} />}
-                </td>
-              );
-            })}
-          </tr>
-        </tfoot>
-      </table>
-    </ScrollBox>
+          </thead>
+          <tbody>
+            {layers.map((layer) => (
+              <tr key={layer.run}>
+                <th scope="row" title={layer.run}>
+                  Layer {layer.layer}
+                </th>
+                {cells((position) => (
+                  <Cell layer={layer} position={position} chosen={chosen} fed={fed} />
+                ))}
+              </tr>
+            ))}
+          </tbody>
+          <tfoot>
+            <tr>
+              <th scope="row">
+                <Term id="traced_next">Next token</Term>
+              </th>
+              {cells((position) => (
+                <NextToken token={predicted?.[position]} />
+              ))}
+            </tr>
+          </tfoot>
+        </table>
+      </ScrollBox>
+    </div>
   );
 }
