@@ -74,10 +74,10 @@ OVERLAYS = {
         lambda page: page.get_by_role("button", name="From an example").click(),
         lambda page: page.get_by_role("dialog", name="Prompt from an example").get_by_role("listitem").first,
     ),
-    "list": Overlay(
+    "menu": Overlay(
         "/routing?run=demo-l3-k16&prompt=One+day",
-        lambda page: page.get_by_role("button", name="Show as table").click(),
-        lambda page: page.get_by_role("region", name="Routing as table"),
+        lambda page: page.get_by_role("button", name="Download").click(),
+        lambda page: page.get_by_role("menuitem", name="Routing, JSON"),
     ),
     "settings": Overlay(
         f"/steering?run=demo-l3-k16&{TRAY}",

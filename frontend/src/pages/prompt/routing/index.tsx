@@ -88,6 +88,7 @@ function SecondPrompt({ params, setParams }: RoutingState) {
         value={draft.text}
         onChange={draft.setText}
         onSubmit={draft.commit}
+        onOpen={params.prompt === "" ? "leave-focus" : "take-focus"}
       />
     </section>
   );

@@ -19,7 +19,6 @@ describe("URL parameters of Routing", () => {
       hide_shared: true,
       start: true,
       rows: 50,
-      view: "table",
     } as const;
     const search = writeParams(ROUTING_PARAMS, "?run=demo", values);
     expect(readParams(ROUTING_PARAMS, search)).toEqual(values);

@@ -46,7 +46,6 @@ export const ROUTING_PARAMS = {
   /** Shows the start token. */
   start: flagParam,
   rows: numberParam(INITIAL_ROWS, { min: 1, max: MAX_ROWS }),
-  view: choiceParam(["map", "table"], "map"),
 };
 
 export type RoutingState = UrlState<typeof ROUTING_PARAMS>;

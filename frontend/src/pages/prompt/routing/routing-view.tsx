@@ -35,99 +35,19 @@ import {
   tokenFirst,
 } from "./heat-map/heat-rows";
 import { ReplacedKl } from "./replaced-kl";
-import { MORE_ROWS, type RoutingLock, type RoutingState } from "./routing-params";
+import { MORE_ROWS, type RoutingState } from "./routing-params";
 import { routingTable } from "./table/routing-export";
 import { DensityFilter, StartToken } from "./token-filters";
-import { ExpertRow, ExpertsHead, TokenPanel } from "./token/token-panel";
-
-import "./token/path.css";
-
-/** Longer tables are slow to render. */
-const MAX_TOKENS = 20;
-
-interface PlainTableProps {
-  readonly response: RoutingResponse;
-  readonly columns: readonly Column[];
-  /** The experts to list. */
-  readonly rows: readonly HeatRow[];
-  readonly end: number;
-  readonly predicted: Predicted;
-  readonly lock: RoutingLock | null;
-  readonly onLock: (cell: CellPosition) => void;
-}
-
-interface TokenProps extends Pick<PlainTableProps, "end" | "predicted" | "lock" | "onLock"> {
-  readonly run: string;
-  readonly column: Column;
-  readonly infos: ReadonlyMap<number, HeatRow["info"]>;
-}
-
-function countShown(shown: number, { experts }: RoutedToken): string {
-  const all = `${experts.length} active ${experts.length === 1 ? "expert" : "experts"}`;
-  return shown < experts.length ? `${shown} of ${all}` : all;
-}
-
-function ExpertsOfToken({ run, column, infos, end, predicted, lock, onLock }: TokenProps) {
-  const { position, token } = column;
-  const kl = predicted?.[position]?.kl;
-  const shown = token.experts.flatMap((routed) => {
-    const info = infos.get(routed.expert);
-    return info === undefined ? [] : [{ routed, info }];
-  });
-  return (
-    <tbody>
-      <tr>
-        <th scope="rowgroup" colSpan={4} className="layer">
-          <button
-            type="button"
-            aria-pressed={position === lock?.position}
-            onClick={() => onLock({ position, expert: null })}
-          >
-            <TokenChip text={token.text} />
-          </button>{" "}
-          position {position}, {countShown(shown.length, token)}, <Term id="kl">KL</Term>{" "}
-          {kl === undefined ? "…" : formatFixed(kl, 3)} nats
-        </th>
-      </tr>
-      {shown.map(({ routed, info }) => (
-        <ExpertRow key={routed.expert} run={run} routed={routed} info={info} end={end} digits={1} />
-      ))}
-    </tbody>
-  );
-}
-
-/** The routing as a table: the active experts of each token, the strongest first. */
-function PlainTable({ response, columns, rows, ...shared }: PlainTableProps) {
-  const infos = new Map(rows.map(({ expert, info }) => [expert, info]));
-  return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="figure-table heat-list" tabIndex={0} role="region" aria-label="Routing as table">
-      <table className="path">
-        <ExpertsHead>
-          <th>Expert</th>
-        </ExpertsHead>
-        {columns.slice(0, MAX_TOKENS).map((column) => (
-          <ExpertsOfToken key={column.position} run={response.run} column={column} infos={infos} {...shared} />
-        ))}
-      </table>
-      {columns.length > MAX_TOKENS && (
-        <p className="dim">
-          First {MAX_TOKENS} of {formatCount(columns.length)} tokens. The CSV file has all of them.
-        </p>
-      )}
-    </div>
-  );
-}
+import { TokenPanel } from "./token/token-panel";
 
 interface HeatBarProps extends RoutingState {
   readonly run: RunSummary;
   readonly response: RoutingResponse;
   readonly predicted: Predicted;
   readonly locked: RoutedToken | undefined;
-  /** Numbers of experts: visible rows of the map, experts that pass the filters, and all active ones. */
+  /** Numbers of experts: visible rows of the map, and all that pass the filters. */
   readonly shown: number;
   readonly total: number;
-  readonly all: number;
 }
 
 const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
@@ -159,55 +79,35 @@ function Download({ response, predicted, withStart }: DownloadProps) {
 }
 
 /** Header of the heat map: controls, ranking, table view and download. */
-function HeatBar({ run, response, predicted, locked, shown, total, all, params, setParams }: HeatBarProps) {
-  const asTable = params.view === "table";
+function HeatBar({ run, response, predicted, locked, shown, total, params, setParams }: HeatBarProps) {
   return (
     <>
       <div className="pane-h">
         <h2>Experts by token</h2>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
-        {!asTable && (
-          <SegmentedControl
-            label="Rank experts by"
-            value={params.rank}
-            onChange={(rank) => setParams({ rank })}
-            segments={[
-              { value: "specific", label: "Specific" },
-              { value: "summed", label: "Sum" },
-              { value: "largest", label: "Max" },
-              { value: "often", label: "Frequency" },
-              { value: "rarest", label: "Rarity" },
-            ]}
-          />
-        )}
-        <span className="heat-tools">
-          <Button
-            size="small"
-            icon={asTable ? "chart" : "table"}
-            aria-label={asTable ? "Show as map" : "Show as table"}
-            onClick={() => setParams({ view: asTable ? "map" : "table" })}
-          />
-          <Download response={response} predicted={predicted} withStart={params.start} />
-        </span>
+        <SegmentedControl
+          label="Rank experts by"
+          value={params.rank}
+          onChange={(rank) => setParams({ rank })}
+          segments={[
+            { value: "specific", label: "Specific" },
+            { value: "summed", label: "Sum" },
+            { value: "largest", label: "Max" },
+            { value: "often", label: "Frequency" },
+            { value: "rarest", label: "Rarity" },
+          ]}
+        />
+        <Download response={response} predicted={predicted} withStart={params.start} />
       </div>
       <p className="heat-order dim">
-        {asTable ? (
+        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+        {locked !== undefined && (
           <>
-            Tokens in text order, and the active experts of each token by activation, largest first;{" "}
-            {total < all ? `${formatCount(total)} of ${formatCount(all)} experts pass the filters below` : "no filter"}
-          </>
-        ) : (
-          <>
-            {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
-            {locked !== undefined && (
-              <>
-                by activation on <TokenChip text={locked.text} />, then{" "}
-              </>
-            )}
-            {RANKINGS[params.rank]}
+            by activation on <TokenChip text={locked.text} />, then{" "}
           </>
         )}
+        {RANKINGS[params.rank]}
       </p>
     </>
   );
@@ -258,7 +158,7 @@ interface FootProps extends RoutingState {
 }
 
 function Foot({ params, setParams, rows, shown, shared, end }: FootProps) {
-  const hidden = params.view === "table" ? 0 : rows.length - shown;
+  const hidden = rows.length - shown;
   return (
     <div className="heat-foot">
       <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
@@ -315,29 +215,26 @@ export function RoutingView(props: RoutingViewProps) {
   const locked = columns.find(({ position }) => position === lock?.position);
   const column = locked ?? preview.column;
   const expert = locked === undefined ? null : (lock?.expert ?? null);
-  const shared = { columns, end, predicted, onLock, lock: locked === undefined ? null : lock };
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
-        <HeatBar
-          {...props}
+        <HeatBar {...props} predicted={predicted} locked={locked?.token} shown={shown.length} total={rows.length} />
+        <HeatMap
+          columns={columns}
+          rows={shown}
+          end={end}
+          ranking={params.rank}
           predicted={predicted}
-          locked={locked?.token}
-          shown={shown.length}
-          total={rows.length}
-          all={all.length}
+          lock={locked === undefined ? null : lock}
+          onLock={onLock}
+          onPreview={preview.onPreview}
         />
+        <Foot {...props} rows={rows} shown={shown.length} shared={all.filter((row) => row.isShared).length} end={end} />
         <ReplacedKl
           subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
           columns={columns}
           predicted={predicted}
         />
-        {params.view === "table" ? (
-          <PlainTable {...shared} response={response} rows={rows} />
-        ) : (
-          <HeatMap {...shared} rows={shown} ranking={params.rank} onPreview={preview.onPreview} />
-        )}
-        <Foot {...props} rows={rows} shown={shown.length} shared={all.filter((row) => row.isShared).length} end={end} />
       </section>
       {column !== undefined && (
         <TokenPanel

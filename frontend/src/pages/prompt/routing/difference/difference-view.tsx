@@ -177,14 +177,16 @@ function Head({ run, rows, params, setParams }: HeadProps) {
         />
       </div>
       {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
-      <div className="difference-strongest">
-        <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
-          Most in the <span className="up">second</span> text:
-        </Strongest>
-        <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
-          Most in the <span className="down">first</span> text:
-        </Strongest>
-      </div>
+      {params.align === "aligned" && (
+        <div className="difference-strongest">
+          <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
+            Most in the <span className="up">second</span> text:
+          </Strongest>
+          <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
+            Most in the <span className="down">first</span> text:
+          </Strongest>
+        </div>
+      )}
     </>
   );
 }

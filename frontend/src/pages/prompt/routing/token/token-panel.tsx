@@ -9,44 +9,13 @@ import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, Rout
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-
-interface ExpertRowProps {
-  readonly run: string;
-  readonly routed: RoutedExpert;
-  readonly info: RoutedExpertInfo;
-  /** End of the colour scale. */
-  readonly end: number;
-  /** Decimals of the share. */
-  readonly digits?: number;
-}
-
-/** One active expert of a token: id and label, activation, share and tray. */
-export function ExpertRow({ run, routed, info, end, digits = 0 }: ExpertRowProps) {
-  return (
-    <tr>
-      <td className="a">
-        <Link to={pageLinks(run).expert(routed.expert)}>
-          <span className="mono id">{routed.expert}</span>{" "}
-          <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-        </Link>
-      </td>
-      <td className="num">
-        <ActivationCell value={routed.activation} largest={end} />
-      </td>
-      <td className="num">{formatPercent(routed.share, digits)}</td>
-      <td>
-        <PlusButton expert={routed.expert} run={run} />
-      </td>
-    </tr>
-  );
-}
 
 /** Head of a table of active experts: columns of the caller, then activation, share and tray. */
 export function ExpertsHead({ children }: { readonly children: ReactNode }) {
@@ -158,12 +127,14 @@ interface PanelProps {
 }
 
 interface RowProps {
+  readonly run: string;
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
   /** Only loaded for a locked token. */
-  readonly effect: ExpertEffect | undefined;
+  readonly effect?: ExpertEffect | undefined;
+  /** End of the colour scale. */
   readonly end: number;
-  readonly isLocked: boolean;
+  readonly isLocked?: boolean;
 }
 
 /** Tokens promoted by an expert's contribution alone; until they are loaded, its top tokens. */
@@ -179,12 +150,12 @@ function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
 const hasLabel = (info: RoutedExpertInfo | undefined) =>
   info !== undefined && (info.label !== null || shownAutomatic(info.automatic) !== null);
 
-function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
-  const links = usePageLinks();
+/** One active expert of a token: id and label, its tokens, activation, share and tray. */
+export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: RowProps) {
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <td className="a">
-        <Link to={links.expert(routed.expert)}>
+        <Link to={pageLinks(run).expert(routed.expert)}>
           <span className="mono id">{routed.expert}</span>{" "}
           {hasLabel(info) && (
             <span className="lab">
@@ -201,7 +172,7 @@ function ExpertOfToken({ routed, info, effect, end, isLocked }: RowProps) {
       </td>
       <td className="num">{formatPercent(routed.share, 1)}</td>
       <td>
-        <PlusButton expert={routed.expert} />
+        <PlusButton expert={routed.expert} run={run} />
       </td>
     </tr>
   );
@@ -239,6 +210,7 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
           {shown.map((routed) => (
             <ExpertOfToken
               key={routed.expert}
+              run={run}
               routed={routed}
               info={experts[routed.expert]}
               effect={effects.get(routed.expert)}

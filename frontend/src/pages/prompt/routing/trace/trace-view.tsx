@@ -18,7 +18,7 @@ import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing
 import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
 import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
-import { ExpertRow, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
+import { ExpertOfToken, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   type Fed,
@@ -31,7 +31,6 @@ import {
 } from "./trace-rows";
 import { TraceTable } from "./trace-table";
 
-import "@/pages/prompt/routing/token/path.css";
 import "./trace.css";
 
 const NONE: readonly Fed[] = [];
@@ -76,7 +75,7 @@ function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly
         </th>
       </tr>
       {experts.map(({ row, cell }) => (
-        <ExpertRow
+        <ExpertOfToken
           key={row.expert}
           run={layer.run}
           routed={{ expert: row.expert, ...cell }}
@@ -109,7 +108,7 @@ function PathPanel({ column, layers, predicted, method }: PathPanelProps) {
         <p className="dim">
           The {TRACED_EXPERTS} experts of each layer with the largest share × rarity. Activation colours are per layer.
         </p>
-        <table className="path">
+        <table className="token-experts">
           <ExpertsHead>
             <th>Expert</th>
           </ExpertsHead>
