@@ -5,7 +5,7 @@ import type { CircuitGraph } from "@/api/types";
 import { tokenText } from "./names";
 
 /** Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`. */
-const WIDTH = { min: 118, usual: 136, max: 210 } as const;
+const WIDTH = { min: 96, usual: 136, max: 210 } as const;
 export const NODE_HEIGHT = 54;
 const GAP = 8;
 const ROW_GAP = 34;
@@ -63,12 +63,13 @@ interface TokenRun {
   readonly cells: readonly (readonly number[])[];
 }
 
-/** Each token with experts or the target by itself, and the others joined. */
+/** Each token with experts or the target by itself, and the others joined; without an unnamed start token. */
 export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
   const layers = graphLayers(graph);
   const named = new Set(graph.nodes.map(({ position }) => position));
   const runs: TokenRun[] = [];
-  graph.tokens.forEach((_, position) => {
+  graph.tokens.forEach(({ start }, position) => {
+    if (start && !named.has(position)) return;
     const last = runs.at(-1);
     const before = last?.positions.at(-1);
     if (last === undefined || named.has(position) || (before !== undefined && named.has(before))) {

@@ -49,3 +49,14 @@ test("sufficiency is a share of what all experts do", () => {
   expect(alone?.note).toContain("random experts 10\u00a0%"); // 0.4 / 4
   expect(alone?.note).toContain("worst of 8 draws 25\u00a0%");
 });
+
+test("a share above 1 is said as changes of the target", () => {
+  const checked = check(0.97, 1);
+  expect(verdict(GRAPH, checked).amount).toBe(
+    "20 of 90 active experts do 50\u00a0% of what all do together, as many random ones 10\u00a0%.",
+  );
+  const sufficiency = { ...checked.sufficiency, mean: 14 };
+  expect(verdict(GRAPH, { ...checked, sufficiency }).amount).toBe(
+    "20 of 90 active experts alone change the target by +8.00, all together by +4.00, as many random ones by +0.40.",
+  );
+});

@@ -71,6 +71,13 @@ export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
       note: `completeness; replacement ${formatFixed(scores.replacement, 2)}`,
     },
   ];
-  const amount = `${experts.count} of ${formatCount(graph.active)} active experts do ${share(sufficiency.mean)} of what all do together, as many random ones ${share(sufficiency.control)}.`;
+  const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
+  const kept = (sufficiency.mean - sufficiency.without_experts) / whole;
+  const change = (value: number) => formatSigned(value - sufficiency.without_experts, 2);
+  // A share of a small sum of large effects of both signs says little.
+  const amount =
+    kept >= 0 && kept <= 1
+      ? `${shown} do ${share(sufficiency.mean)} of what all do together, as many random ones ${share(sufficiency.control)}.`
+      : `${shown} alone change the target by ${change(sufficiency.mean)}, all together by ${formatSigned(whole, 2)}, as many random ones by ${change(sufficiency.control)}.`;
   return { level, headline: HEADLINES[holds] + addition, amount, figures };
 }
