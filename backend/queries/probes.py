@@ -221,11 +221,15 @@ def _boundary(area: float, end: float, positives: int, negatives: int) -> float:
     return (inside + outside) / 2
 
 
+_BENCHMARK = TypeAdapter(Benchmark)
+"""Built at import: two requests that build it at the same time can fail."""
+
+
 def stored_benchmark(data: Path) -> tuple[Benchmark | None, str | None]:
     """Return the benchmark of a data folder, if there is one, and why it cannot be read."""
     path = data / BENCHMARK_FOLDER / BENCHMARK_SUMMARY
     try:
-        return TypeAdapter(Benchmark).validate_python(read_json(path)), None
+        return _BENCHMARK.validate_python(read_json(path)), None
     except FileNotFoundError:
         return None, None
     except (OSError, ValueError) as error:
