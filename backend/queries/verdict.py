@@ -74,16 +74,13 @@ def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
     notes: tuple[str, ...] = ()
     if compared:
         mlp = f"Layer {run.layer} of {display_name(run.language_model)}"
-        notes = (
-            f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",
-            "A filled dot leads with an interval apart from all others. Losses are compared by sequence in the "
-            "sentence above, which is sharper than their intervals.",
-        )
+        notes = (f"{mlp}, {compared[0].result['tokens']:,} tokens, 95 % intervals.",)
+    sentence, details = _sentence(session, compared)
     section = Section(
         key="verdict",
         title="",
-        verdict=_sentence(session, compared),
-        intro=(*_conditions(compared), *(_other_layers(session, run) if len(compared) == 1 else ())),
+        verdict=sentence,
+        intro=(*details, *_conditions(compared), *(_other_layers(session, run) if len(compared) == 1 else ())),
         tables=(_table(compared),) if compared else (),
         notes=notes,
         commands=() if is_evaluated else (evaluate_command(run),),
@@ -164,30 +161,31 @@ def _ends(measured: Measured) -> tuple[float, float, float]:
     return value, value if low is None else low, value if high is None else high
 
 
-def _sentence(session: Session, compared: Sequence[Compared]) -> str:
-    """One sentence on the loss, paired by sequence, from the point of view of the first run."""
+def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tuple[str, ...]]:
+    """One sentence on the loss, paired by sequence, from the point of view of the first run; and its intervals."""
     if not compared:
-        return "No run of this layer has been evaluated yet."
+        return "No run of this layer has been evaluated yet.", ()
     own, *others = (one.run for one in compared)
     if not others:
-        return f"{own.name} is the only evaluated run of this layer."
+        return f"{own.name} is the only evaluated run of this layer.", ()
     paired = [(other, loss_difference(session, own, other)) for other in others]
     known = [(other, difference) for other, difference in paired if difference is not None]
     if not known:
-        return "The runs of this layer have no evaluation on the same sequences, so their losses are not comparable."
-    parts = [_difference(own, other, difference) for other, (difference, _) in known]
-    return f"On {known[0][1][1]:,} held-out tokens, {own.name} ({method_title(own.method)}) {' and '.join(parts)}."
+        return "The losses are not comparable: no two runs of this layer were evaluated on the same sequences.", ()
+    parts = [_difference(other.name, difference) for other, (difference, _) in known]
+    intervals = [
+        f"{difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}) against {other.name} "
+        f"({method_title(other.method)})"
+        for other, (difference, _) in known
+    ]
+    detail = f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}."
+    return f"In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
 
 
-def _difference(own: RunRecord, other: RunRecord, difference: Interval) -> str:
-    size = f"{abs(difference.value):.4f} nats"
-    interval = f"{difference.low:+.4f} to {difference.high:+.4f}"
-    name = f"{other.name} ({method_title(other.method)})" if other.method != own.method else other.name
-    if difference.low > 0:
-        return f"predicts worse than {name} by {size} ({interval})"
-    if difference.high < 0:
-        return f"predicts better than {name} by {size} ({interval})"
-    return f"is level with {name} ({difference.value:+.4f} nats, {interval})"
+def _difference(other: str, difference: Interval) -> str:
+    if difference.low <= 0 <= difference.high:
+        return f"level with {other}"
+    return f"{abs(difference.value):.4f} nats {'worse' if difference.value > 0 else 'better'} than {other}"
 
 
 def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:

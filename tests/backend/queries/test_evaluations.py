@@ -160,9 +160,11 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
     paired = difference(seen, "first", "batch")
     word = "worse than" if paired["low"] > 0 else "better than" if paired["high"] < 0 else "level with"
-    assert f"{word} batch (batch topk MxD)" in section["verdict"]
+    assert f"{word} batch" in section["verdict"]
     assert "level with second" in section["verdict"] or "than second" in section["verdict"]
-    assert section["intro"] == [
+    interval = f"({paired['low']:+.4f} to {paired['high']:+.4f}) against batch (batch topk MxD)"
+    assert interval in section["intro"][0]
+    assert section["intro"][1:] == [
         "Evaluated on training text, so the numbers are too good: first, batch, second.",
     ]
     second = rows(seen, "first", "verdict")["loss_increase"]["cells"][2]

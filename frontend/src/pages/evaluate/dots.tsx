@@ -8,6 +8,7 @@ import { Link } from "react-router";
 import type { Cell as Value, Head, Row, Table } from "@/api/types";
 import { LinkedText } from "@/components/terms/linked-text";
 import { Term } from "@/components/terms/term";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import type { TermId } from "@/lib/text/glossary";
 
 type Axis = readonly [number, number];
@@ -62,6 +63,21 @@ function Title({ head: { title, term, href } }: { readonly head: Head }) {
   return term === null ? title : <Term id={term as TermId}>{title}</Term>;
 }
 
+/** What a filled dot means, if there is one. */
+function Legend({ rows }: Pick<Table, "rows">) {
+  if (!rows.some(({ cells }) => cells.some((cell) => cell?.is_best))) return null;
+  return (
+    <p className="dots-legend">
+      <span>
+        <i className="best" /> best: its 95 % interval is apart from all others
+      </span>
+      <span>
+        <i /> other values
+      </span>
+    </p>
+  );
+}
+
 /** Widest, in pixels: dots that are far apart do not compare at a glance. */
 const HEAD_WIDTH = 280;
 const COLUMN_WIDTH = 420;
@@ -79,8 +95,8 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
   };
   const hasDots = axis !== null;
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="dots-scroll" tabIndex={0} role="region" aria-label={label}>
+    <ScrollBox className="dots-scroll" label={label}>
+      {hasDots && <Legend rows={rows} />}
       <table
         className={hasDots ? "dots" : "dots numbers"}
         style={hasDots ? { maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length } : {}}
@@ -127,6 +143,6 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }

@@ -1,7 +1,7 @@
 /** Evaluate: the report on the current run; the verdict and the health of its experts are open, all else is folded. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useEffect, useRef } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { useLocation, useNavigate } from "react-router";
 
 import { reportQuery } from "@/api/queries";
@@ -25,23 +25,26 @@ interface FoldProps {
   readonly children: ReactNode;
 }
 
-/** A closed chapter; the address says which one is open, and only that one is rendered. */
+/** A closed chapter, which is rendered once it is opened. The address names the one that was opened last. */
 function Fold({ id, title, note, children }: FoldProps) {
   const { hash, search, pathname } = useLocation();
   const navigate = useNavigate();
-  const isOpen = hash === `#${id}`;
+  const isNamed = hash === `#${id}`;
+  const [isOpen, setOpen] = useState(isNamed);
   const element = useRef<HTMLDetailsElement>(null);
   useEffect(() => {
-    if (isOpen) element.current?.scrollIntoView({ block: "start" });
-  }, [isOpen]);
+    if (!isNamed || element.current === null) return;
+    element.current.open = true;
+    element.current.scrollIntoView({ block: "start" });
+  }, [isNamed]);
+  const onToggle = (open: boolean) => {
+    setOpen(open);
+    if (open !== isNamed && (open || isNamed))
+      void navigate({ pathname, search, hash: open ? id : "" }, { replace: true, preventScrollReset: true });
+  };
   return (
-    <details className="fold" ref={element} open={isOpen}>
-      <summary
-        onClick={(event) => {
-          event.preventDefault();
-          void navigate({ pathname, search, hash: isOpen ? "" : id }, { replace: true, preventScrollReset: true });
-        }}
-      >
+    <details className="fold" ref={element} open={isOpen} onToggle={(event) => onToggle(event.currentTarget.open)}>
+      <summary>
         <b>{title}</b> <span className="note">{note}</span>
       </summary>
       {isOpen && children}
