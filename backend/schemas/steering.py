@@ -74,7 +74,9 @@ class SessionSummary(Schema):
     name: str
     run: str
     prompt: str
-    """Beginning of the prompt."""
+    """Beginning of the prompt, or of a chat's last message."""
+    is_chat: bool
+    """True if it continues a chat."""
     edits: int
     """Number of edits."""
     expert: int | None

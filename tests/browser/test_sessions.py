@@ -77,8 +77,9 @@ def test_an_unknown_session_shows_an_error_with_a_link(page: Page, forgiven: lis
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)
+    page.get_by_role("region", name="Strength").get_by_role("link", name="Suggest a strength").click()
+    expect(page.get_by_role("complementary", name="Tray")).to_be_hidden()
     sweep = page.get_by_role("region", name="Strength sweep")
-    sweep.get_by_role("button", name="Suggest a strength").click()
     expect(sweep.get_by_role("row")).to_have_count(8)
     expect(sweep.get_by_role("status")).to_contain_text(re.compile("exceeds the control|No strength suits"))
     expect(sweep).to_contain_text("a random expert of similar density")
@@ -91,6 +92,10 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(sweep.get_by_role("columnheader", name="Perplexity")).to_contain_text("of steered texts")
     row.get_by_role("button").click()
     expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)3\b"))
+    steer = sweep.get_by_role("link", name="Steer with")
+    strength = steer.inner_text().split("+ ")[-1]
+    steer.click()
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}(:|%3A)add(:|%3A){strength}\b"))
     texts(page)
 
 

@@ -289,6 +289,48 @@ def test_a_second_turn_continues_two_chats(page: Page) -> None:
     assert sorted(histories) == [(0, original.strip()), (1, steered.strip())]
 
 
+def _continue_turns_as_text(route: Route) -> None:
+    """The demo's tokenizer has no chat template."""
+    request = dict(route.request.post_data_json or {})
+    turns = request.pop("turns", None)
+    if turns:
+        request["text" if route.request.url.endswith("/routing") else "prompt"] = " ".join(t["text"] for t in turns)
+    route.continue_(post_data=json.dumps(request))
+
+
+def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(page: Page) -> None:
+    held: list[Route] = []
+    page.route("**/api/runs/*/routing", _continue_turns_as_text)
+    page.route("**/api/runs/*/steering", lambda route: held.append(route))
+    turns = quote(json.dumps([["user", "The little girl"]]))
+    page.goto(f"/chat?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
+    message = page.get_by_role("textbox", name="Message to both")
+    message.fill("And then?")
+    message.press("Enter")
+    expect(page.get_by_text("sent after both answers")).to_be_visible()
+    page.unroute("**/api/runs/*/steering")
+    page.route("**/api/runs/*/steering", _continue_turns_as_text)
+    for route in held:
+        _continue_turns_as_text(route)
+    for arm in ARMS:
+        expect(pane(page, arm).get_by_role("listitem")).to_have_count(3)
+    expect(message).to_have_value("")
+
+
+def test_strength_says_that_it_measures_a_chat_and_offers_its_plain_text(page: Page) -> None:
+    page.route("**/api/runs/*/routing", _continue_turns_as_text)
+    page.route("**/api/runs/*/steering*", _continue_turns_as_text)
+    page.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
+    turns = quote(json.dumps([["user", "The little girl"]]))
+    page.goto(f"/chat?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
+    page.get_by_role("link", name="Strength", exact=True).click()
+    expect(page.get_by_text("in the chat, with its chat template")).to_contain_text("The little girl")
+    page.get_by_role("button", name="Use as plain text").click()
+    expect(page.get_by_role("textbox", name="Prompt", exact=True)).to_have_value("The little girl")
+    expect(page).not_to_have_url(re.compile("turns="))
+    expect(page.get_by_role("region", name="Strength sweep").get_by_role("row")).to_have_count(8)
+
+
 @pytest.mark.parametrize(("first", "second"), [("steering", "Prompt"), ("circuits", "Steer")])
 def test_a_typed_prompt_follows_before_it_is_submitted(page: Page, first: str, second: str) -> None:
     page.goto(f"/{first}?run=demo-l3-k16")

@@ -247,6 +247,7 @@ def _fields(record: SessionRecord) -> dict[str, object]:
         "name": record.name,
         "run": record.run,
         "prompt": prompt[:PROMPT_SHOWN],
+        "is_chat": bool(steering.turns),
         "edits": len(steering.edits),
         "expert": edit.expert if edit is not None and is_alone else None,
         "strength": edit.strength if edit is not None and is_alone else None,

@@ -35,6 +35,7 @@ def test_a_session_round_trips(own_client: TestClient) -> None:
     opened = own_client.get(f"/api/sessions/{saved['id']}").json()
     assert opened == saved
     assert (opened["name"], opened["run"], opened["edits"], opened["changed"]) == ("Foxes", "first", 2, [])
+    assert not opened["is_chat"]
     assert opened["expert"] is None, "it turns up one expert and another off"
     for key, value in STEERING["sampling"].items():  # type: ignore[attr-defined]
         assert opened["steering"]["sampling"][key] == value

@@ -33,9 +33,9 @@ export function toApiError(body: unknown, { status, headers }: Response): ApiErr
   return new ApiError("unreadable-answer", message, status, retryAfter);
 }
 
-export function noResponse(): ApiError {
-  return new ApiError("no-answer", "The server does not respond. Check that mxd serve is still running.", 0);
-}
+export const NO_RESPONSE = "The server does not respond. Check that mxd serve is still running.";
+
+export const noResponse = () => new ApiError("no-answer", NO_RESPONSE, 0);
 
 /** A message for any failure. Messages of unexpected exceptions are not meant for users and are replaced. */
 export function messageOf(error: unknown): string {

@@ -85,10 +85,10 @@ export function TrayBar() {
   const tray = useTray();
   const linkTo = usePromptedLink();
   const [open, setOpen] = useState(false);
-  const isSteeringPage = useLocation().pathname.startsWith("/steering");
+  const isShown = !/^\/(steering|chat|strength)/.test(useLocation().pathname);
   const count = tray.edits.length;
   // The page shows the tray itself.
-  if (isSteeringPage) return null;
+  if (!isShown) return null;
   return (
     <aside className="tray" aria-label="Tray">
       {open && count > 0 && <OpenTray tray={tray} onClose={() => setOpen(false)} />}

@@ -1,4 +1,4 @@
-/** Prompts cut out of examples at sentence and word boundaries. */
+/** Prompts cut out of examples at sentence and word boundaries, and out of chats. */
 
 import { joinTokens, type TokenSequence } from "./kwic";
 
@@ -60,4 +60,9 @@ function wordEnd({ tokens, position }: TokenSequence): number {
  */
 export function continuationPrompt(example: TokenSequence): string {
   return joinTokens({ tokens: example.tokens.slice(sentenceStart(example), wordEnd(example)) }).trimStart();
+}
+
+/** The last message of a chat to the model; empty without one. */
+export function lastMessage(turns: readonly { readonly role: string; readonly text: string }[]): string {
+  return turns.findLast(({ role }) => role === "user")?.text ?? "";
 }

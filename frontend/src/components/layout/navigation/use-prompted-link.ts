@@ -3,8 +3,10 @@
 import { useEffect, useRef, useSyncExternalStore } from "react";
 import { useLocation } from "react-router";
 
+import { turnsParam } from "@/components/prompt/turns-param";
 import { type PageName, usePageLinks } from "@/components/runs/page-links";
 import { lastPrompt, rememberPrompt, subscribePrompt } from "@/lib/browser/last-prompt";
+import { lastMessage } from "@/lib/text/prompts";
 
 const PAGES_WITH_PROMPT: readonly PageName[] = [
   "routing",
@@ -51,9 +53,10 @@ export function usePromptedLink(): (page: PageName) => string {
     const place = LEFT_OUT.find((views) => page in views && pathname.slice(1) in views);
     if (place === undefined) return links.page(page, carried);
     const params = new URLSearchParams(search);
-    const isChat = params.has("turns");
+    const chat = lastMessage(turnsParam.read(params.get("turns")));
     for (const name of place[page] ?? []) params.delete(name);
-    // A chat is remembered as one text; its own address has the turns.
-    return links.page(page, { ...Object.fromEntries(params), ...(isChat ? {} : carried) });
+    // A chat is remembered as one text with its template. Its own address has the turns, and a text its last message.
+    if (chat === "") return links.page(page, { ...Object.fromEntries(params), ...carried });
+    return links.page(page, { ...Object.fromEntries(params), ...(params.has("turns") ? {} : { prompt: chat }) });
   };
 }

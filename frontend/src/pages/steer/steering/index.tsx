@@ -7,30 +7,29 @@ import { Navigate, useLocation } from "react-router";
 import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { Examples } from "@/components/prompt/example-prompts";
-import { PromptRow } from "@/components/prompt/prompt-row";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
-import { continuationPrompt } from "@/lib/text/prompts";
-
+import { lastMessage } from "@/lib/text/prompts";
 import { ChatInput, History, Strengths } from "./chat/chat";
 import { EditList } from "./edits/edit-list";
-import { FindPane } from "./find/find-pane";
 import { EmptyPrompt } from "./inputs/empty-prompt";
+import { PromptHead } from "./inputs/prompt-head";
 import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
 import { Gallery, OpenedSession, SaveSession } from "./sharing/sessions";
-import { paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
-import { ExampleSweep } from "./sweep/example-sweep";
-import { SweepPane } from "./sweep/sweep-pane";
+import { NO_SELECTION, paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
+import { StrengthView } from "./sweep/strength-view";
 import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
 import { Streams } from "./texts/streams";
 import { type Generator, useGeneration } from "./texts/use-generation";
@@ -77,9 +76,6 @@ function useSharedEdits(): SharedEdits {
   };
   return { edits: tray.edits, replaceAll };
 }
-
-/** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
-const NO_SELECTION = { lock: null, at: [], session: "" };
 
 /** A chat as plain text, once it has been routed. */
 function joinPrompt(routing: RoutingResponse | undefined): string {
@@ -130,7 +126,8 @@ function useSteering(run: RunSummary, view: View) {
   const { edits, replaceAll } = useSharedEdits();
   const steeredGenerator = useGeneration(run.name);
   const originalGenerator = useGeneration(run.name);
-  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt, ...NO_SELECTION }, "push"), null);
+  const choose = (prompt: string) => setParams({ prompt, turns: [], ...NO_SELECTION }, "push");
+  const draft = usePromptDraft(params.prompt, choose, null);
   const request = useMemo(() => steeringRequest(params, edits), [params, edits]);
   const key = JSON.stringify(request);
   // Once the chats have diverged, the original model answers its own history, in a generation without edits.
@@ -170,44 +167,35 @@ function useSteering(run: RunSummary, view: View) {
     const begun = withReplies(params.turns, bothReplies(generator.generation));
     setParams({ turns: [...begun, { role: "user", text: message }], ...NO_SELECTION }, "push");
   };
-  return { params, setParams, edits, replaceAll, generator, draft, request, generate, send };
+  return { params, setParams, edits, replaceAll, generator, draft, request, generate, send, choose };
 }
+
+/** What the page's views share. */
+export type SteeringPageState = ReturnType<typeof useSteering>;
 
 interface LowerSectionsProps {
   readonly run: RunSummary;
-  readonly state: ReturnType<typeof useSteering>;
+  readonly state: SteeringPageState;
   /** The prompt, and its tokens once it has been routed. */
   readonly text: string;
   readonly tokens: RoutingResponse["tokens"] | undefined;
 }
 
-/** Below the texts: strength sweep, settings and code export. */
-function LowerSections({ run, state, text, tokens }: LowerSectionsProps) {
-  const { params, setParams, edits, request } = state;
-  const tray = useTray();
-  const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
+/** Below the texts: settings and code export. */
+function LowerSections({ run, state: { params, setParams, request }, text, tokens }: LowerSectionsProps) {
   return (
-    <>
-      {hasPrompt && <SweepPane run={run.name} request={request} edits={edits} onChange={(edit) => tray.put(edit)} />}
-      <div className="steering-settings">
-        <SamplingSettings params={params} setParams={setParams} />
-        <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
-        <GateSettings run={run} params={params} setParams={setParams} />
-        {hasPrompt && (
-          <CodeExport
-            run={run}
-            request={request}
-            text={text}
-            code={params.code}
-            onCode={(code) => setParams({ code })}
-          />
-        )}
-      </div>
-    </>
+    <div className="steering-settings">
+      <SamplingSettings params={params} setParams={setParams} />
+      <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
+      <GateSettings run={run} params={params} setParams={setParams} />
+      {!isEmptyPrompt(paramsToPrompt(params)) && (
+        <CodeExport run={run} request={request} text={text} code={params.code} onCode={(code) => setParams({ code })} />
+      )}
+    </div>
   );
 }
 
-function streamProps({ params, setParams, edits, generator, generate }: LowerSectionsProps["state"]) {
+function streamProps({ params, setParams, edits, generator, generate }: SteeringPageState) {
   return {
     generation: generator.generation,
     maxTokens: params.tokens,
@@ -222,19 +210,28 @@ function streamProps({ params, setParams, edits, generator, generate }: LowerSec
 function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) {
   const { params, setParams, edits, generator, send } = state;
   const tray = useTray();
+  const isNarrow = useIsNarrow();
   const { generation } = generator;
   const begun = params.turns.filter(({ text }) => text !== "");
   const start = replyStart(begun);
   return (
     <>
-      <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />
+      {/* Beside the chat, the tray itself stays in view. */}
+      {isNarrow && <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />}
       <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
       {begun.length === 0 ? (
         <div className="steering-empty">
-          <EmptyState title="Send a message">
-            The original model and the model with the edits of the tray both answer it. Each keeps its own history.
-          </EmptyState>
-          <Gallery run={run} most={6}>
+          {edits.length === 0 ? (
+            <EmptyState title="Add an expert to the tray, then send a message">
+              The original model and the model with the edits of the tray both answer it. The tray is empty, so both
+              would give the same answer. A saved chat below brings its own edit.
+            </EmptyState>
+          ) : (
+            <EmptyState title="Send a message">
+              The original model and the model with the edits of the tray both answer it. Each keeps its own history.
+            </EmptyState>
+          )}
+          <Gallery run={run} most={6} onlyChats>
             <Examples prompts={MESSAGES} onChoose={send} />
           </Gallery>
         </div>
@@ -246,6 +243,7 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
         />
       )}
       <ChatInput
+        key={`${params.turns.length} ${lastMessage(params.turns)}`} // empty after a message was sent
         initial={begun.length === 0 ? params.prompt : ""}
         isGenerating={isRunning(generation)}
         hasTurns={begun.length > 0}
@@ -262,18 +260,18 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
 
 function Steering({ run, view }: { readonly run: RunSummary; readonly view: View }) {
   const state = useSteering(run, view);
-  const { params, setParams, edits, replaceAll, generator, draft, generate } = state;
+  const { params, edits, replaceAll, generator, draft, generate, choose } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
   const routing = useQuery(routingQuery(run.name, needsRouting ? prompt : ""));
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
+  const linkTo = usePromptedLink();
   useShare(
     run.name,
     hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
   );
-  const choose = (next: string) => setParams({ prompt: next, ...NO_SELECTION }, "push");
   return (
     <div className="steering">
       <EditList
@@ -281,32 +279,26 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
         edits={edits}
         routing={routed}
         steered={generation.steered}
+        sweepUrl={view === "strength" ? null : linkTo("strength")}
         onBeforeChange={draft.commit}
         onReset={replaceAll}
       />
       <div className="steering-main">
-        {view === "chat" ? (
-          <ChatColumns run={run} state={state} />
-        ) : (
+        {view === "chat" && <ChatColumns run={run} state={state} />}
+        {view === "strength" && <StrengthView run={run} state={state} />}
+        {view === "text" && (
           <>
-            <PromptRow
+            <PromptHead
               run={run}
-              draft={draft}
-              placeholder="Type a prompt to continue"
+              state={state}
               action="Generate"
               onSubmit={generate}
-              onExample={(example) => choose(continuationPrompt(example))}
               onStop={isRunning(generation) ? generator.stop : null}
             />
-            <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
-            <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <>
-                {view === "strength" && <ExampleSweep />}
-                <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
-              </>
+              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
             ) : (
-              view !== "strength" && <Streams {...streamProps(state)} prompt={params.prompt} />
+              <Streams {...streamProps(state)} prompt={params.prompt} />
             )}
           </>
         )}

@@ -120,6 +120,9 @@ export const STEERING_PARAMS = {
   session: textParam(""),
 };
 
+/** Selected tokens, lock and session belong to one prompt, so a new one clears them. */
+export const NO_SELECTION = { lock: null, at: [], session: "" };
+
 export type SteeringParams = Values<typeof STEERING_PARAMS>;
 export type SteeringState = UrlState<typeof STEERING_PARAMS>;
 

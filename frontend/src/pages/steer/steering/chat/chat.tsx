@@ -3,7 +3,7 @@
 import "./chat.css";
 
 import { useQuery } from "@tanstack/react-query";
-import { useState } from "react";
+import { useEffect, useState } from "react";
 
 import { expertQuery } from "@/api/queries";
 import type { Variant } from "@/api/types";
@@ -83,12 +83,17 @@ interface ChatInputProps {
 
 export function ChatInput({ initial, isGenerating, hasTurns, onSend, onStop, onNew }: ChatInputProps) {
   const [text, setText] = useState(initial);
+  /** Enter was pressed while both still answered. */
+  const [isQueued, setQueued] = useState(false);
   useShortcut("release", onStop, isGenerating);
   const send = () => {
-    if (text.trim() === "" || isGenerating) return;
-    onSend(text.trim());
-    setText("");
+    if (isGenerating) setQueued(true);
+    else if (text.trim() !== "") onSend(text.trim());
   };
+  useEffect(() => {
+    if (isQueued && !isGenerating && text.trim() !== "") onSend(text.trim());
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- only the end of the answers sends it
+  }, [isGenerating]);
   return (
     <section className="prompt-row chat-input">
       <PromptBox
@@ -115,6 +120,9 @@ export function ChatInput({ initial, isGenerating, hasTurns, onSend, onStop, onN
           </Button>
         )}
       </div>
+      <p className="dim" role="status">
+        {isQueued && isGenerating && "The message is sent after both answers. Esc stops them."}
+      </p>
     </section>
   );
 }

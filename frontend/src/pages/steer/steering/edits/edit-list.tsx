@@ -22,12 +22,12 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { methodName } from "@/components/runs/run-labels";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
-import { Button } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { type Edit, editKey, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
+import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
 import { MAX_EDITS } from "@/pages/steer/steering/steering-params";
 import type { VariantText } from "@/pages/steer/steering/texts/generation";
@@ -289,6 +289,20 @@ function EmptyTray({ run }: { readonly run: RunSummary }) {
   );
 }
 
+function SuggestStrength({ to }: { readonly to: string }) {
+  return (
+    <section className="edit-price" aria-label="Strength">
+      <header>
+        <h3>Strength</h3>
+        <LinkButton size="small" icon="chart" to={to}>
+          Suggest a strength
+        </LinkButton>
+      </header>
+      <p>Texts at seven strengths, beside those of a random expert. Takes about a quarter of a minute.</p>
+    </section>
+  );
+}
+
 /** All edits with a strength at which they have no effect. */
 function neutralise(edits: readonly Edit[]): readonly Edit[] {
   return edits.map((edit) =>
@@ -303,6 +317,8 @@ interface EditListProps {
   readonly edits: readonly Edit[];
   readonly routing: RoutingResponse | undefined;
   readonly steered: VariantText;
+  /** Address of the sweep that suggests a strength; null on its own page. */
+  readonly sweepUrl: string | null;
   /** Called before an edit changes, to commit the prompt being typed. */
   readonly onBeforeChange: () => void;
   readonly onReset: (edits: readonly Edit[]) => void;
@@ -321,7 +337,7 @@ function ResetButtons({ edits, onReset }: Pick<EditListProps, "edits" | "onReset
   );
 }
 
-export function EditList({ run, edits, routing, steered, onBeforeChange, onReset }: EditListProps) {
+export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChange, onReset }: EditListProps) {
   const tray = useTray();
   const [adding, setAdding] = useState(false);
   const isEmpty = edits.length === 0;
@@ -370,6 +386,7 @@ export function EditList({ run, edits, routing, steered, onBeforeChange, onReset
           ))}
         </ol>
       )}
+      {edits.some(hasStrength) && sweepUrl !== null && <SuggestStrength to={sweepUrl} />}
       {!isEmpty && <EditPriceLine run={run.name} edits={edits} />}
       {!isEmpty && (
         <p className="hint">

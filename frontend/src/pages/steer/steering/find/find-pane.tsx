@@ -14,6 +14,7 @@ import { Term } from "@/components/terms/term";
 import { steeredTurns } from "@/components/prompt/turns-param";
 import { useTray } from "@/components/tray/tray-context";
 import { Button } from "@/components/ui/button";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
@@ -149,7 +150,7 @@ function FoundTable({ run, request, found }: FoundTableProps) {
   const { experts } = found.found;
   const prices = useQuery(pricesQuery(request, experts));
   return (
-    <div className="find-table">
+    <ScrollBox className="find-table" label="Experts found">
       <table>
         <thead>
           <tr>
@@ -190,7 +191,7 @@ function FoundTable({ run, request, found }: FoundTableProps) {
         </tbody>
       </table>
       {prices.error !== null && <ErrorState error={prices.error} />}
-    </div>
+    </ScrollBox>
   );
 }
 

@@ -31,7 +31,7 @@ interface RunSessions {
 }
 
 /** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions(run: RunSummary, most: number): readonly RunSessions[] | undefined {
+function useSavedSessions(run: RunSummary, { most = Infinity, onlyChats = false }): readonly RunSessions[] | undefined {
   const { runs } = useCurrentRun();
   const others = runs
     .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
@@ -40,7 +40,8 @@ function useSavedSessions(run: RunSummary, most: number): readonly RunSessions[]
   const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
   if (results.some(({ isPending }) => isPending)) return undefined;
   return listed.flatMap((each, i) => {
-    const sessions = (results[i]?.data?.sessions ?? []).slice(0, most);
+    const all = results[i]?.data?.sessions ?? [];
+    const sessions = all.filter(({ is_chat: isChat }) => isChat || !onlyChats).slice(0, most);
     return sessions.length === 0 ? [] : [{ run: each, sessions }];
   });
 }
@@ -97,18 +98,19 @@ interface GalleryProps {
   readonly run: RunSummary;
   /** Most sessions per run. */
   readonly most?: number;
+  readonly onlyChats?: boolean;
   /** Below the sessions, once they are there. */
   readonly children?: ReactNode;
 }
 
 /** Saved sessions as a gallery: what each of them edits, those of the run first. */
-export function Gallery({ run, most = Infinity, children }: GalleryProps) {
+export function Gallery({ run, children, ...shown }: GalleryProps) {
   const links = usePageLinks();
-  const groups = useSavedSessions(run, most);
+  const groups = useSavedSessions(run, shown);
   if (groups === undefined) return null;
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
-      <h2 id="saved-sessions">Saved sessions</h2>
+      <h2 id="saved-sessions">{shown.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
       {groups.length === 0 && (
         <p className="dim">
           None yet. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same texts.
@@ -117,7 +119,7 @@ export function Gallery({ run, most = Infinity, children }: GalleryProps) {
       {groups.map((group) => (
         <RunGroup key={group.run.name} {...group} />
       ))}
-      {most < Infinity && groups.length > 0 && (
+      {shown.most !== undefined && groups.length > 0 && (
         <Link className="link" to={links.page("sessions")}>
           All sessions
         </Link>

@@ -14,7 +14,8 @@ const MAX_TEXTS = 6;
 
 export function ExampleSweep() {
   const { data } = useQuery(showcaseQuery);
-  if (data === undefined || data.showcase === null) return null;
+  if (data === undefined) return <div className="sweep-room" />;
+  if (data.showcase === null) return null;
   const { session, title, texts } = data.showcase;
   const { run, steering } = session;
   const { prompt = "", edits = [] } = steering;
@@ -30,7 +31,6 @@ export function ExampleSweep() {
         </span>
         <span className="grow" />
         <LinkButton
-          variant="primary"
           icon="chart"
           to={pageLinks(run).page("strength", { prompt, edits: formatEdits(requestEdits(edits)) })}
         >
@@ -53,10 +53,6 @@ export function ExampleSweep() {
           ))}
         </tbody>
       </table>
-      <p className="sweep-sample dim">
-        A sweep also measures how strongly the concept comes out, beside a random expert of similar density, and how
-        fluent the texts stay. It then suggests the smallest strength that clearly exceeds the control.
-      </p>
     </section>
   );
 }

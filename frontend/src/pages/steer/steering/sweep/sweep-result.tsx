@@ -1,38 +1,19 @@
-/** Strength sweep: one edit at several strengths, with the strength to use. */
+/** The texts of a strength sweep, with the strength to use. */
 
 import { useState } from "react";
-import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 import { Link } from "react-router";
 
-import { streamStrengthSweep } from "@/api/http/stream";
-import type {
-  ConceptScore,
-  SteeringRequest,
-  StrengthSweepDoneEvent,
-  StrengthSweepProgressEvent,
-  StrengthSweepRequest,
-} from "@/api/types";
+import type { ConceptScore, SteeringRequest, StrengthSweepDoneEvent, StrengthSweepProgressEvent } from "@/api/types";
 import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { Button, TriggerButton } from "@/components/ui/button";
-import { Icon } from "@/components/ui/icon";
+import { LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
-import { useStreamedWork } from "@/hooks/use-streamed-work";
-import { describeEdit, type Edit, editKey, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
+import { describeEdit, type Edit, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-import {
-  describeSample,
-  describeScore,
-  formatShare,
-  rowsSoFar,
-  SWEEP_STRENGTHS,
-  sweepKey,
-  sweepRequest,
-  type SweepRowData,
-} from "./sweep";
+import { describeSample, describeScore, formatShare, rowsSoFar, SWEEP_STRENGTHS, type SweepRowData } from "./sweep";
 
 /** The texts of the edited expert, or of the control. */
 type Shown = "steered" | "control";
@@ -159,58 +140,6 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
   );
 }
 
-type Sweep = ReturnType<typeof useSweep>;
-
-/** Measures an edit at several strengths in one request. */
-function useSweep(run: string) {
-  /** Identifies the measured request and edit. */
-  const [key, setKey] = useState("");
-  const [result, setResult] = useState<StrengthSweepDoneEvent | null>(null);
-  const work = useStreamedWork<StrengthSweepRequest, StrengthSweepProgressEvent, StrengthSweepDoneEvent>(
-    (request, signal) => streamStrengthSweep(run, request, signal),
-    setResult,
-  );
-  const measure = (request: SteeringRequest, edit: StrengthEdit) => {
-    setKey(sweepKey(request, edit));
-    setResult(null);
-    work.start(sweepRequest(request, edit));
-  };
-  return { ...work, key, result, measure };
-}
-
-interface SweepPaneProps {
-  readonly run: string;
-  readonly request: SteeringRequest;
-  readonly edits: readonly Edit[];
-  readonly onChange: (edit: Edit) => void;
-}
-
-function EditChoice({ edits, edit, onEdit }: Pick<SweepForEditProps, "edits" | "edit" | "onEdit">) {
-  if (edits.length === 1) return <span className="chip mono">{editKey(edit)}</span>;
-  return (
-    <Select
-      // The accessible name must contain the visible text.
-      aria-label={`Edit to measure: ${editKey(edit)}`}
-      value={editKey(edit)}
-      onChange={(key) => key !== null && onEdit(String(key))}
-    >
-      <TriggerButton className="chip mono">
-        {editKey(edit)}
-        <Icon name="chevronDown" />
-      </TriggerButton>
-      <Popover className="popover" placement="top start">
-        <ListBox items={edits.map((one) => ({ id: editKey(one), one }))}>
-          {({ id, one }) => (
-            <ListBoxItem id={id} textValue={id}>
-              <span className="mono">{id}</span> <span className="dim">{describeEdit(one)}</span>
-            </ListBoxItem>
-          )}
-        </ListBox>
-      </Popover>
-    </Select>
-  );
-}
-
 const MAX_PROMOTED = 6;
 
 interface SampleProps {
@@ -237,60 +166,37 @@ function Sample({ done, run, shown }: SampleProps) {
   );
 }
 
-/** The current stage. Until the running texts have ended, the server reports progress without a total. */
-function sweepTask(isKnown: boolean, isReading: boolean, tokens: number, total: number): string {
-  if (isKnown && total === 0) return "Waiting for the running texts";
-  if (isReading) return "Reading the prompt";
-  return tokens < total ? "Generating" : "Scoring the texts";
-}
-
-/** What the server does now. The bar moves by itself until the first tokens arrive. */
-function SweepProgress({ progress, strengths }: { readonly progress: Sweep["progress"]; readonly strengths: number }) {
-  const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
-  if (before > 0) {
-    return (
-      <span className="dim">
-        {before} {before === 1 ? "request ahead" : "requests ahead"}
-      </span>
-    );
-  }
-  const task = sweepTask(progress !== null, texts.length < strengths, tokens, total);
-  return (
-    <label className="dim sweep-progress">
-      {task} <progress {...(tokens > 0 && { value: tokens / total })} />
-    </label>
-  );
-}
-
 interface SweepResultProps {
-  readonly sweep: Sweep;
+  readonly result: StrengthSweepDoneEvent | null;
+  readonly progress: StrengthSweepProgressEvent | null;
   /** The expert's run. */
   readonly run: string;
   readonly request: SteeringRequest;
   readonly edit: StrengthEdit;
   readonly onChange: (edit: Edit) => void;
+  /** Address of the texts with the edit. */
+  readonly textsUrl: (edit: Edit) => string;
 }
 
 /** The verdict once all texts are scored, and the texts by strength as they arrive. */
-function SweepResult({ sweep: { result, progress }, run, request, edit, onChange }: SweepResultProps) {
+export function SweepResult({ result, progress, run, request, edit, onChange, textsUrl }: SweepResultProps) {
   const [shown, setShown] = useState<Shown>("steered");
   const describe = (strength: number) =>
     strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
-  const choose = (strength: number) => onChange({ ...edit, strength });
   const suggested = result?.suggested ?? null;
+  const used = suggested ?? edit.strength;
   const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
   return (
     <>
       <div className="sweep-verdict" role="status">
-        <span>
-          {result === null ? "Choose a strength now, or wait for the suggestion." : result.verdict}
-          {result !== null && <small className="dim">{describeSample(request)}</small>}
-        </span>
-        {suggested !== null && suggested !== edit.strength && (
-          <Button size="small" variant="primary" onClick={() => choose(suggested)}>
-            Use {describe(suggested)}
-          </Button>
-        )}
+        <div>
+          <h3>
+            {result === null && "One text per strength; click a strength to put it into the tray"}
+            {result !== null && (suggested === null ? "No suggestion" : `Suggested: ${describe(suggested)}`)}
+          </h3>
+          <p>{result?.verdict}</p>
+          {result !== null && <p className="dim">{describeSample(request)}</p>}
+        </div>
         <SegmentedControl
           label="Texts to show"
           value={shown}
@@ -300,6 +206,13 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, onChange
             { value: "control", label: "Control" },
           ]}
         />
+        <LinkButton
+          variant={result === null ? "plain" : "primary"}
+          icon="steering"
+          to={textsUrl({ ...edit, strength: used })}
+        >
+          Steer with {describe(used)}
+        </LinkButton>
       </div>
       <SweepTable
         rows={rows}
@@ -307,57 +220,9 @@ function SweepResult({ sweep: { result, progress }, run, request, edit, onChange
         current={edit.strength}
         shown={shown}
         describe={describe}
-        onChoose={choose}
+        onChoose={(strength) => onChange({ ...edit, strength })}
       />
       {result !== null && <Sample done={result} run={run} shown={shown} />}
     </>
   );
-}
-
-interface SweepForEditProps extends Omit<SweepPaneProps, "edits"> {
-  readonly edits: readonly StrengthEdit[];
-  readonly edit: StrengthEdit;
-  readonly onEdit: (key: string) => void;
-}
-
-function SweepForEdit({ run, request, edits, edit, onEdit, onChange }: SweepForEditProps) {
-  const sweep = useSweep(run);
-  const isCurrent = sweep.key === sweepKey(request, edit);
-  const isMeasuring = isCurrent && sweep.status === "working";
-  return (
-    <section className="strength-sweep" aria-label="Strength sweep">
-      <div className="pane-h">
-        <h2>
-          <Term id="strength_sweep">Strength sweep</Term>
-        </h2>
-        <span className="note">{edit.mode}, expert</span>
-        <EditChoice edits={edits} edit={edit} onEdit={onEdit} />
-        {isMeasuring && <SweepProgress progress={sweep.progress} strengths={SWEEP_STRENGTHS[edit.mode].length} />}
-        <span className="grow" />
-        {isMeasuring ? (
-          <Button size="small" icon="stop" onClick={sweep.stop}>
-            Stop
-          </Button>
-        ) : (
-          (!isCurrent || sweep.result === null) && (
-            <Button size="small" icon="chart" onClick={() => sweep.measure(request, edit)}>
-              Suggest a strength
-            </Button>
-          )
-        )}
-      </div>
-      {isCurrent && sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
-      {(isMeasuring || (isCurrent && sweep.result !== null)) && (
-        <SweepResult sweep={sweep} run={edit.run ?? run} request={request} edit={edit} onChange={onChange} />
-      )}
-    </section>
-  );
-}
-
-export function SweepPane(props: SweepPaneProps) {
-  const [chosen, setChosen] = useState<string | null>(null);
-  const sweepable = props.edits.filter(hasStrength);
-  const edit = sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0];
-  if (edit === undefined) return null;
-  return <SweepForEdit {...props} edits={sweepable} edit={edit} onEdit={setChosen} />;
 }

@@ -1,8 +1,10 @@
 /** Baseline and steered text side by side, with legend, error and plain-text view. */
 
+import { useQuery } from "@tanstack/react-query";
 import { type CSSProperties, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 
-import { ApiError } from "@/api/http/errors";
+import { ApiError, NO_RESPONSE } from "@/api/http/errors";
+import { healthQuery } from "@/api/queries";
 import type { TokenEvent, Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
@@ -207,6 +209,18 @@ function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "p
   );
 }
 
+/** Why there is no text. Once a server that did not respond is back, the text is generated again. */
+function Failed({ failure, onRetry }: { readonly failure: string; readonly onRetry: () => void }) {
+  const { dataUpdatedAt } = useQuery(healthQuery);
+  const [failedAt] = useState(() => Date.now());
+  const isBack = failure === NO_RESPONSE && dataUpdatedAt > failedAt;
+  useEffect(() => {
+    if (isBack) onRetry();
+    // eslint-disable-next-line react-hooks/exhaustive-deps -- once
+  }, [isBack]);
+  return <ErrorState error={new ApiError("generation", failure, 0)} onRetry={onRetry} />;
+}
+
 export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry, history }: StreamsProps) {
   const [hovered, setHovered] = useState<Hovered | null>(null);
   const [asText, setAsText] = useState(false);
@@ -232,9 +246,7 @@ export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, on
           />
         </div>
       )}
-      {generation.failure !== null && (
-        <ErrorState error={new ApiError("generation", generation.failure, 0)} onRetry={onRetry} />
-      )}
+      {generation.failure !== null && <Failed failure={generation.failure} onRetry={onRetry} />}
       <div className="stream-foot">
         <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
         <span className="grow" />
