@@ -1,6 +1,14 @@
 /** Providers and routes. */
 
-import { hashKey, type Query, QueryCache, QueryClient, QueryClientProvider, useQuery } from "@tanstack/react-query";
+import {
+  hashKey,
+  MutationCache,
+  type Query,
+  QueryCache,
+  QueryClient,
+  QueryClientProvider,
+  useQuery,
+} from "@tanstack/react-query";
 import { Component, lazy, type ReactNode, type SubmitEvent, Suspense, useEffect, useState } from "react";
 import { BrowserRouter, Route, Routes, useLocation } from "react-router";
 
@@ -103,8 +111,7 @@ function SignIn() {
     <main className="state sign-in" id="main">
       <title>Sign in · MxD Explorer</title>
       <h1>Sign in to MxD Explorer</h1>
-      <p>This server is exposed on the network and requires an access token. On the server, create one with:</p>
-      <Command text="mxd token create --role read" />
+      <p>This server is exposed on the network and requires an access token.</p>
       <form onSubmit={onSubmit}>
         <label htmlFor="token">Token</label>
         <div className="field secret">
@@ -124,18 +131,25 @@ function SignIn() {
         </Button>
         <Failure error={signIn.error} />
       </form>
+      <p>You have none? On the server, create one with:</p>
+      <Command text="mxd token create --role read" />
     </main>
   );
 }
 
+/** Kinds of queries that show labels, tags, lists or sessions. */
+const SHOWS_CHANGES = new Set(["expert", "experts", "lists", "list", "sessions"]);
+
 /** A query client that already fetches what every page needs. */
 export function newQueryClient(): QueryClient {
+  const otherTabs = new BroadcastChannel("mxd-changes");
   const queries: QueryClient = new QueryClient({
     defaultOptions: {
       // The server is often on this machine, which answers while the browser counts as offline.
       queries: { retry, retryDelay, staleTime: 10_000, refetchOnWindowFocus: false, networkMode: "always" },
       mutations: { networkMode: "always" },
     },
+    mutationCache: new MutationCache({ onSuccess: () => otherTabs.postMessage(null) }),
     // Any response reveals a revoked token (401), and any request without one that the server is gone.
     queryCache: new QueryCache({
       onError: (error, { queryHash }) => {
@@ -152,6 +166,8 @@ export function newQueryClient(): QueryClient {
       },
     }),
   });
+  otherTabs.onmessage = () =>
+    void queries.invalidateQueries({ predicate: ({ queryKey }) => SHOWS_CHANGES.has(String(queryKey[2])) });
   const ignoreError = () => undefined;
   queries.query(accessQuery).catch(ignoreError);
   queries.query(runsQuery).catch(ignoreError);

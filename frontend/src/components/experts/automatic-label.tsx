@@ -11,7 +11,7 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
 /** The language to which a rule is limited, e.g. of `English: “was”`. */
 const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
-function describeAutomaticLabel(automatic: AutomaticLabel): string {
+export function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const { label, labeller, balanced_accuracy, precision, recall, test_examples } = automatic;
   const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
   if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;
@@ -23,6 +23,19 @@ function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const limit = LANGUAGE.exec(label)?.[1];
   const within = limit === undefined ? "" : `; “${limit}:” means only in ${limit} text`;
   return `Automatic label ${by}; ${score}${onTokens}${within}`;
+}
+
+/** Kind and score of an automatic label, as text. */
+export function automaticLabelScore({
+  balanced_accuracy,
+  precision,
+  recall,
+  is_clear: isClear,
+}: AutomaticLabel): string {
+  if (balanced_accuracy === null) return "automatic label, not tested";
+  if (isClear || precision === null || recall === null)
+    return `${isClear ? "" : "weak "}automatic label, balanced accuracy ${formatFixed(balanced_accuracy)}`;
+  return `weak automatic label, precision ${formatPercent(precision, 0)} %, recall ${formatPercent(recall, 0)} %`;
 }
 
 /** Mark of an automatic label: its balanced accuracy or, if it is weak, its precision on a sample of tokens. */

@@ -16,12 +16,17 @@ export function useCommandFlags(): string {
   return data?.command_flags ?? "";
 }
 
-/** Text to copy as it is. */
+/** The flags with only the last part of each path, which is enough to recognise it. */
+const shortFlags = (flags: string) => flags.replaceAll(/(^|\s|sqlite:\/+)\/?(?:[^\s/]+\/){2,}([^\s/]+)/g, "$1…/$2");
+
+/** Text to copy, displayed with short paths in the server's flags. */
 export function Code({ text }: { readonly text: string }) {
+  const flags = useCommandFlags();
+  const shown = flags === "" ? text : text.replace(flags, shortFlags(flags));
   return (
     <div className="command">
-      <code>
-        {words(text).map((word, i) => (
+      <code title={shown === text ? undefined : text}>
+        {words(shown).map((word, i) => (
           <Fragment key={i}>{/\s/.test(word) ? word : <span>{word}</span>}</Fragment>
         ))}
       </code>

@@ -25,8 +25,16 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
   }, [update]);
   return (
     <>
-      {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus */}
-      <div ref={box} className={className} tabIndex={0} role="region" aria-label={label} onScroll={update}>
+      <div
+        ref={box}
+        className={className}
+        data-cut={isCut || undefined}
+        // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+        tabIndex={0}
+        role="region"
+        aria-label={label}
+        onScroll={update}
+      >
         {children}
       </div>
       <p className="scroll-cue dim">{isCut && "More columns to the right: scroll sideways"}</p>

@@ -18,6 +18,7 @@ import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText } from "@/components/tokens/shaded-text";
+import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
 import { LinkButton } from "@/components/ui/button";
@@ -39,6 +40,7 @@ import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
 import { HOME_PARAMS } from "./home-params";
 
+import "@/components/prompt/prompt.css";
 import "./home.css";
 
 const EXAMPLES = 3;
@@ -170,6 +172,9 @@ interface SteeredTextProps {
 }
 
 function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: SteeredTextProps) {
+  const tips = useTips();
+  // A tooltip goes with its text.
+  useEffect(() => tips.hide, [pieces, tips]);
   return (
     <div className="hero-text" aria-busy={isBusy}>
       <span className="hero-prompt">{prompt}</span>

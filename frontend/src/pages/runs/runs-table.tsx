@@ -7,6 +7,7 @@ import type { RunSummary } from "@/api/types";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { activeK, decisiveShare, hasTokenCount, methodName, shortSource } from "@/components/runs/run-labels";
 import { type ChangeSorting, SortHeader, type Sorting } from "@/components/table/sort-header";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { useNow } from "@/hooks/use-now";
 import { formatAgo, formatCompact, formatCount, formatFixed, formatPercent, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
@@ -216,8 +217,7 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
     </SortHeader>
   );
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="runs-box" role="region" aria-label="Runs" tabIndex={0}>
+    <ScrollBox className="runs-box" label="Runs">
       <table className="grid plain runs-table">
         <thead>
           <tr>
@@ -238,6 +238,6 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
           <Body runs={runs} withModel={withModel} sorting={sorting} />
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }

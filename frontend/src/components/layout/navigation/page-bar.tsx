@@ -111,7 +111,7 @@ export function PageBar({ crumbs, note, children, withSearch = true }: PageBarPr
   return (
     <>
       {crumbs.length === 1 && firstCrumb?.label !== "Home" && <h1 className="sr">{firstCrumb?.label}</h1>}
-      <header className="bar">
+      <header className="bar" data-page={firstCrumb?.label}>
         {hasViews ? <Views place={place} /> : <CrumbTrail crumbs={crumbs} {...(note !== undefined && { note })} />}
         <div className="grow" />
         {/* Share comes once there is something to share; left of the others, it moves none of them. */}

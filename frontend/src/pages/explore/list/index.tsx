@@ -2,7 +2,7 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
-import { useNavigate, useParams } from "react-router";
+import { Link, useNavigate, useParams } from "react-router";
 
 import { messageOf } from "@/api/http/errors";
 import {
@@ -18,7 +18,7 @@ import { fileValue, isStatistic } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { toCsv } from "@/components/plots/figure/figure-data";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
-import { usePageLinks } from "@/components/runs/page-links";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
@@ -248,11 +248,33 @@ const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
   ["Note", ""],
 ];
 
+function EntriesHead() {
+  return (
+    <thead>
+      <tr>
+        {COLUMNS.map(([name, className, term]) => (
+          <th key={name} className={className} scope="col">
+            {name === "" ? <span className="sr">Tray</span> : term === undefined ? name : <Term id={term}>{name}</Term>}
+          </th>
+        ))}
+        <th scope="col">
+          <span className="sr">Order</span>
+        </th>
+      </tr>
+    </thead>
+  );
+}
+
 function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }) {
   const { data, error, refetch } = useQuery(listQuery(run.name, id));
   const order = useReorderList(run.name, id);
   const { last, restored, remove, error: removalError, onRestored } = useRemoval(run.name, id);
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (error !== null)
+    return (
+      <ErrorState error={error} onRetry={() => void refetch()}>
+        <Link to={pageLinks(run.name).page("experts")}>Experts and lists of {run.name}</Link>
+      </ErrorState>
+    );
   if (data === undefined) return <LoadingState label="Loading list" rows={8} rowHeight={31} />;
   const failure = order.error ?? removalError;
   const experts = data.entries.map((entry) => entry.row.expert);
@@ -267,24 +289,7 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
         </EmptyState>
       ) : (
         <table className="grid plain entries" aria-busy={order.isPending}>
-          <thead>
-            <tr>
-              {COLUMNS.map(([name, className, term]) => (
-                <th key={name} className={className} scope="col">
-                  {name === "" ? (
-                    <span className="sr">Tray</span>
-                  ) : term === undefined ? (
-                    name
-                  ) : (
-                    <Term id={term}>{name}</Term>
-                  )}
-                </th>
-              ))}
-              <th scope="col">
-                <span className="sr">Order</span>
-              </th>
-            </tr>
-          </thead>
+          <EntriesHead />
           <tbody>
             {data.entries.map((entry, index) => (
               <EntryRow
@@ -328,7 +333,7 @@ export default function ListPage() {
             <ListView key={list} run={run} id={Number(list)} />
           ) : (
             <EmptyState title={`List ${list} not found`}>
-              Lists are identified by number. Choose one above the table of experts.
+              Lists have numbers. Choose one above the table of <Link to={links.page("experts")}>all experts</Link>.
             </EmptyState>
           )
         }

@@ -18,6 +18,7 @@ import { displayText } from "@/components/tokens/token-text";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
@@ -160,8 +161,7 @@ function PassageHits({ result, by, position }: PassageHitsProps) {
   const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="passage-hits" tabIndex={0} role="region" aria-label="Matching experts">
+    <ScrollBox className="passage-hits" label="Matching experts">
       <table className="grid plain">
         <thead>
           <tr>
@@ -185,7 +185,7 @@ function PassageHits({ result, by, position }: PassageHitsProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 

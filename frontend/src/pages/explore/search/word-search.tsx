@@ -20,6 +20,7 @@ import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { formatCount, formatFoundAgain, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
@@ -95,8 +96,7 @@ function WordHits({ run, text, hits }: WordHitsProps) {
   const rows = useRows(run, hits);
   const withRecurrence = [...rows.values()].some(({ recurrence }) => recurrence !== null);
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="passage-hits" tabIndex={0} role="region" aria-label={`Table of ${run}`}>
+    <ScrollBox className="passage-hits" label={`Table of ${run}`}>
       <table className="grid plain word-hits">
         <thead>
           <tr>
@@ -134,7 +134,7 @@ function WordHits({ run, text, hits }: WordHitsProps) {
           ))}
         </tbody>
       </table>
-    </div>
+    </ScrollBox>
   );
 }
 

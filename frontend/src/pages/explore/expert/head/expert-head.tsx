@@ -8,7 +8,7 @@ import { listsQuery, useSetTag } from "@/api/lists";
 import { useSetNote } from "@/api/mutations";
 import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
+import { automaticLabelScore, describeAutomaticLabel } from "@/components/experts/automatic-label";
 import { AddToList } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
@@ -130,18 +130,12 @@ function LabelLine({ run, detail }: ExpertHeadProps) {
       </>
     );
   }
-  const isLabelled = detail.row.label !== null || detail.row.automatic !== null;
+  const { label, automatic, expert } = detail.row;
   return (
     <div className="label-line">
-      <h1>
-        {isLabelled ? (
-          <ExpertLabel label={detail.row.label} automatic={detail.row.automatic} />
-        ) : (
-          `Expert ${detail.row.expert}`
-        )}
-      </h1>
+      <h1>{label ?? automatic?.label ?? `Expert ${expert}`}</h1>
       <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
-        {detail.row.label === null ? "Add label" : "Edit label"}
+        {label === null ? "Add label" : "Edit label"}
       </Button>
     </div>
   );
@@ -262,7 +256,7 @@ function SameNumber({ expert }: { readonly expert: number }) {
 }
 
 export function ExpertHead({ run, detail }: ExpertHeadProps) {
-  const { expert } = detail.row;
+  const { expert, label, automatic } = detail.row;
   const tray = useTray();
   const inTray = tray.has(expert);
   useShortcut("tray", () => tray.toggle(expert));
@@ -271,7 +265,13 @@ export function ExpertHead({ run, detail }: ExpertHeadProps) {
       <div className="expert-name">
         <p className="eid">
           <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>{" "}
-          {detail.row.label !== null && <span className="auto-mark">user label</span>} <SameNumber expert={expert} />
+          {label !== null && <span className="auto-mark">user label</span>}
+          {label === null && automatic !== null && (
+            <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
+              {automaticLabelScore(automatic)}
+            </span>
+          )}{" "}
+          <SameNumber expert={expert} />
         </p>
         <LabelLine run={run} detail={detail} />
         <div className="expert-marks">
