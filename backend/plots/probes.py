@@ -20,7 +20,7 @@ from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord
 Result = Mapping[str, Any]
 
 
-def probe_coefficients(session: Session, run: RunRecord) -> Figure:
+def probe_activations(session: Session, run: RunRecord) -> Figure:
     """Activations of the selected expert inside and outside each class, one panel per class."""
     own = probes_of(session, run)
     if not own:
@@ -47,7 +47,7 @@ def probe_coefficients(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(title={"text": "Activation, mean over the text"}, row=rows)
     figure.update_yaxes(title={"text": "Share of test texts"}, col=1)
     return as_figure(
-        "probe-coefficients", "Activations inside and outside each class", with_legend(figure), len(panels)
+        "probe-activations", "Activations inside and outside each class", with_legend(figure), len(panels)
     )
 
 

@@ -19,7 +19,7 @@ OF_A_RUN = {
     "loss-frontier": evaluations.loss_frontier,
     "load": evaluations.load,
     "density-evaluated": evaluations.density_evaluated,
-    "probe-coefficients": probes.probe_coefficients,
+    "probe-activations": probes.probe_activations,
 }
 
 

@@ -58,11 +58,11 @@ def probing_chapter(session: Session, run: RunRecord) -> Chapter:
     if records:
         panels = sum(len(record.result["kinds"]["experts"]["classes"]) for record in records)
         figure = SectionFigure(
-            name="probe-coefficients",
+            name="probe-activations",
             note="activations of the best expert of each class",
             height=PANEL_MARGINS + PANEL_HEIGHT * -(-panels // PANELS_PER_ROW),
         )
-        sections.append(Section(key="probe-coefficients", title="", figure=figure))
+        sections.append(Section(key="probe-activations", title="", figure=figure))
     else:
         sections.append(
             Section(

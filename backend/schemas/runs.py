@@ -155,7 +155,7 @@ FigureName = Literal[
     "added-layers",
     "load",
     "density-evaluated",
-    "probe-coefficients",
+    "probe-activations",
 ]
 
 

@@ -38,7 +38,7 @@ from mxd.trainer.utils.callbacks import NO_CALLBACKS
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import small_world
 
-OF_A_RUN = ("loss-frontier", "load", "density-evaluated", "probe-coefficients")
+OF_A_RUN = ("loss-frontier", "load", "density-evaluated", "probe-activations")
 
 
 @pytest.fixture(scope="module")
@@ -266,7 +266,7 @@ def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path
 
 
 def test_each_probed_class_has_a_distribution(seen: TestClient) -> None:
-    panels = figure(seen, "probe-coefficients", run="first")
+    panels = figure(seen, "probe-activations", run="first")
     titles = [one["text"] for one in panels["layout"]["annotations"]]
     assert [title.split(",")[0] for title in titles] == ["12 ", "xy "]
     for trace in panels["data"]:
