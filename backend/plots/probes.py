@@ -46,9 +46,7 @@ def probe_activations(session: Session, run: RunRecord) -> Figure:
     figure.update_yaxes(rangemode="tozero")
     figure.update_xaxes(title={"text": "Activation, mean over the text"}, row=rows)
     figure.update_yaxes(title={"text": "Share of test texts"}, col=1)
-    return as_figure(
-        "probe-activations", "Activations inside and outside each class", with_legend(figure), len(panels)
-    )
+    return as_figure("probe-activations", "Activations inside and outside each class", with_legend(figure), len(panels))
 
 
 def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
