@@ -80,7 +80,7 @@ def test_commands_that_do_not_share_work_are_refused_under_torchrun() -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["trian"], "Unknown command 'trian'. Did you mean 'train'?"),
+        (["stear"], "Unknown command 'stear'. Did you mean 'steer'?"),
         (["train", "--lerning-rate", "1"], "Unknown option '--lerning-rate'. Did you mean '--learning-rate'?"),
         (["train", "--layer", "1"], "Missing LANGUAGE_MODEL, --dataset and --tokens."),
         (["index", "none", "--dataset", "text.jsonl", "--tokens", "1k"], "Unknown run 'none'."),
