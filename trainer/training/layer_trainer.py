@@ -209,10 +209,8 @@ class LayerTrainer:
         self._begin_step(len(x_TI))
         output = self._compute(x_TI, target_TO)
         self._end_step()
-        if self.step == self.total_steps:
-            self._drop_gradients()
-            if self.layer.shards is None:
-                self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
+        if self.step == self.total_steps and self.layer.shards is None:
+            self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
         return output
 
     def _begin_step(self, tokens: int) -> None:
@@ -232,16 +230,16 @@ class LayerTrainer:
         with self.own_centre(), self._products():
             output, errors = self._forward(x_TI, target_TO)
         auxiliary = self.auxiliary_loss(output.routing)
-        self._drop_gradients()
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
         while self._averages:
             self._averages.pop().wait()
         self._update(output.routing, errors[-1].detach())
+        self._drop_gradients()
         self._follow(output.mixing_TM)
         return output
 
     def _drop_gradients(self) -> None:
-        """Free the last step's gradients. On a CPU, those of this step may not fit into the gaps that they leave."""
+        """Free the gradients. On a CPU, those of the next step may not fit into the gaps that they leave."""
         for parameter in self.layer.parameters():
             if parameter.grad is not None:
                 release_pages(parameter.grad)

@@ -228,7 +228,9 @@ class PlannedTraining:
         own = self._busiest(sizes)
         sizes = [sizes[run] for run in own]
         shards = world_size if self.setup.parallel == "experts" else 1
-        parameters = sum(layer.dense_parameters + layer.table_parameters // shards for layer in sizes)
+        parameters = [layer.dense_parameters + layer.table_parameters // shards for layer in sizes]
+        gradients = FLOAT32 * max(parameters)  # those of one run at a time
+        layers = (ADAMW_BYTES - FLOAT32) * sum(parameters) + gradients
         shapes = [self.architecture.mlp_shape(layer) for layer in self.stream.layers]
         buffer_tokens = plan.buffer_tokens // world_size
         is_ahead = prefetches(self.setup.device) and self.setup.sharding is None
@@ -237,17 +239,20 @@ class PlannedTraining:
         buffer_bytes = FLOAT32 * buffers * buffer_tokens * widths
         if any(map(needs_sample, configs)):  # the complete first buffer, before there are gradients and moments
             complete = FLOAT32 * plan.buffer_tokens * widths
-            buffer_bytes = max(buffer_bytes, complete - (ADAMW_BYTES - FLOAT32) * parameters)
+            buffer_bytes = max(buffer_bytes, complete - layers + FLOAT32 * sum(parameters))
         step = max(self.step_bytes(layer, self.step_tokens) for layer in sizes)
         if self.setup.parallel == "runs":  # a step's tokens of all processes, and their parts before they are joined
             own_layers = {configs[run].layer for run in own}
             joined = [shape for layer, shape in zip(self.stream.layers, shapes, strict=True) if layer in own_layers]
             step += 2 * FLOAT32 * plan.batch_tokens * sum(shape.input_width + shape.output_width for shape in joined)
+        forward = self.forward_bytes(buffer_tokens)
+        # The next buffer is computed during the steps, or between them, when there are no gradients.
+        step = step + forward if is_ahead else max(step, forward - gradients)
         return {
             "model weights": 0 if self.setup.auto_map else self.language_model_bytes,
-            "layers, gradients and moments": ADAMW_BYTES * parameters,
+            "layers, gradients and moments": layers,
             "activation buffers": buffer_bytes,
-            "step and forward pass": step + self.forward_bytes(buffer_tokens),
+            "step and forward pass": step,
             "reserve of the heap": HEAP_GROWTH_BYTES if self.setup.device.type == "cpu" else 0,
         }
 

@@ -236,9 +236,7 @@ def test_a_run_stores_its_smallest_k(tmp_path: Path) -> None:
     assert max(len(token.experts) for token in route(world.language_model, run, "the old fox", k=3).tokens) == 3
 
 
-def test_the_memory_of_gradients_is_returned_before_the_next_ones(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_memory_of_gradients_is_returned_after_each_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     released: list[Tensor] = []
     monkeypatch.setattr("mxd.trainer.training.layer_trainer.release_pages", released.append)
     trainer = LayerTrainer.create(world.config(init="random"), world.language_model, 2)
@@ -247,4 +245,4 @@ def test_the_memory_of_gradients_is_returned_before_the_next_ones(
     for _ in range(2):
         trainer.train_step(batch)
     assert [len(each) for each in released] == [len(each) for each in parameters] * 2
-    assert all(parameter.grad is None for parameter in parameters), "none after the last step"
+    assert all(parameter.grad is None for parameter in parameters)
