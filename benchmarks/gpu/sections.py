@@ -50,7 +50,7 @@ class Section:
     points: Callable[[Setting], Iterator[Point]]
     """Yields one measurement after the other."""
     share: float
-    """Share of the time that is left when the section starts."""
+    """Share of the time that is left when the section starts. The last section of a run has all of it."""
 
 
 @dataclass
@@ -93,7 +93,8 @@ def run_sections(
     outcomes: dict[str, Outcome] = {}
     for section in sections:
         started = time.time()
-        limited = Setting(**{**setting.__dict__, "deadline": started + section.share * (end - started)})
+        share = 1 if section is sections[-1] else section.share
+        limited = Setting(**{**setting.__dict__, "deadline": started + share * (end - started)})
         outcome = outcomes[section.name] = Outcome()
 
         def keep(point: Point, outcome: Outcome = outcome, name: str = section.name) -> None:
@@ -120,6 +121,7 @@ def in_a_fork(section: Section, setting: Setting, keep: Callable[[Point], None])
     """
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
+    limit = max(0.0, setting.left)
     with tempfile.TemporaryFile("w+") as messages:
         process = context.Process(target=_in_the_fork, args=(section, setting, send, messages.fileno()))
         with warnings.catch_warnings():
@@ -131,7 +133,7 @@ def in_a_fork(section: Section, setting: Setting, keep: Callable[[Point], None])
             while receive.poll(max(0.0, setting.left) + STOP_SECONDS):
                 keep(receive.recv())
             process.kill()
-            error = f"not complete after its time limit of {STOP_SECONDS + setting.left:+.0f} s"
+            error = f"not complete after its time limit of {limit:.0f} s"
         except EOFError:
             process.join()
             error = f"ended with exit code {process.exitcode}"
