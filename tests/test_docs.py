@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.commands.train import TrainCommand
-from mxd.backend.cli.parser import command_from, full_parser
+from mxd.backend.cli.parser import command_from, full_parser, parse
 from mxd.backend.cli.registry import COMMANDS
 from mxd.backend.settings import Settings
 from mxd.trainer.errors import UserError
@@ -27,6 +27,7 @@ ARCHIVE = ROOT / "docs" / "results" / "archive"
 """Names commands of earlier versions, as the change log does."""
 PAGES = (*DOCUMENTS, *sorted(set((ROOT / "docs").rglob("*.md")) - {GENERATED, *ARCHIVE.glob("*.md")}))
 COMMAND = re.compile(r"\s*(?:\$ )?(?:\.venv/bin/)?(?:torchrun .*-m mxd|mxd) (?P<words>.+)$")
+BENCHMARK = re.compile(r"\s*(?:\.venv/bin/)?python -m benchmarks (?P<words>[a-z].*)$")
 OTHER_FLAGS = {
     "--nproc-per-node",
     "--nnodes",
@@ -58,11 +59,11 @@ def indented(document: Path) -> list[str]:
     return re.findall(r"(?:^ {4}\S.*\n)+", document.read_text("utf-8"), flags=re.MULTILINE)
 
 
-def commands(document: Path) -> Iterator[list[str]]:
-    """Arguments of each ``mxd`` command line in a code block of a document."""
+def commands(document: Path, pattern: re.Pattern[str] = COMMAND) -> Iterator[list[str]]:
+    """Arguments of each command line in a code block of a document."""
     for block in [*blocks(document), *indented(document)]:
         for line in block.replace("\\\n", " ").splitlines():
-            command = COMMAND.match(line)
+            command = pattern.match(line)
             if command and not line.rstrip().endswith("…"):
                 yield shlex.split(command["words"], comments=True)
 
@@ -104,6 +105,8 @@ def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, m
                 command.configs(tmp_path)
         except UserError as error:
             pytest.fail(f"mxd {shlex.join(words)}: {error}")
+    for name, *words in commands(document, BENCHMARK):
+        parse(BENCHMARKS[name], words, name)
 
 
 @pytest.mark.parametrize("script", ["train", "train-nodes"])

@@ -44,6 +44,7 @@ from mxd.trainer.training.sizes import LayerSizes
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
 from mxd.trainer.utils.files import atomic_directory, exclusive_lock
+from mxd.trainer.utils.memory import trim_freed_memory
 
 Resume = Literal["never", "if-any"]
 LARGEST_SHARE = 0.05
@@ -401,6 +402,7 @@ def train_layers(
         check_text_length(stream.text, language_model.tokenizer, stream.plan.tokens)
     # Complete, not a shard, because every process initialises the same weights.
     first_buffer = next(source.buffers(stream)) if any(map(needs_sample, configs)) else None
+    trim_freed_memory()  # the forward passes' gaps, before layers are placed among them
     trainers = [
         trainer_class.create(
             config,
