@@ -311,7 +311,7 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
       <section className="prompt-row">
         <PromptBox
           label="Words"
-          placeholder="Words, a description such as “days of the week”, or a number"
+          placeholder="Words, “days of the week”, or a number"
           value={draft.text}
           onChange={draft.setText}
           onSubmit={draft.commit}
