@@ -1,13 +1,16 @@
-/** Inner width of an element in pixels, 0 until it is measured. */
+/** Inner width of an element in pixels, known before it is painted. */
 
-import { type RefObject, useEffect, useState } from "react";
+import { type RefObject, useLayoutEffect, useState } from "react";
 
 export function useWidth(element: RefObject<HTMLElement | null>): number {
   const [width, setWidth] = useState(0);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const { current } = element;
     if (current === null) return undefined;
-    const observer = new ResizeObserver(() => setWidth(current.clientWidth));
+    const update = () => setWidth(current.clientWidth);
+    // An observer reports only after the first paint.
+    update();
+    const observer = new ResizeObserver(update);
     observer.observe(current);
     return () => observer.disconnect();
   }, [element]);

@@ -161,7 +161,7 @@ function Drawing(props: PartProps) {
   };
   return (
     <>
-      <div className="circuit-box" ref={box} data-cut={available > 0 && width > available}>
+      <div className="circuit-box" ref={box} data-scrolls={width > available}>
         <div className="circuit-rows" style={{ height, width: ROW_NAMES }} aria-hidden="true">
           {layout.rows.map(({ title, y, height: rowHeight }) => (
             <span key={title} style={{ top: y, height: rowHeight }}>

@@ -35,7 +35,7 @@ import { Graph } from "./graph";
 import { nodeName } from "./names";
 import { NodePanel } from "./panel";
 import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
-import { EdgeTable, ExpertTable } from "./table";
+import { ExpertTable } from "./table";
 import { verdict } from "./verdict";
 
 import "./circuits.css";
@@ -236,27 +236,6 @@ function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
   );
 }
 
-function Tables({ response, check, params, setParams }: CircuitParts) {
-  return (
-    <section className="circuit-list" aria-label="Circuit as table">
-      <SegmentedControl
-        label="Table"
-        value={params.table}
-        onChange={(table) => setParams({ table })}
-        segments={[
-          { value: "experts", label: "Experts" },
-          { value: "edges", label: "Edges" },
-        ]}
-      />
-      {params.table === "experts" ? (
-        <ExpertTable response={response} check={check} onSelect={(node) => setParams({ node })} />
-      ) : (
-        <EdgeTable response={response} check={check} />
-      )}
-    </section>
-  );
-}
-
 interface ViewProps extends Omit<CircuitParts, "check"> {
   readonly request: CircuitRequest;
 }
@@ -302,7 +281,9 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
         </aside>
       </div>
       <Figures graph={graph} check={check} />
-      <Tables {...parts} />
+      <section className="circuit-list" aria-label="Circuit as table">
+        <ExpertTable response={response} check={check} onSelect={select} />
+      </section>
     </>
   );
 }
@@ -351,8 +332,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {prompt !== "" && error === null && (data === undefined || request === null) && (
         <div className="prompted-empty">
-          <p className="dim">Tracing through the chosen layers. The first text waits until the model is loaded…</p>
-          <LoadingState label="Tracing" rows={14} />
+          <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
         </div>
       )}
       {error === null && data !== undefined && request !== null && (

@@ -50,5 +50,4 @@ export const CIRCUIT_PARAMS = {
   nodes: numberParam(20, { min: 1, max: 100 }),
   /** Index of the selected node. */
   node: numberParam(1, { min: 0 }),
-  table: choiceParam(["experts", "edges"], "experts"),
 };

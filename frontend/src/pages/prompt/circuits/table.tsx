@@ -1,4 +1,4 @@
-/** The circuit as a table of experts or of edges, with predicted beside measured changes. */
+/** The circuit as a table, with predicted beside measured changes. */
 
 import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
@@ -6,7 +6,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { expertInfo, nodeName } from "./names";
+import { expertInfo } from "./names";
 
 interface TableProps {
   readonly response: CircuitResponse;
@@ -52,46 +52,6 @@ export function ExpertTable({ response, check, onSelect }: TableProps) {
                 <td className="num">{formatFixed(node.activation ?? 0)}</td>
                 <td className="num">{formatSigned(node.predicted, 3)}</td>
                 <td className="num">{changed(check?.measured[index])}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </ScrollBox>
-  );
-}
-
-export function EdgeTable({ response, check }: Omit<TableProps, "onSelect">) {
-  const { nodes, edges } = response.graph;
-  return (
-    <ScrollBox className="figure-table circuit-table" label="Edges of the circuit">
-      <table className="grid plain">
-        <thead>
-          <tr>
-            <th>From</th>
-            <th>To</th>
-            <th className="num">Activation of “to”</th>
-            <th className="num">Predicted change</th>
-            <th className="num">Measured change</th>
-          </tr>
-        </thead>
-        <tbody>
-          {edges.map((edge, number) => {
-            const [from, to] = [nodes[edge.source], nodes[edge.target]];
-            if (from === undefined || to?.kind !== "expert") return null;
-            return (
-              <tr key={number}>
-                <td>{nodeName(response, from)}</td>
-                <td>{nodeName(response, to)}</td>
-                <td className="num">{formatFixed(to.activation ?? 0)}</td>
-                <td className="num">
-                  {formatSigned(edge.predicted, 3)}
-                  {edge.leaves_top_k && <span className="dim"> inactive</span>}
-                </td>
-                <td className="num">
-                  {changed(check?.edges[number])}
-                  {check?.left_top_k[number] === true && <span className="dim"> inactive</span>}
-                </td>
               </tr>
             );
           })}

@@ -104,7 +104,13 @@ function Compared({ run, first, params, setParams }: ComparedProps) {
     routingQuery(run.name, { text: params.second, k: effectiveK(run, params.k) }),
   );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return <p className="prompted-empty dim">Routing the second text…</p>;
+  if (data === undefined) {
+    return (
+      <div className="prompted-empty">
+        <LoadingState label="Routing the second text" rows={10} />
+      </div>
+    );
+  }
   return <DifferenceView run={run} first={first} second={data} params={params} setParams={setParams} />;
 }
 
@@ -145,8 +151,7 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (
         <div className="prompted-empty">
-          <p className="dim">Routing. The first text waits until the language model is loaded…</p>
-          <LoadingState label="Routing" rows={14} />
+          <LoadingState label="Routing; the language model is loaded on first use" rows={14} />
         </div>
       )}
       {!isLoading && view === "texts" && second !== "" && (

@@ -16,7 +16,6 @@ describe("URL parameters of Routing", () => {
       k: 4,
       density: 2.5,
       rank: "rarest",
-      hide_shared: true,
       start: true,
       rows: 50,
     } as const;

@@ -41,8 +41,6 @@ export const ROUTING_PARAMS = {
   rank: choiceParam(["specific", "summed", "largest", "often", "rarest"], "specific"),
   /** Hides experts above this density in percent. */
   density: numberParam(100, { min: 0, max: 100 }),
-  /** Hides experts that are active on most tokens. */
-  hide_shared: flagParam,
   /** Shows the start token. */
   start: flagParam,
   rows: numberParam(INITIAL_ROWS, { min: 1, max: MAX_ROWS }),

@@ -153,11 +153,10 @@ function useLock({ params, setParams }: RoutingState) {
 interface FootProps extends RoutingState {
   readonly rows: readonly HeatRow[];
   readonly shown: number;
-  readonly shared: number;
   readonly end: number;
 }
 
-function Foot({ params, setParams, rows, shown, shared, end }: FootProps) {
+function Foot({ params, setParams, rows, shown, end }: FootProps) {
   const hidden = rows.length - shown;
   return (
     <div className="heat-foot">
@@ -165,15 +164,6 @@ function Foot({ params, setParams, rows, shown, shared, end }: FootProps) {
       <span className="grow" />
       <StartToken params={params} setParams={setParams} />
       <DensityFilter params={params} setParams={setParams} />
-      {shared > 0 && (
-        <Button
-          size="small"
-          title="Experts active on at least half of all tokens"
-          onClick={() => setParams(({ hide_shared }) => ({ hide_shared: !hide_shared }))}
-        >
-          {params.hide_shared ? "Show" : "Hide"} {shared} active on most tokens
-        </Button>
-      )}
       {hidden > 0 && (
         <Button
           size="small"
@@ -191,22 +181,19 @@ function Foot({ params, setParams, rows, shown, shared, end }: FootProps) {
 function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) {
   const columns = useMemo(() => heatColumns(response, params.start), [response, params.start]);
   const all = useMemo(() => heatRows(columns, response.experts, params.rank), [columns, response, params.rank]);
-  const rows = useMemo(() => {
-    const filtered = filterByDensity(all, params.density);
-    return params.hide_shared ? filtered.filter((row) => !row.isShared) : filtered;
-  }, [all, params.hide_shared, params.density]);
+  const rows = useMemo(() => filterByDensity(all, params.density), [all, params.density]);
   const at = params.lock?.position;
   const shown = useMemo(() => {
     const active = at === undefined ? 0 : rows.filter((row) => row.cells.has(at)).length;
     return tokenFirst(rows, at).slice(0, Math.max(params.rows, active));
   }, [rows, params.rows, at]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
-  return { columns, all, rows, shown, end };
+  return { columns, rows, shown, end };
 }
 
 export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
-  const { columns, all, rows, shown, end } = useHeatRows(response, params);
+  const { columns, rows, shown, end } = useHeatRows(response, params);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   useShare(run.name, () => ({ kind: "routing", ...prompt }));
   const predicted = usePredictions(response, prompt);
@@ -229,7 +216,7 @@ export function RoutingView(props: RoutingViewProps) {
           onLock={onLock}
           onPreview={preview.onPreview}
         />
-        <Foot {...props} rows={rows} shown={shown.length} shared={all.filter((row) => row.isShared).length} end={end} />
+        <Foot {...props} rows={rows} shown={shown.length} end={end} />
         <ReplacedKl
           subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
           columns={columns}

@@ -77,13 +77,6 @@ describe("heat map rows", () => {
     expect(row?.cells.has(0)).toBe(false);
   });
 
-  it("mark experts that are active on most tokens", () => {
-    expect(heatRows(columns, EXPERTS, "summed").filter((row) => row.isShared).map((row) => row.expert)).toEqual([3]); // prettier-ignore
-    const unknown = heatColumns({ tokens: Array.from({ length: 6 }, () => token("a", [[1, 1]])) }, false);
-    expect(heatRows(unknown, {}, "summed")[0]?.isShared).toBe(true);
-    expect(heatRows(unknown.slice(0, 3), {}, "summed")[0]?.isShared).toBe(false);
-  });
-
   it("share one scale, which ignores the hidden start token", () => {
     expect(scaleEnd(heatRows(columns, EXPERTS, "summed"))).toBe(6);
     expect(scaleEnd([])).toBe(1);

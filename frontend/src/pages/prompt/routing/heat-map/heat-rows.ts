@@ -23,8 +23,6 @@ export interface HeatRow {
   readonly largest: number;
   /** log₂(1 / density). Without an index, the density on this text. */
   readonly rarity: number;
-  /** Active on most tokens of any text. */
-  readonly isShared: boolean;
 }
 
 export interface Column {
@@ -37,19 +35,9 @@ export interface Column {
 export type Predicted = readonly PredictedToken[] | undefined;
 
 const UNKNOWN: RoutedExpertInfo = { label: null, automatic: null, density: null, max_activation: null, top_tokens: [] };
-/** Experts at or above this density are not specific to any token. */
-const SHARED_DENSITY = 0.5;
-/** Without an index, the share of this text's tokens decides. */
-const SHARED_IN_TEXT = 0.9;
-const MIN_TOKENS_FOR_SHARED = 5;
 
 export function heatColumns(response: Pick<RoutingResponse, "tokens">, withStart: boolean): readonly Column[] {
   return response.tokens.map((token, position) => ({ position, token })).filter((c) => withStart || !c.token.start);
-}
-
-function isShared(info: RoutedExpertInfo, active: number, columns: number): boolean {
-  if (info.density !== null) return info.density >= SHARED_DENSITY;
-  return columns >= MIN_TOKENS_FOR_SHARED && active >= SHARED_IN_TEXT * columns;
 }
 
 function cellsByExpert(columns: readonly Column[]): ReadonlyMap<number, ReadonlyMap<number, HeatCell>> {
@@ -97,7 +85,6 @@ export function heatRows(
       sum: activations.reduce((a, b) => a + b, 0),
       rarity: rarity(info, cells.size, columns.length),
       largest: Math.max(...activations),
-      isShared: isShared(info, cells.size, columns.length),
     };
   });
   const order = SORT_KEYS[ranking];
