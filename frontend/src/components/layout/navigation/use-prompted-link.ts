@@ -39,7 +39,7 @@ export function useRememberPrompt(): void {
 
 /** Parameters that a view leaves to the others of its place: with them, its address would lead to another view. */
 const LEFT_OUT: readonly Readonly<Partial<Record<PageName, readonly string[]>>>[] = [
-  { routing: ["against", "layers"], layers: ["against"], texts: ["layers"], circuits: ["against"] },
+  { routing: ["layers"], layers: [], texts: ["layers"], circuits: [] },
   { steering: ["turns"], chat: [], strength: [], sessions: [] },
 ];
 
