@@ -28,6 +28,7 @@ from mxd.trainer.training.layer_trainer import (
     sample_k,
 )
 from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.distributed import ProcessGroup
 from tests.helpers.layers import EXPERTS, TOKENS, WIDTH, layer_trainer, random_layer, random_layer_of
 from tests.helpers.runs import World, small_world
 
@@ -236,13 +237,19 @@ def test_a_run_stores_its_smallest_k(tmp_path: Path) -> None:
     assert max(len(token.experts) for token in route(world.language_model, run, "the old fox", k=3).tokens) == 3
 
 
-def test_the_memory_of_gradients_is_returned_after_each_step(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_single", [True, False])
+def test_only_processes_that_share_a_machine_return_the_pages_of_gradients(
+    is_single: bool, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     released: list[Tensor] = []
     monkeypatch.setattr("mxd.trainer.training.layer_trainer.release_pages", released.append)
     trainer = LayerTrainer.create(world.config(init="random"), world.language_model, 2)
-    batch = world.language_model.capture(1, torch.arange(1, 33).view(2, 16))
     parameters = list(trainer.layer.parameters())
-    for _ in range(2):
-        trainer.train_step(batch)
-    assert [len(each) for each in released] == [len(each) for each in parameters] * 2
+    trainer._compute(*world.language_model.capture(1, torch.arange(1, 33).view(2, 16)))
+    assert all(parameter.grad is None for parameter in parameters)
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    monkeypatch.setattr(ProcessGroup, "is_single", is_single)
+    trainer._drop_gradients()
+    assert [len(each) for each in released] == ([] if is_single else [len(each) for each in parameters])
     assert all(parameter.grad is None for parameter in parameters)
