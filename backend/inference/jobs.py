@@ -113,7 +113,7 @@ def expert_writes(context: JobContext, examples: Sequence[tuple[int, Examples]])
 
 
 def related_words(context: JobContext, text: str) -> dict[str, float]:
-    """Words that the language model expects after a description, with their probability."""
+    """Words that a description makes the language model expect, with their relation."""
     from mxd.trainer.inference.routing import related_words
 
     return related_words(context.language_model, text, context.runs[0].config.text.start_token)

@@ -175,7 +175,7 @@ def related_hits(
     """Return the experts that fire on related words, and on the words of ``typed`` themselves.
 
     Args:
-        related: words in lower case with their probability, most probable first.
+        related: words in lower case with their relation to ``typed``, strongest first.
     """
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
     tokens_of = {word: vocabulary.exact_matches(word) for word in related}

@@ -6,7 +6,7 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -51,7 +51,9 @@ MEANS_OVER_EXPERTS = (
 DEAD_IN_INDEX = Metric(
     "dead_share", "Dead experts", "share", "share of experts that are active on no indexed token", better="lower"
 )
-EVALUATED = tuple(metric for metric in METRICS if metric.compares_runs)
+RECOVERED = "loss_recovered_mean"
+EVALUATED = tuple(sorted((metric for metric in METRICS if metric.compares_runs), key=lambda it: it.key != RECOVERED))
+"""Metrics of evaluations, the plainest first."""
 ARROWS = {"lower": "↓ lower is better", "higher": "↑ higher is better"}
 
 
@@ -137,7 +139,8 @@ def _table(compared: Sequence[Compared]) -> Table:
         if any(metric.key in one.metrics for one in compared)
         for best in [_best(compared, metric)]
     )
-    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis="row")
+    axis: Literal["row"] | None = "row" if len(compared) > 1 else None  # a single value has nothing beside it
+    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis=axis)
 
 
 def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
@@ -162,16 +165,18 @@ def _ends(measured: Measured) -> tuple[float, float, float]:
 
 
 def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tuple[str, ...]]:
-    """One sentence on the loss, paired by sequence, from the point of view of the first run; and its intervals."""
+    """Sentences on the first run's recovery, and on its loss beside the others', paired by sequence; and the intervals."""
     if not compared:
         return "No run of this layer has been evaluated yet.", ()
+    recovered = _recovered(compared[0])
     own, *others = (one.run for one in compared)
     if not others:
-        return f"{own.name} is the only evaluated run of this layer.", ()
+        return f"{recovered}{own.name} is the only evaluated run of this layer.", ()
     paired = [(other, loss_difference(session, own, other)) for other in others]
     known = [(other, difference) for other, difference in paired if difference is not None]
     if not known:
-        return "The losses are not comparable: no two runs of this layer were evaluated on the same sequences.", ()
+        reason = "no two runs of this layer were evaluated on the same sequences"
+        return f"{recovered}The losses are not comparable: {reason}.", ()
     parts = [_difference(other.name, difference) for other, (difference, _) in known]
     intervals = [
         f"{difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}) against {other.name} "
@@ -179,7 +184,16 @@ def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tupl
         for other, (difference, _) in known
     ]
     detail = f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}."
-    return f"In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
+    return f"{recovered}In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
+
+
+def _recovered(one: Compared) -> str:
+    """Sentence on the share of the MLP's effect on the loss that a run keeps; empty if it was not measured."""
+    recovered = cell(one.metrics.get(RECOVERED), in_unit("share"))
+    if recovered is None:
+        return ""
+    interval = f" ({recovered.interval})" if recovered.interval else ""
+    return f"{one.run.name} recovers {recovered.text}{interval} of the loss that removing the MLP costs. "
 
 
 def _difference(other: str, difference: Interval) -> str:

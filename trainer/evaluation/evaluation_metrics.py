@@ -21,6 +21,8 @@ MetricUnit = Literal["nats", "share", "count", "plain"]
 Section = Literal["faithfulness", "health"]
 CONTINUATION_LENGTHS = (1, 2, 4, 8, 16, 32)
 """Lengths at which greedy continuations are compared, in tokens."""
+ABOVE_ALL = "above 100 %, the frozen layer predicts worse than the MLP's mean output"
+"""Meaning of a large routing share."""
 
 
 @dataclass(frozen=True)
@@ -232,6 +234,7 @@ FAITHFULNESS = _section(
                     headings=("recovered",) if kind == "mean" else (),
                     form=".1%",
                     limit=0.5 if kind == "mean" else None,
+                    compares_runs=kind == "mean",
                 )
                 for kind in ("zero", "mean")
             ),
@@ -241,7 +244,8 @@ FAITHFULNESS = _section(
                 "routing_share",
                 "Routing share",
                 "share",
-                "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP",
+                "loss increase with the mixing frozen at its median, as a share of that of mean-ablating the MLP; "
+                f"{ABOVE_ALL}",
                 term="routing_share",
                 headings=("routing",),
                 form=".2f",
@@ -252,7 +256,7 @@ FAITHFULNESS = _section(
                 "Strict routing share",
                 "share",
                 "loss increase with the mixing frozen at the constant that fits the MLP best, as a share of that of "
-                "mean-ablating the MLP",
+                f"mean-ablating the MLP; {ABOVE_ALL}",
                 term="strict_routing_share",
                 headings=("strict",),
                 form=".2f",
@@ -384,9 +388,9 @@ HEALTH = _section(
         "Use of the experts": (
             Metric(
                 "dead_share",
-                "Dead experts",
+                "Inactive on the evaluated text",
                 "share",
-                lambda result: f"active on none of {result['tokens']:,} tokens",
+                lambda result: f"active on none of {result['tokens']:,} tokens; dead ones are counted on the index",
                 better="lower",
                 headings=("dead",),
                 form=".0%",

@@ -115,7 +115,7 @@ def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None)
 def _expert_warnings(health: Health, tokens: int) -> list[EvaluationWarning]:
     warnings = []
     if health.load.dead_share > LIMITS["dead_share"]:
-        text = f"{health.load.dead_share:.0%} of the experts are dead: not active on any of {tokens:,} tokens."
+        text = f"{health.load.dead_share:.0%} of the experts are not active on any of {tokens:,} tokens."
         warnings.append(EvaluationWarning("warning", text))
     if health.near_duplicates.share > LIMITS["near_duplicates"]:
         compared = health.near_duplicates.compared

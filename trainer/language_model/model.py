@@ -95,6 +95,8 @@ class LanguageModel:
         self._can_append_variants: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Cache of token id -> its text inside a text."""
+        self.expected_words: dict[str | None, Tensor] = {}
+        """Cache of start token -> mean log-probability of each token after unrelated descriptions, [V]."""
         self.unit_prices: WeakKeyDictionary[SparseLayer, dict[tuple[str, ...], Tensor]] = WeakKeyDictionary()
         """Cache of sparse layer -> texts -> predicted price of each expert at a gate activation of 1, [N]."""
 

@@ -160,6 +160,8 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
     assert [column["key"] for column in table["columns"]] == ["first", "batch", "second"]
     paired = difference(seen, "first", "batch")
     word = "worse than" if paired["low"] > 0 else "better than" if paired["high"] < 0 else "level with"
+    assert re.match(r"first recovers [−\d.]+.% .*of the loss that removing the MLP costs\. ", section["verdict"])
+    assert section["tables"][0]["axis"] == "row" and section["tables"][0]["rows"][0]["key"] == "loss_recovered_mean"
     assert f"{word} batch" in section["verdict"]
     assert "level with second" in section["verdict"] or "than second" in section["verdict"]
     interval = f"({paired['low']:+.4f} to {paired['high']:+.4f}) against batch (batch topk MxD)"
@@ -194,7 +196,7 @@ def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) 
     assert seen.get("/api/runs/first").json()["run"]["routing_share"] == runs["first"]["routing_share"]
     assert (runs["bare"]["routing_share"], runs["bare"]["routing_warning"]) == (None, None)
     assert {run["mixing"] for run in runs.values()} == {"centred"}
-    assert rows(seen, "first", "health")["dead_share"]["detail"] == "active on none of 320 tokens"
+    assert rows(seen, "first", "health")["dead_share"]["title"] == "Inactive on the evaluated text"
 
 
 def test_a_run_states_its_newest_results_on_held_out_text(seen: TestClient) -> None:

@@ -10,7 +10,7 @@ import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { inUnits } from "@/components/runs/run-labels";
-import { Term } from "@/components/terms/term";
+import { Described, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
@@ -28,9 +28,11 @@ export function Faithfulness({ run }: { readonly run: string }) {
         <h2>Faithfulness</h2>
         {isEvaluated && <span className="note">{verdict?.notes[0]}</span>}
         <span className="grow" />
-        <Link className="link" to={pageLinks(run).page("evaluate")}>
-          Beside the other runs
-        </Link>
+        {table !== undefined && table.columns.length > 1 && (
+          <Link className="link" to={pageLinks(run).page("evaluate")}>
+            Beside the other runs
+          </Link>
+        )}
       </div>
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       {data === undefined && error === null && <LoadingState label="Loading evaluation" rows={2} rowHeight={20} />}
@@ -48,12 +50,15 @@ export function Faithfulness({ run }: { readonly run: string }) {
           <dl className="main-results">
             {table.rows.map(({ key, title, detail, cells: [own] }) => {
               if (own === undefined || own === null) return null;
+              const [description = "", better] = detail.split("\n");
               return (
                 <div key={key}>
-                  <dt>{title}</dt>
+                  <dt>
+                    <Described description={description}>{title}</Described>
+                  </dt>
                   <dd className="value">{own.text}</dd>
                   {own.interval !== "" && <dd className="dim">{own.interval}</dd>}
-                  <dd className="ink2">{detail}</dd>
+                  {better !== undefined && <dd className="ink2 better">{better}</dd>}
                 </div>
               );
             })}
