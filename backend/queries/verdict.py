@@ -165,7 +165,7 @@ def _ends(measured: Measured) -> tuple[float, float, float]:
 
 
 def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tuple[str, ...]]:
-    """Sentences on the first run's recovery, and on its loss beside the others', paired by sequence; and the intervals."""
+    """Sentences on the first run's recovery and its loss beside the others', paired by sequence; and the intervals."""
     if not compared:
         return "No run of this layer has been evaluated yet.", ()
     recovered = _recovered(compared[0])
