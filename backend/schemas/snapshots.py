@@ -26,6 +26,8 @@ class RoutingSnapshot(RoutingRequest):
     """A heat map of a text."""
 
     kind: Literal["routing"]
+    experts: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=64)] = ()
+    """Rows, in the order of the page. Default: the experts with the largest shares."""
 
 
 Texts = Annotated[tuple[tuple[ShowcaseToken, ...], ...], Field(min_length=1, max_length=16)]

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 
 PROMPT = "Once upon a time there was a little"
 ADDRESS = "/circuits?run=demo-l3-k16"
-CHANGE = re.compile(r"^([+−]\d|0)\S*$")
+EFFECT = re.compile(r"^((supports|opposes) \d|0)\S*$")
 
 
 def graph(page: Page) -> Locator:
@@ -58,10 +58,10 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
     expect(experts(page)).to_have_count(20, timeout=60_000)
 
 
-def test_every_expert_has_a_predicted_and_a_measured_change(circuits: Page) -> None:
+def test_every_expert_has_a_predicted_and_a_measured_effect(circuits: Page) -> None:
     verdict = circuits.get_by_role("status").filter(has_text="predictions")
     expect(verdict).to_have_text(
-        re.compile(r"20 of \d+ active experts do .* as many random ones .*Expert \d+, layer \d")
+        re.compile(r"20 of \d+ active experts do .* as many random ones .*Expert \d+, layer \d.* (supports|opposes) \d")
     )
     expect(checks(circuits)).to_have_text(re.compile(r"20 in the predicted direction; largest miss \d"))
     expect(checks(circuits)).to_contain_text("with as many random experts")
@@ -69,8 +69,10 @@ def test_every_expert_has_a_predicted_and_a_measured_change(circuits: Page) -> N
     rows = table.get_by_role("rowgroup").last.get_by_role("row")
     expect(rows).to_have_count(20)
     for cell in (4, 5):
-        expect(rows.nth(19).get_by_role("cell").nth(cell)).to_have_text(CHANGE)
-    expect(experts(circuits).first).to_have_accessible_name(re.compile(r"predicted [+−]\S+ ?, measured [+−]"))
+        expect(rows.nth(19).get_by_role("cell").nth(cell)).to_have_text(EFFECT)
+    expect(experts(circuits).first).to_have_accessible_name(
+        re.compile(r"predicted (supports|opposes) \S+, measured (supports|opposes)")
+    )
     assert violations(circuits) == []
 
 
@@ -78,7 +80,7 @@ def test_the_panel_shows_effects_edges_and_examples(circuits: Page) -> None:
     experts(circuits).nth(1).click()
     expect(circuits).to_have_url(re.compile(r"[?&]node=2\b"))
     for row in ("Predicted", "Measured"):
-        expect(panel(circuits).get_by_role("row", name=row).get_by_role("cell").last).to_have_text(CHANGE)
+        expect(panel(circuits).get_by_role("row", name=row).get_by_role("cell").last).to_have_text(EFFECT)
     heading = panel(circuits).get_by_role("heading", name=re.compile(r"^Expert \d+, layer \d, on "))
     selected = re.compile(" ".join((experts(circuits).nth(1).text_content() or "").split(",")[0].split()) + ",")
     expect(heading).to_have_text(selected)

@@ -77,13 +77,13 @@ class Routing(ShortRepr):
                 shares[routed.expert] += routed.share
         return tuple(sorted(shares, key=lambda expert: -shares[expert])[:count])
 
-    def snapshot(self, origin: Origin = UNKNOWN) -> Snapshot:
-        """A heat map of the strongest experts over the tokens of the text."""
+    def snapshot(self, origin: Origin = UNKNOWN, rows: Sequence[int] = ()) -> Snapshot:
+        """A heat map of the experts ``rows``, by default the strongest ones, over the tokens of the text."""
         tokens = [token for token in self.tokens if not token.start]
-        experts = self.strongest(ROWS)
+        experts = tuple(rows) or self.strongest(ROWS)
         shown = [{each.expert: each for each in token.experts if each.expert in experts} for token in tokens]
         largest = max((each.activation for cells in shown for each in cells.values()), default=1.0)
-        rows = [
+        cells_of = [
             (
                 str(expert),
                 origin.label(self.run, expert),
@@ -101,13 +101,14 @@ class Routing(ShortRepr):
             lines = [f"{each.activation:.2f}  {origin.named(self.run, each.expert)}" for each in first]
             columns.append(Token(token.text, tip="\n".join([plain(token.text), *lines])))
         text = "".join(token.text for token in tokens)
-        subtitle = f"The {len(experts)} strongest experts of {self.run} on {len(tokens)} tokens"
+        chosen = "" if rows else "strongest "
+        subtitle = f"{len(experts)} {chosen}experts of {self.run} on {len(tokens)} tokens"
         note = (
             "Columns are tokens, rows are experts, and numbers are gate activations. "
             "Stronger colours mean stronger activations."
         )
         title = f"“{text if len(text) <= TITLE else text[:TITLE] + '…'}”"
-        return Snapshot(title, subtitle, [Grid("heat", columns, rows)], note=note, origin=origin)
+        return Snapshot(title, subtitle, [Grid("heat", columns, cells_of)], note=note, origin=origin)
 
     def _cell(self, token: RoutedToken, routed: RoutedExpert, largest: float, origin: Origin) -> Token:
         named = origin.named(self.run, routed.expert)
@@ -308,7 +309,7 @@ Changes = Sequence[tuple[str, float]]
 
 
 UNITS = {
-    "add": "+ 1 adds the 99th percentile of the expert's activation.",
+    "add": "+1 adds the 99th percentile of the expert's activation.",
     "set": "= 1 sets the activation to the expert's 99th percentile.",
     "scale": "× multiplies the activation.",
 }
@@ -356,9 +357,9 @@ def steering_snapshot(
 
 
 def _edit_name(run: str, edit: Edit, origin: Origin) -> str:
-    """Name an edit, such as ``46 “food” + 2`` or ``7 ablated``."""
+    """Name an edit, such as ``46 “food” +2`` or ``7 ablated``."""
     amount = f"{edit.strength:g}".replace("-", "−")
-    added = f"− {amount[1:]}" if edit.strength < 0 else f"+ {amount}"
+    added = amount if edit.strength < 0 else f"+{amount}"
     change = {"scale": f"× {amount}", "add": added, "set": f"= {amount}", "ablate": "ablated"}[edit.mode]
     condition = str(edit).partition("@")[2]
     named = f"{origin.named(edit.run or run, edit.expert)} {change}"

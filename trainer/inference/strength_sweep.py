@@ -337,7 +337,8 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
     """Return which strength to use and by which rule, or why there is none."""
 
     def named(point: StrengthSweepPoint) -> str:
-        return f"{SIGNS[mode]} {point.strength:g}" if point.strength else "0"
+        gap = "" if mode == "add" else " "
+        return f"{SIGNS[mode]}{gap}{point.strength:g}" if point.strength else "0"
 
     chosen = next((point for point in points if point.strength == suggested), None)
     if chosen is None:

@@ -184,20 +184,23 @@ async def circuit_effects(request: CircuitEffectsRequest, services: ServicesDep,
     return json_response(await cancel_on_disconnect(http, job))
 
 
+def expert_name(info: RoutedExpertInfo) -> str | None:
+    """Name of an expert in a file, which says nothing else of it."""
+    from mxd.trainer.analysis.labelling.rules import quoted
+
+    automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
+    return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)
+
+
 @router.post("/circuits/graph", response_model=dict[str, Any])
 def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> Response:
     """A circuit in the attribution graph format of Neuronpedia and circuit-tracer, to be saved as a file."""
-    from mxd.trainer.analysis.labelling.rules import quoted
-
     find_runs(services, request.graph.runs)
     labels: dict[str, dict[int, str]] = {run: {} for run in request.graph.runs}
     for run, infos in _circuit_experts(services, request.graph).items():
         for expert, info in infos.items():
-            # Other programs know nothing else of the expert.
-            automatic = info.automatic.label if info.automatic is not None and info.automatic.is_clear else None
-            tokens = f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None
-            if (label := info.label or automatic or tokens) is not None:
-                labels[run][expert] = label
+            if (name := expert_name(info)) is not None:
+                labels[run][expert] = name
     return json_response(attribution_graph(request.graph, GraphContext(labels, request.check)))
 
 

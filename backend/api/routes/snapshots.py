@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
 from mxd.backend.api.event_stream import cancel_on_disconnect
-from mxd.backend.api.routes.routing import circuit_config, find_runs
+from mxd.backend.api.routes.routing import circuit_config, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
@@ -79,9 +79,11 @@ def _expert(services: Services, run: str, request: ExpertSnapshot) -> Snapshot:
 async def _routing(services: Services, run: str, request: RoutingSnapshot, http: Request) -> Snapshot:
     text = await prompt_text(services, run, request.text, request.turns)
     (routing,) = await cancel_on_disconnect(http, services.inference.submit([run], jobs.route, text, request.k))
-    experts = {run: {each.expert for token in routing.tokens for each in token.experts}}
-    command = route_command(run, text, request.k)
-    return routing.snapshot(await asyncio.to_thread(_origin, services, [run], experts, command))
+    experts = {each.expert for token in routing.tokens for each in token.experts}
+    origin = await asyncio.to_thread(_origin, services, [run], {}, route_command(run, text, request.k))
+    infos = await asyncio.to_thread(expert_infos, services, run, experts)
+    names = {(run, expert): name for expert, info in infos.items() if (name := expert_name(info)) is not None}
+    return routing.snapshot(replace(origin, labels=names), [expert for expert in request.experts if expert in experts])
 
 
 async def _steering(services: Services, run: str, request: SteeringSnapshot) -> Snapshot:

@@ -26,6 +26,8 @@ interface PromptRowProps {
   readonly onStop?: (() => void) | null;
   /** Before the buttons. */
   readonly children?: ReactNode;
+  /** A second prompt, below the first one. */
+  readonly second?: ReactNode;
 }
 
 /** The parts of a link's edits that cannot be read. */
@@ -42,7 +44,7 @@ function UnreadEdits() {
 }
 
 export function PromptRow(props: PromptRowProps) {
-  const { run, draft, placeholder, action, onSubmit, onExample, onStop = null, children } = props;
+  const { run, draft, placeholder, action, onSubmit, onExample, onStop = null, children, second = null } = props;
   useShortcut("release", () => onStop?.(), onStop !== null);
   return (
     <section className="prompt-row">
@@ -67,6 +69,7 @@ export function PromptRow(props: PromptRowProps) {
           </Button>
         )}
       </div>
+      {second}
       <UnreadEdits />
     </section>
   );

@@ -21,7 +21,13 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
     const observer = new ResizeObserver(update);
     observer.observe(box.current);
     for (const child of box.current.children) observer.observe(child);
-    return () => observer.disconnect();
+    // Other rows or columns may leave both sizes as they are.
+    const contents = new MutationObserver(update);
+    contents.observe(box.current, { childList: true, characterData: true, subtree: true });
+    return () => {
+      observer.disconnect();
+      contents.disconnect();
+    };
   }, [update]);
   return (
     <>

@@ -30,9 +30,9 @@ describe("edits", () => {
 
   it("are described with the sign of their mode", () => {
     expect(describeEdit({ mode: "scale", strength: 4 })).toBe("× 4.0");
-    expect(describeEdit({ mode: "add", strength: 2.5 })).toBe("+ 2.5");
-    expect(describeEdit({ mode: "add", strength: 1.75 })).toBe("+ 1.75");
-    expect(describeEdit({ mode: "add", strength: -1 })).toBe("− 1.0");
+    expect(describeEdit({ mode: "add", strength: 2.5 })).toBe("+2.5");
+    expect(describeEdit({ mode: "add", strength: 1.75 })).toBe("+1.75");
+    expect(describeEdit({ mode: "add", strength: -1 })).toBe("−1.0");
     expect(describeEdit({ mode: "set", strength: 0.8 })).toBe("= 0.8");
     expect(describeEdit({ mode: "ablate", strength: 1 })).toBe("ablated");
   });

@@ -100,10 +100,11 @@ export function strengthDigits(strength: number): number {
   return Math.min(3, Math.max(1, decimals));
 }
 
-/** `× 4.0`, `+ 2.5`, `+ 1.75`, `− 1.0`, `= 0.8`, `ablated`. */
+/** `× 4.0`, `+2.5`, `+1.75`, `−1.0`, `= 0.8`, `ablated`. */
 export function describeEdit(edit: Pick<Edit, "mode" | "strength">): string {
   if (edit.mode === "ablate") return "ablated";
   const sign = edit.mode === "add" && edit.strength < 0 ? "−" : SIGNS[edit.mode];
   const size = edit.mode === "add" ? Math.abs(edit.strength) : edit.strength;
-  return `${sign} ${size.toFixed(strengthDigits(size)).replace("-", "−")}`;
+  const gap = edit.mode === "add" ? "" : " ";
+  return `${sign}${gap}${size.toFixed(strengthDigits(size)).replace("-", "−")}`;
 }

@@ -160,7 +160,7 @@ export const GLOSSARY = {
   },
   traced_next: {
     name: "Next token",
-    text: "The most probable next token of the original model. After the arrow: the most probable one with all shown layers spliced in, where it is another.",
+    text: "The most probable next token of the original model. Below it: the most probable one with all shown layers spliced in, where it is another.",
   },
   kl: {
     name: "KL divergence",
@@ -181,6 +181,10 @@ export const GLOSSARY = {
   circuit_effect: {
     name: "Effect in a circuit",
     text: "Change of the target when an expert is ablated on one token. Predicted: minus the gradient of the target at the MLP’s output, times the expert’s contribution. Measured: the model runs again without it.",
+  },
+  circuit_scores: {
+    name: "Replacement and completeness",
+    text: "Scores of circuit-tracer. Replacement: share of the influence on the target that starts at tokens, and not at errors of the layers. Completeness: mean share of the inputs of target and experts that are not errors, weighted by influence. 1 means no errors.",
   },
   normalised_mse: {
     name: "Normalised MSE",

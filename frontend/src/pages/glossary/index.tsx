@@ -19,7 +19,7 @@ const HEADINGS: Readonly<Partial<Record<string, string>>> = {
   mxd: "Layers and experts",
   loss_increase: "Effects of an expert",
   top_tokens: "Examples, labels and similar experts",
-  edit: "Steering",
+  edit: "Steer",
   output_norm: "Routing and circuits",
   normalised_mse: "Faithfulness and health",
   interval: "Intervals and probing",

@@ -1,11 +1,11 @@
 /** Home: experts that change a text by a slider, and the ways into the dashboard. */
 
-import { useQuery } from "@tanstack/react-query";
+import { useQueries, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useMemo } from "react";
 import { Link } from "react-router";
 
 import { expertQuery, healthQuery, showcaseQuery, topExamplesQuery } from "@/api/queries";
-import type { RunSummary, ShowcaseText, SteeringRequest } from "@/api/types";
+import type { Example, RunSummary, ShowcaseText, SteeringRequest } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { EXAMPLE_PROMPT, useTourUrl } from "@/components/layout/tour";
@@ -35,6 +35,7 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
+import { deduplicate } from "@/pages/explore/expert/examples/deduplicate-examples";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
@@ -44,6 +45,8 @@ import "@/components/prompt/prompt.css";
 import "./home.css";
 
 const EXAMPLES = 3;
+/** Several experts often have their strongest examples in one text, which is shown once. */
+const FETCHED_EXAMPLES = 12;
 /** Tokens of an example before and after its strongest one. */
 const BEFORE = 12;
 const AFTER = 6;
@@ -55,11 +58,30 @@ const NO_TEXTS_END = 3;
 const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
+/** The strongest examples of each expert, no two of one text; undefined while loading. */
+function useDistinctExamples(run: string, experts: readonly number[]): readonly (readonly Example[])[] | undefined {
+  const results = useQueries({ queries: experts.map((expert) => topExamplesQuery(run, expert, FETCHED_EXAMPLES)) });
+  if (results.some(({ data }) => data === undefined)) return undefined;
+  const texts = new Set<number>();
+  return results.map(({ data }) => {
+    const chosen = deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence)))
+      .examples.filter(({ sequence }, i, all) => all.findIndex((one) => one.sequence === sequence) === i)
+      .slice(0, EXAMPLES);
+    for (const { sequence } of chosen) texts.add(sequence);
+    return chosen;
+  });
+}
+
+interface ExpertCardProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly examples: readonly Example[] | undefined;
+}
+
 /** An expert of the text: its label and strongest examples. */
-function ExpertCard({ run, expert }: { readonly run: string; readonly expert: number }) {
+function ExpertCard({ run, expert, examples }: ExpertCardProps) {
   const { data } = useQuery(expertQuery(run, expert));
-  const { data: page } = useQuery(topExamplesQuery(run, expert, EXAMPLES));
-  if (data === undefined || page === undefined) return <LoadingState label="Loading expert" rows={4} />;
+  if (data === undefined || examples === undefined) return <LoadingState label="Loading expert" rows={4} />;
   const { row } = data;
   return (
     <section className="hero-expert" aria-label={`Expert ${expert}`}>
@@ -67,7 +89,7 @@ function ExpertCard({ run, expert }: { readonly run: string; readonly expert: nu
         <span className="mono">{expert}</span>{" "}
         <ExpertLabel label={row.label} automatic={row.automatic} topTokens={row.top_tokens.map(({ text }) => text)} />
       </Link>
-      {page.examples.map((example) => (
+      {examples.map((example) => (
         <p key={example.rank}>
           <ShadedText example={example} before={BEFORE} after={AFTER} largest={row.max_activation} />
         </p>
@@ -109,10 +131,11 @@ interface StrengthRowProps {
   readonly stops: readonly number[];
   readonly onDrag: (strength: number) => void;
   readonly onCommit: (strength: number) => void;
+  readonly run: string;
   readonly steeringUrl: string;
 }
 
-function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
+function StrengthRow({ value, stops, onDrag, onCommit, run, steeringUrl }: StrengthRowProps) {
   return (
     <div className="hero-slider">
       <Slider
@@ -127,7 +150,12 @@ function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRo
         onChangeEnd={onCommit}
       />
       <output>+{formatFixed(value, 2)}</output>
-      <RampLegend kind="diverging" low="less likely" high="more likely than without" />
+      <div className="hero-legend">
+        <RampLegend kind="diverging" low="less likely" high="more likely than without" />
+        <span className="dim">
+          Run <span className="mono">{run}</span>
+        </span>
+      </div>
       <LinkButton size="small" to={steeringUrl}>
         Open in Steer
       </LinkButton>
@@ -228,6 +256,10 @@ function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProp
   const strength = stored?.strength ?? params.strength ?? initial;
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run, changed, shownEdits, stored);
+  const examples = useDistinctExamples(
+    run,
+    edits.map(({ expert }) => expert),
+  );
   const links = pageLinks(run);
   const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
@@ -238,8 +270,8 @@ function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProp
         the slider.
       </h1>
       <div className="hero-side">
-        {edits.map(({ expert }) => (
-          <ExpertCard key={expert} run={run} expert={expert} />
+        {edits.map(({ expert }, i) => (
+          <ExpertCard key={expert} run={run} expert={expert} examples={examples?.[i]} />
         ))}
       </div>
       <div className="hero-main">
@@ -258,6 +290,7 @@ function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProp
           stops={stops}
           onDrag={drag}
           onCommit={commit}
+          run={run}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
         <Why />

@@ -44,6 +44,18 @@ def test_a_heat_map(live_client: TestClient) -> None:
     assert f"mxd route small '{HOSTILE}'" in html.unescape(files["html"])
 
 
+def test_a_heat_map_has_the_rows_of_the_page(live_client: TestClient) -> None:
+    text = "the old fox"
+    routed = live_client.post("/api/runs/small/routing", json={"text": text}).json()
+    rows = sorted(map(int, routed["experts"]))[:4][::-1]
+    page = made(live_client, {"kind": "routing", "text": text, "experts": rows})["html"]
+    assert [int(number) for number in re.findall(r"<tr><th title=\"[^\"]*\"><b>(\d+)</b>", page)] == rows
+    for expert in rows:
+        info = routed["experts"][str(expert)]
+        if info["label"] is None and info["automatic"] is None and info["top_tokens"]:
+            assert f"<b>{expert}</b> fires on " in page
+
+
 def test_texts(live_client: TestClient) -> None:
     token = {"id": 5, "text": " <i>", "delta_log_probability": -3.0}
     request = {
@@ -58,7 +70,7 @@ def test_texts(live_client: TestClient) -> None:
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", files["html"]))
     assert facts["temperature"] == "0.7"
     assert facts["edited tokens"] == "prompt and new tokens"
-    assert "+ 1 adds the 99th percentile" in files["html"]
+    assert "+1 adds the 99th percentile" in files["html"]
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
     assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x --seed 7"
 

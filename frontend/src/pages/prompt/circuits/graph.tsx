@@ -6,10 +6,10 @@ import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 
 import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
-import { boxName, nodeName, signClass, tokenText } from "./names";
+import { boxName, effectText, nodeName, signClass, tokenText } from "./names";
 
 const MAX_STROKE = 4.5;
 
@@ -109,12 +109,10 @@ function Node(props: NodeProps) {
       </span>
       <em className="num">
         {!isTarget && (
-          <i className="sr">
-            , ablated: predicted {measured != null && `${formatSigned(node.predicted, 2)}, measured `}
-          </i>
+          <i className="sr">, predicted {measured != null && `${effectText(node.predicted)}, measured `}</i>
         )}
-        {measured != null && <b>{formatSigned(measured, 2)}</b>}
-        {measured == null && (isTarget ? formatFixed(change) : formatSigned(change, 2))}
+        {measured != null && <b>{effectText(measured)}</b>}
+        {measured == null && (isTarget ? formatFixed(change) : effectText(change))}
       </em>
     </button>
   );
@@ -124,6 +122,9 @@ type PartProps = GraphProps & Pick<NodeProps, "largest">;
 const LABEL = "Circuit; use the arrow keys to move between nodes";
 /** Width of the names of the rows. */
 const ROW_NAMES = 68;
+/** Narrower columns show only tokens of few characters. */
+const NAMED_WIDTH = 60;
+const SHORT = 4;
 
 /** On a narrow screen: the target and the experts of each layer, one below the other. */
 function NodeList(props: PartProps) {
@@ -171,8 +172,8 @@ function Drawing(props: PartProps) {
         </div>
         <div className="circuit" role="group" aria-label={LABEL} style={{ width, height }}>
           {layout.columns.map(({ text, x, width: column }) => (
-            <span key={x} className="ctoken" style={{ left: x, width: column }}>
-              {text}
+            <span key={x} className="ctoken" title={text} style={{ left: x, width: column }}>
+              {column < NAMED_WIDTH && text.length > SHORT ? "…" : text}
             </span>
           ))}
           <Edges response={response} layout={layout} active={active} />

@@ -18,6 +18,7 @@ import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { WithRun } from "@/components/runs/current-run";
+import { LinkedText } from "@/components/terms/linked-text";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { Button } from "@/components/ui/button";
@@ -32,7 +33,7 @@ import { continuationPrompt } from "@/lib/text/prompts";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { Graph } from "./graph";
-import { nodeName } from "./names";
+import { effectText, nodeName } from "./names";
 import { NodePanel } from "./panel";
 import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
 import { ExpertTable } from "./table";
@@ -158,7 +159,11 @@ function VerdictLine({ response, check, error }: VerdictLineProps) {
           {found.amount}
         </>
       )}{" "}
-      {first !== undefined && <span className="dim">Largest predicted effect: {nodeName(response, first)}.</span>}
+      {first !== undefined && (
+        <span className="dim">
+          Largest predicted effect: {nodeName(response, first)} {effectText(first.predicted)}.
+        </span>
+      )}
     </p>
   );
 }
@@ -173,7 +178,9 @@ function Figures({ graph, check }: { readonly graph: CircuitGraph; readonly chec
             <div key={name}>
               <dt>{name}</dt>
               <dd className="value">{value}</dd>
-              <dd className="dim">{note}</dd>
+              <dd className="dim">
+                <LinkedText text={note} />
+              </dd>
             </div>
           ))}
         </dl>
@@ -209,7 +216,8 @@ function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
     <div className="circuit-toolbar">
       <span className="dim">
         {formatPercent(graph.retained, 2)} % of all predicted effects. Green supports the target, purple and dashed
-        opposes it; darker is stronger. In each box: the <Term id="circuit_effect">change</Term> without the expert.
+        opposes it; darker is stronger. In each box: how much the target <Term id="circuit_effect">changes</Term>{" "}
+        without the expert.
       </span>
       <label>
         Experts{" "}

@@ -5,7 +5,7 @@ import type { CircuitGraph } from "@/api/types";
 import { tokenText } from "./names";
 
 /** Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`. */
-const WIDTH = { min: 96, usual: 136, max: 210 } as const;
+const WIDTH = { min: 108, usual: 136, max: 210 } as const;
 export const NODE_HEIGHT = 54;
 const GAP = 8;
 const ROW_GAP = 34;

@@ -2,6 +2,7 @@
 
 import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
+import { formatFixed } from "@/lib/text/format";
 import { firesOn, splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 export function tokenText(graph: CircuitGraph, position: number): string {
@@ -34,3 +35,9 @@ export function nodeName({ graph }: CircuitResponse, node: CircuitNode): string 
 
 /** An ablation that lowers the target means that the node supports it. */
 export const signClass = (change: number) => (change < 0 ? "up" : "down");
+
+/** What an expert does to the target, from the change when it is ablated: `supports 0.47`, `opposes 0.77`. */
+export function effectText(change: number, digits = 2): string {
+  const size = formatFixed(Math.abs(change), digits);
+  return Number(size) === 0 ? size : `${change < 0 ? "supports" : "opposes"} ${size}`;
+}

@@ -12,7 +12,7 @@ import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { boxName, expertInfo, nodeName, signClass, tokenText } from "./names";
+import { boxName, effectText, expertInfo, nodeName, signClass, tokenText } from "./names";
 
 const EXAMPLES = 4;
 
@@ -41,7 +41,7 @@ function Bar({ name, value, largest }: BarProps) {
       <td className="b">
         <i className={signClass(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
       </td>
-      <td className="num">{formatSigned(value, 3)}</td>
+      <td className="num">{effectText(value, 3)}</td>
     </tr>
   );
 }
@@ -50,7 +50,7 @@ function Effects({ node, measured }: { readonly node: CircuitNode; readonly meas
   const largest = Math.max(1e-9, Math.abs(node.predicted), Math.abs(measured ?? 0));
   return (
     <>
-      <h3>Change of the target without this expert</h3>
+      <h3>Effect on the target</h3>
       <table className="effect-bars">
         <tbody>
           <Bar name="Predicted" value={node.predicted} largest={largest} />
@@ -136,8 +136,8 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
       <section className="node-pane" aria-label="Selected node">
         <h2>{nodeName(response, node)}</h2>
         <p>
-          Value {formatFixed(node.predicted, 3)}. Every number in the graph is the change of this value when an expert
-          is ablated on its token: predicted, then measured in bold.
+          Value {formatFixed(node.predicted, 3)}. An expert that supports it by 0.5 lowers it by 0.5 when ablated on its
+          token. Effects are predicted, then measured in bold.
         </p>
       </section>
     );

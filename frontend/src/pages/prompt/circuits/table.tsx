@@ -4,9 +4,9 @@ import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { ScrollBox } from "@/components/ui/scroll-box";
-import { formatFixed, formatSigned } from "@/lib/text/format";
+import { formatFixed } from "@/lib/text/format";
 
-import { expertInfo } from "./names";
+import { effectText, expertInfo } from "./names";
 
 interface TableProps {
   readonly response: CircuitResponse;
@@ -14,7 +14,7 @@ interface TableProps {
   readonly onSelect: (index: number) => void;
 }
 
-const changed = (value: number | null | undefined) => (value == null ? "…" : formatSigned(value, 3));
+const effect = (value: number | null | undefined) => (value == null ? "…" : effectText(value, 3));
 
 export function ExpertTable({ response, check, onSelect }: TableProps) {
   const { nodes, tokens } = response.graph;
@@ -27,8 +27,8 @@ export function ExpertTable({ response, check, onSelect }: TableProps) {
             <th>Token</th>
             <th className="num">Layer</th>
             <th className="num">Activation</th>
-            <th className="num">Predicted change</th>
-            <th className="num">Measured change</th>
+            <th className="num">Predicted effect</th>
+            <th className="num">Measured effect</th>
           </tr>
         </thead>
         <tbody>
@@ -50,8 +50,8 @@ export function ExpertTable({ response, check, onSelect }: TableProps) {
                 </td>
                 <td className="num">{node.layer}</td>
                 <td className="num">{formatFixed(node.activation ?? 0)}</td>
-                <td className="num">{formatSigned(node.predicted, 3)}</td>
-                <td className="num">{changed(check?.measured[index])}</td>
+                <td className="num">{effectText(node.predicted, 3)}</td>
+                <td className="num">{effect(check?.measured[index])}</td>
               </tr>
             );
           })}

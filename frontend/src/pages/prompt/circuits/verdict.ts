@@ -68,7 +68,7 @@ export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
     {
       name: "circuit-tracer scores",
       value: formatFixed(scores.completeness, 2),
-      note: `completeness; replacement ${formatFixed(scores.replacement, 2)}`,
+      note: `[completeness](/glossary#circuit_scores); [replacement](/glossary#circuit_scores) ${formatFixed(scores.replacement, 2)}`,
     },
   ];
   const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;

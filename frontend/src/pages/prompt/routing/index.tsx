@@ -81,7 +81,7 @@ function useRoutings(run: RunSummary, others: readonly string[], { prompt, k }: 
 function SecondPrompt({ params, setParams }: RoutingState) {
   const draft = usePromptDraft(params.second, (text) => setParams({ second: text }), DEBOUNCE_MS);
   return (
-    <section className="prompt-row second">
+    <div className="second">
       <PromptBox
         label="Second prompt"
         placeholder="Type a text to compare with"
@@ -90,7 +90,7 @@ function SecondPrompt({ params, setParams }: RoutingState) {
         onSubmit={draft.commit}
         onOpen={params.prompt === "" ? "leave-focus" : "take-focus"}
       />
-    </section>
+    </div>
   );
 }
 
@@ -137,10 +137,10 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         action="Route"
         onSubmit={() => (draft.text === prompt ? void refetch() : draft.commit())}
         onExample={(example) => choose(sentencePrompt(example))}
+        second={view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       >
         <Length response={response} isFetching={isFetching} />
       </PromptRow>
-      {view === "texts" && <SecondPrompt params={params} setParams={setParams} />}
       <Layers
         run={run}
         chosen={view === "layers" ? (chosen ?? []) : null}

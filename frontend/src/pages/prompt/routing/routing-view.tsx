@@ -32,6 +32,7 @@ import {
   type Predicted,
   type Ranking,
   scaleEnd,
+  shownRows,
   tokenFirst,
 } from "./heat-map/heat-rows";
 import { ReplacedKl } from "./replaced-kl";
@@ -104,7 +105,7 @@ function HeatBar({ run, response, predicted, locked, shown, total, params, setPa
         {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
         {locked !== undefined && (
           <>
-            by activation on <TokenChip text={locked.text} />, then{" "}
+            by activation × rarity on <TokenChip text={locked.text} />, then{" "}
           </>
         )}
         {RANKINGS[params.rank]}
@@ -112,6 +113,9 @@ function HeatBar({ run, response, predicted, locked, shown, total, params, setPa
     </>
   );
 }
+
+/** Rows of a shared heat map; the server accepts 64. */
+const MAX_SHARED = 32;
 
 interface RoutingViewProps extends RoutingState {
   readonly run: RunSummary;
@@ -185,8 +189,8 @@ function useHeatRows(response: RoutingResponse, params: RoutingState["params"]) 
   const at = params.lock?.position;
   const shown = useMemo(() => {
     const active = at === undefined ? 0 : rows.filter((row) => row.cells.has(at)).length;
-    return tokenFirst(rows, at).slice(0, Math.max(params.rows, active));
-  }, [rows, params.rows, at]);
+    return shownRows(tokenFirst(rows, at), columns, Math.max(params.rows, active));
+  }, [rows, columns, params.rows, at]);
   const end = useMemo(() => scaleEnd(rows), [rows]);
   return { columns, rows, shown, end };
 }
@@ -195,7 +199,11 @@ export function RoutingView(props: RoutingViewProps) {
   const { run, response, params } = props;
   const { columns, rows, shown, end } = useHeatRows(response, params);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
-  useShare(run.name, () => ({ kind: "routing", ...prompt }));
+  useShare(run.name, () => ({
+    kind: "routing",
+    ...prompt,
+    experts: shown.slice(0, MAX_SHARED).map(({ expert }) => expert),
+  }));
   const predicted = usePredictions(response, prompt);
   const preview = usePreview(response, columns);
   const { lock, onLock, release } = useLock(props);

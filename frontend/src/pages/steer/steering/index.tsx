@@ -338,7 +338,7 @@ type View = keyof typeof VIEWS;
 const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
 
 /** Replies are longer than the continuations of a text. */
-const CHAT_TOKENS = 256;
+const CHAT_TOKENS = 128;
 
 /** Short questions that a small model answers in a few sentences. */
 const MESSAGES = ["How do I make a good cup of tea?", "What do you like about Mondays?", "Tell me about a river."];

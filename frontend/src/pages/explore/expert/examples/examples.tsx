@@ -181,7 +181,7 @@ function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, 
         aria-pressed={params.breaks}
         onClick={() => setParams(({ breaks }) => ({ breaks: !breaks }))}
       >
-        Show ↵
+        Line breaks
       </Button>
       <RouteTopExample run={run} expert={detail.row.expert} />
       <span className="grow" />

@@ -68,15 +68,15 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
         <thead>
           <tr>
             <th scope="col">Expert</th>
+            <th scope="col" className="sum" title="Sum of the absolute differences; times rarity, it ranks the rows">
+              Size
+            </th>
+            <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
+              Change
+            </th>
             {shown.map((pair, i) => (
               <PairHead key={i} pair={pair} />
             ))}
-            <th scope="col" className="num" title="Sum of the absolute differences, which ranks the rows">
-              Size
-            </th>
-            <th scope="col" className="num" title="Summed activation in the second text minus that in the first">
-              Change
-            </th>
           </tr>
         </thead>
         <tbody>
@@ -85,11 +85,11 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
               <th scope="row">
                 <ExpertName row={row} />
               </th>
+              <td className="num sum">{formatFixed(row.totalChange)}</td>
+              <td className="num sum">{formatSigned(row.change, 2)}</td>
               {shown.map((_, i) => (
                 <Cell key={i} value={row.cells.get(i)} end={end} />
               ))}
-              <td className="num sum">{formatFixed(row.totalChange)}</td>
-              <td className="num sum">{formatSigned(row.change, 2)}</td>
             </tr>
           ))}
         </tbody>
@@ -152,7 +152,7 @@ interface HeadProps extends RoutingState {
 
 /** How much the texts differ, in which experts most, and what the rows are ranked by. */
 function Head({ run, rows, params, setParams }: HeadProps) {
-  const byChange = rows.toSorted((a, b) => a.change - b.change);
+  const byChange = rows.toSorted((a, b) => a.change * a.rarity - b.change * b.rarity);
   const [lowest, highest] = [byChange[0], byChange.at(-1)];
   return (
     <>
@@ -162,7 +162,9 @@ function Head({ run, rows, params, setParams }: HeadProps) {
         </h2>
         <span className="note">
           {methodName(run.method)}, layer {run.layer} only; by{" "}
-          {params.align === "aligned" ? "size: the sum of the absolute differences" : "size of the change"}
+          {params.align === "aligned"
+            ? "size (the sum of the absolute differences) × rarity"
+            : "size of the change × rarity"}
         </span>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />

@@ -42,6 +42,14 @@ describe("the difference between two routings", () => {
     expect(largestDifference(rows)).toBe(3);
   });
 
+  it("is ranked by size × rarity", () => {
+    const experts = { 7: { density: 0.9 }, 8: { density: 0.001 } } as unknown as RoutingResponse["experts"];
+    for (const order of ["aligned", "apart"] as const) {
+      const longer = alignRoutings(A, routing([token(1, [[7, 4]]), token(3, [[8, 2]])]));
+      expect(differenceRows(longer, experts, order).map((row) => row.expert)).toEqual([8, 7]);
+    }
+  });
+
   it("sums over whole texts if tokens are not aligned", () => {
     const [first, second] = differenceRows(pairs, A.experts, "apart");
     expect([first?.a, first?.b, first?.change]).toEqual([3, 4, 1]);

@@ -1,6 +1,7 @@
 /** Differences between the routings of two texts, by expert. */
 
 import type { RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import { rarityOf } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import { alignTokens, type Pair } from "./alignment";
 
@@ -13,8 +14,10 @@ export interface DifferenceRow {
   readonly change: number;
   /** By index of the token pair: activation in the second text minus activation in the first. */
   readonly cells: ReadonlyMap<number, number>;
-  /** Sum of the absolute values of the cells, by which rows of aligned tokens are ranked. */
+  /** Sum of the absolute values of the cells. */
   readonly totalChange: number;
+  /** log₂(1 / density): experts that are active on most texts come last. */
+  readonly rarity: number;
 }
 
 export interface TokenPair {
@@ -56,7 +59,7 @@ function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
 
 type DifferenceOrder = "aligned" | "apart";
 
-/** One row per expert that is active in either text, ranked by `moved` if aligned, otherwise by |change|. */
+/** One row per expert that is active in either text, ranked by total change if aligned, otherwise by |change|, times rarity. */
 export function differenceRows(
   pairs: readonly TokenPair[],
   experts: RoutingResponse["experts"],
@@ -64,9 +67,18 @@ export function differenceRows(
 ): readonly DifferenceRow[] {
   const rows = [...sumByExpert(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
     const moved = [...cells.values()].reduce((sum, cell) => sum + Math.abs(cell), 0);
-    return { expert, info: experts[expert], a, b, change: b - a, cells, totalChange: moved };
+    return {
+      expert,
+      info: experts[expert],
+      a,
+      b,
+      change: b - a,
+      cells,
+      totalChange: moved,
+      rarity: rarityOf(experts[expert]),
+    };
   });
-  const size = (row: DifferenceRow) => (order === "aligned" ? row.totalChange : Math.abs(row.change));
+  const size = (row: DifferenceRow) => row.rarity * (order === "aligned" ? row.totalChange : Math.abs(row.change));
   return rows.sort((x, y) => size(y) - size(x) || x.expert - y.expert);
 }
 

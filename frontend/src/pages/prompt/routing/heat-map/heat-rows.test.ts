@@ -2,7 +2,18 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutedToken, RoutingResponse } from "@/api/types";
 
-import { cellDigits, formatKl, heatColumns, heatRows, meanKl, scaleEnd, filterByDensity } from "./heat-rows";
+import {
+  cellDigits,
+  filterByDensity,
+  formatKl,
+  heatColumns,
+  heatRows,
+  meanKl,
+  mostSpecific,
+  scaleEnd,
+  shownRows,
+  tokenFirst,
+} from "./heat-rows";
 
 function token(text: string, experts: readonly (readonly [number, number])[], more: Partial<RoutedToken> = {}) {
   return {
@@ -61,6 +72,21 @@ describe("heat map rows", () => {
     expect(order("summed")).toEqual([5, 3, 8]);
     expect(order("largest")).toEqual([5, 3, 8]);
     expect(order("rarest")).toEqual([8, 5, 3]);
+  });
+
+  it("that are shown include one of every token", () => {
+    const on = heatColumns({ tokens: [token("a", [[1, 9], [2, 8]]), token("b", [[3, 1], [4, 2]])] }, false); // prettier-ignore
+    const rows = heatRows(on, {}, "summed");
+    expect(shownRows(rows, on, 1).map((row) => row.expert)).toEqual([1, 4]);
+    expect(shownRows(rows, on, 3).map((row) => row.expert)).toEqual([1, 2, 4]);
+  });
+
+  it("of a token come first, by activation × rarity", () => {
+    const on = heatColumns({ tokens: [token("a", [[3, 1]]), token("b", [[1, 9], [2, 8]])] }, false); // prettier-ignore
+    const experts = { 1: { density: 1 }, 2: { density: 0.01 } } as unknown as Parameters<typeof heatRows>[1];
+    expect(tokenFirst(heatRows(on, experts, "summed"), 1).map((row) => row.expert)).toEqual([2, 1, 3]);
+    const [, second] = on;
+    expect(second === undefined ? [] : mostSpecific(second.token, experts).map((one) => one.expert)).toEqual([2, 1]);
   });
 
   it("break ties by sum, then by id", () => {

@@ -1,6 +1,6 @@
 /** Data of the heat map: rows, their order, and the colour scale. */
 
-import type { PredictedToken, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { axisLimit } from "@/lib/scales/axis-limits";
 
 export type Ranking = "specific" | "summed" | "largest" | "often" | "rarest";
@@ -61,6 +61,18 @@ function rarity({ density }: RoutedExpertInfo, active: number, columns: number):
   return -Math.log2(Math.min(1, share));
 }
 
+/** By itself, without a text: all experts of unknown density are equally rare. */
+export const rarityOf = (info: RoutedExpertInfo | undefined): number => rarity(info ?? UNKNOWN, 1, 2);
+
+/** A token's active experts in order of activation × rarity. */
+export function mostSpecific(
+  { experts: active }: RoutedToken,
+  experts: RoutingResponse["experts"],
+): readonly RoutedExpert[] {
+  const size = ({ expert, activation }: RoutedExpert) => activation * rarityOf(experts[expert]);
+  return active.toSorted((a, b) => size(b) - size(a));
+}
+
 const SORT_KEYS: Readonly<Record<Ranking, (row: HeatRow) => number>> = {
   specific: (row) => -row.sum * row.rarity,
   summed: (row) => -row.sum,
@@ -97,11 +109,29 @@ export function filterByDensity(rows: readonly HeatRow[], density: number): read
   return density >= 100 ? rows : rows.filter((row) => row.info.density === null || 100 * row.info.density <= density);
 }
 
-/** The rows that are active on a token, by their activation there, before the others. */
+/** Activation × rarity on a token; -1 for the rows that are not active there. */
+const specificity = ({ cells, rarity }: HeatRow, position: number): number =>
+  (cells.get(position)?.activation ?? -1) * (cells.has(position) ? rarity : 1);
+
+/** The rows that are active on a token, by activation × rarity there, before the others. */
 export function tokenFirst(rows: readonly HeatRow[], position: number | undefined): readonly HeatRow[] {
   if (position === undefined) return rows;
-  const at = (row: HeatRow) => row.cells.get(position)?.activation ?? 0;
-  return rows.toSorted((a, b) => at(b) - at(a));
+  return rows.toSorted((a, b) => specificity(b, position) - specificity(a, position));
+}
+
+/** The first rows, and the most specific one of each token on which none of them is active. */
+export function shownRows(rows: readonly HeatRow[], columns: readonly Column[], count: number): readonly HeatRow[] {
+  const shown = new Set(rows.slice(0, count));
+  const covered = new Set([...shown].flatMap(({ cells }) => [...cells.keys()]));
+  for (const { position } of columns) {
+    if (covered.has(position)) continue;
+    const active = rows.filter(({ cells }) => cells.has(position));
+    const [best] = tokenFirst(active, position);
+    if (best === undefined) continue;
+    shown.add(best);
+    for (const other of best.cells.keys()) covered.add(other);
+  }
+  return rows.filter((row) => shown.has(row));
 }
 
 /** End of the colour scale shared by all rows. */

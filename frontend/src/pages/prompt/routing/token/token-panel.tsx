@@ -15,7 +15,7 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
-import type { Column, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 /** Head of a table of active experts: columns of the caller, then activation, share and tray. */
 export function ExpertsHead({ children }: { readonly children: ReactNode }) {
@@ -195,7 +195,7 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
   const { data } = useQuery(directEffectsQuery(run, text, isLocked ? column.position : null));
   const effects = new Map(data?.experts.map((effect) => [effect.expert, effect]));
   const [isExpanded, setExpanded] = useState(false);
-  const active = column.token.experts;
+  const active = mostSpecific(column.token, experts);
   const lockedIndex = active.findIndex(({ expert }) => expert === lockedExpert);
   const shown = isExpanded ? active : active.slice(0, Math.max(MAX_EXPERTS, lockedIndex + 1));
   return (

@@ -209,7 +209,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
 }
 
 /** The most probable next token of the original model and, where it differs, with the layers replaced. */
-function NextToken({ token }: { readonly token: PredictedToken | undefined }) {
+function NextToken({ token, layers }: { readonly token: PredictedToken | undefined; readonly layers: number }) {
   if (token === undefined) return "…";
   const [original] = token.predictions;
   if (original === undefined) return null;
@@ -220,7 +220,11 @@ function NextToken({ token }: { readonly token: PredictedToken | undefined }) {
         {columnText(original.text)}
       </span>
       <span className="dim num">{formatProbability(original.original)} %</span>
-      {replaced !== original && <span className="dim num">→ {columnText(replaced.text)}</span>}
+      {replaced !== original && (
+        <span className="dim">
+          with {layers} {layers === 1 ? "layer" : "layers"}: <span className="num">{columnText(replaced.text)}</span>
+        </span>
+      )}
     </>
   );
 }
@@ -288,7 +292,7 @@ export function TraceTable(props: TraceTableProps) {
                 <Term id="traced_next">Next token</Term>
               </th>
               {cells((position) => (
-                <NextToken token={predicted?.[position]} />
+                <NextToken token={predicted?.[position]} layers={layers.length} />
               ))}
             </tr>
           </tfoot>

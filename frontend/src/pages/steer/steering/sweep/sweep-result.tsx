@@ -101,7 +101,6 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
     );
   const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
   const ofSteered = props.shown === "control" && <small className="unit">of steered texts</small>;
-  const nearest = rows.toSorted((a, b) => Math.abs(a.strength - current) - Math.abs(b.strength - current))[0];
   return (
     <table className="sweep-table">
       <thead>
@@ -130,7 +129,7 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
             key={row.strength}
             row={row}
             largest={largest}
-            isCurrent={row === nearest}
+            isCurrent={row.strength === current}
             isSuggested={row.strength === suggested}
             {...props}
           />
@@ -194,8 +193,12 @@ export function SweepResult({ result, progress, run, request, edit, onChange, te
             {result === null && "One text per strength; click a strength to put it into the tray"}
             {result !== null && (suggested === null ? "No suggestion" : `Suggested: ${describe(suggested)}`)}
           </h3>
-          <p>{result?.verdict}</p>
-          {result !== null && <p className="dim">{describeSample(request)}</p>}
+          <p>{result === null ? "The verdict follows once all texts are scored." : result.verdict}</p>
+          <p className="dim">
+            {describeSample(request)}
+            {!rows.some(({ strength }) => strength === edit.strength) &&
+              ` The tray has ${describe(edit.strength)}, which is not among these strengths.`}
+          </p>
         </div>
         <SegmentedControl
           label="Texts to show"

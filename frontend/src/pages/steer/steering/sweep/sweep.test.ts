@@ -33,7 +33,11 @@ describe("a strength sweep", () => {
 
   it("has a row for every strength before its texts arrive", () => {
     const text = { strength: 1, text: " so", control_text: " if", kl: 0.1, perplexity_ratio: 1.2, is_fluent: true };
-    expect(rowsSoFar([0, 1, 2], [text])).toEqual([{ strength: 0 }, text, { strength: 2 }]);
+    expect(rowsSoFar([0, 1, 2], [text])).toEqual([
+      { strength: 0 },
+      { strength: 1, text: " so", control_text: " if", kl: 0.1 },
+      { strength: 2 },
+    ]);
   });
 
   it("describes a score with its interval", () => {

@@ -39,9 +39,17 @@ function sweepTokens({ max_tokens: tokens = MAX_TOKENS }: NonNullable<SteeringRe
 /** A strength with what is known of it by now. */
 export type SweepRowData = Pick<StrengthSweepPoint, "strength"> & Partial<StrengthSweepPoint>;
 
-/** One row per strength from the start, so that the table keeps its size while texts arrive. */
+/**
+ * One row per strength from the start, so that the table keeps its size while texts arrive. Of a few tokens, the
+ * perplexity says nothing.
+ */
 export function rowsSoFar(strengths: readonly number[], texts: readonly StrengthSweepText[]): readonly SweepRowData[] {
-  return strengths.map((strength) => texts.find((text) => text.strength === strength) ?? { strength });
+  return strengths.map((strength) => {
+    const found = texts.find((text) => text.strength === strength);
+    if (found === undefined) return { strength };
+    const { text, control_text, kl } = found;
+    return { strength, text, control_text, kl };
+  });
 }
 
 function runOf({ run }: { readonly run?: string | null }): { run?: string } {
