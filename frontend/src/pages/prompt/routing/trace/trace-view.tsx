@@ -176,7 +176,7 @@ function Feeds({ chosen, feeds: { fed, error } }: FeedsProps) {
         ? "Ablating the expert on this token…"
         : fed.length === 0
           ? "Ablating this expert changes no cell above it by 1 % or more."
-          : "Lines: what the expert adds to later cells, measured by ablating it on this token. Green raises, purple lowers.";
+          : "Lines and numbers: what the expert adds to the activation of later cells, measured by ablating it on this token. Green raises, purple lowers.";
   return (
     <p className="trace-feeds" role="status">
       {error === null ? text : <span className="bad">{messageOf(error)}</span>}
