@@ -233,7 +233,7 @@ def test_a_position_behind_the_prompt_is_rejected(world: World) -> None:
 def test_titles_name_the_sign_of_a_strength() -> None:
     edits = tuple(map(Edit.model_validate, ("1:scale:-2", "2:set:-0.5", "3:add:-4", "4:add:4", "5:scale:0")))
     snapshot = steering_snapshot("run", PROMPT, edits, [[], []], UNKNOWN)
-    assert snapshot.title == "Steered with 1 × −2 and 2 = −0.5 and 3 − 4 and 4 + 4 and 5 × 0"
+    assert snapshot.title == "Steered with 1 × −2 and 2 = −0.5 and 3 −4 and 4 +4 and 5 × 0"
 
 
 @pytest.mark.parametrize(
