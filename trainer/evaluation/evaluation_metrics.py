@@ -392,7 +392,7 @@ HEALTH = _section(
                 "share",
                 lambda result: f"active on none of {result['tokens']:,} tokens; dead ones are counted on the index",
                 better="lower",
-                headings=("dead",),
+                headings=("inactive",),
                 form=".0%",
                 limit=0.5,
             ),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
 
-from mxd.trainer.config import Edit, SteeringConfig
+from mxd.trainer.config import Edit, EditMode, SteeringConfig
 from mxd.trainer.utils.display import ShortRepr, documented
 from mxd.trainer.utils.snapshot import (
     UNKNOWN,
@@ -316,17 +316,24 @@ UNITS = {
 """Unit of the strength, by mode of an edit."""
 
 
+def strength_text(mode: EditMode, strength: float) -> str:
+    """Strength of an edit as pages show it: ``× 4``, ``+2.5``, ``−1``, ``= 0.8`` or ``ablated``."""
+    amount = f"{strength:g}".replace("-", "−")
+    added = amount if strength < 0 else f"+{amount}"
+    return {"scale": f"× {amount}", "add": added, "set": f"= {amount}", "ablate": "ablated"}[mode]
+
+
 def steering_facts(config: SteeringConfig) -> list[tuple[str, str]]:
     """Names and values of the settings on which generated texts depend, besides prompt, edits and seed."""
     sampling, positions = config.sampling, config.positions
     chosen = "positions " + (", ".join(map(str, positions)) or "none") if positions is not None else None
-    tokens = {"all": "prompt and new tokens", "generated": "new tokens", "prompt": "prompt"}[config.scope]
+    scope = {"all": "all tokens", "generated": "generated tokens only", "prompt": "prompt tokens only"}[config.scope]
     greedy = sampling.temperature == 0
     return [
         ("temperature", "0, greedy" if greedy else f"{sampling.temperature:g}"),
         *([] if greedy else [("top-p", f"{sampling.top_p:g}")]),
         ("repetition penalty", f"{sampling.repetition_penalty:g}"),
-        ("edited tokens", chosen or tokens),
+        ("scope of edits", chosen or scope),
         ("mode", config.mode),
     ]
 
@@ -358,11 +365,8 @@ def steering_snapshot(
 
 def _edit_name(run: str, edit: Edit, origin: Origin) -> str:
     """Name an edit, such as ``46 “food” +2`` or ``7 ablated``."""
-    amount = f"{edit.strength:g}".replace("-", "−")
-    added = amount if edit.strength < 0 else f"+{amount}"
-    change = {"scale": f"× {amount}", "add": added, "set": f"= {amount}", "ablate": "ablated"}[edit.mode]
     condition = str(edit).partition("@")[2]
-    named = f"{origin.named(edit.run or run, edit.expert)} {change}"
+    named = f"{origin.named(edit.run or run, edit.expert)} {strength_text(edit.mode, edit.strength)}"
     return f"{named} ({condition})" if condition else named
 
 

@@ -42,6 +42,7 @@ from mxd.trainer.inference.results import (
     StrengthSweepStep,
     StrengthSweepText,
     TokenEvent,
+    strength_text,
 )
 from mxd.trainer.inference.steering import Steering, units_without_index
 from mxd.trainer.inference.units import Units
@@ -129,7 +130,6 @@ MIN_PROMOTED = 0.05
 STANDARD_ERRORS = 2
 """Smallest difference to the control's, in its standard errors, that counts as the concept."""
 MEASURES = {"activation": "mean activation", "promoted": "share of promoted tokens"}
-SIGNS: Mapping[EditMode, str] = {"scale": "×", "add": "+", "set": "=", "ablate": ""}
 NEUTRAL: Mapping[EditMode, float] = {"scale": 1.0, "add": 0.0, "set": 0.0, "ablate": 0.0}
 """Strength at which an edit changes nothing (``set``: the weakest)."""
 
@@ -337,8 +337,7 @@ def sweep_verdict(points: Sequence[StrengthSweepPoint], suggested: float | None,
     """Return which strength to use and by which rule, or why there is none."""
 
     def named(point: StrengthSweepPoint) -> str:
-        gap = "" if mode == "add" else " "
-        return f"{SIGNS[mode]}{gap}{point.strength:g}" if point.strength else "0"
+        return strength_text(mode, point.strength) if point.strength else "0"
 
     chosen = next((point for point in points if point.strength == suggested), None)
     if chosen is None:

@@ -131,7 +131,7 @@ function SignIn() {
         </Button>
         <Failure error={signIn.error} />
       </form>
-      <p>You have none? On the server, create one with:</p>
+      <p>To create a token, run this on the server:</p>
       <Command text="mxd token create --role read" />
     </main>
   );

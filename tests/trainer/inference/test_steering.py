@@ -239,10 +239,10 @@ def test_titles_name_the_sign_of_a_strength() -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"sampling": {"temperature": 0}}, {"temperature": "0, greedy", "edited tokens": "prompt and new tokens"}),
-        ({"scope": "generated", "mode": "replace"}, {"edited tokens": "new tokens", "mode": "replace"}),
-        ({"positions": (1, 4)}, {"edited tokens": "positions 1, 4", "top-p": "0.95"}),
-        ({"positions": ()}, {"edited tokens": "positions none"}),
+        ({"sampling": {"temperature": 0}}, {"temperature": "0, greedy", "scope of edits": "all tokens"}),
+        ({"scope": "generated", "mode": "replace"}, {"scope of edits": "generated tokens only", "mode": "replace"}),
+        ({"positions": (1, 4)}, {"scope of edits": "positions 1, 4", "top-p": "0.95"}),
+        ({"positions": ()}, {"scope of edits": "positions none"}),
     ],
 )
 def test_facts_name_what_texts_depend_on(settings: dict[str, Any], expected: dict[str, str]) -> None:

@@ -153,6 +153,7 @@ def test_the_verdict_names_the_rule_and_the_clearest_measure() -> None:
     assert "The score is 7.0 % (control 2.0 %, difference +5.0 ± 2.0), at perplexity × 2.0." in said
     assert "15.0 % at +4, at perplexity × 1.5." in said
     assert "No other strength" in sweep_verdict(points[:1], 2, "add")
+    assert "15.0 % at −4, at perplexity × 1.5." in sweep_verdict((at(-4, 1.5, 0.15), points[0]), 2, "add")
     assert "first shows at × 8, where perplexity is × 4.0" in sweep_verdict(points[2:], None, "scale")
     assert "at none of them" in sweep_verdict((point(1, 1, False),), None, "add")
     assert "at none of them" in sweep_verdict((at(0.5, 1, 0.3), point(2, 1, False)), None, "scale"), "weaker than × 1"

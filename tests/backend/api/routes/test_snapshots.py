@@ -69,7 +69,7 @@ def test_texts(live_client: TestClient) -> None:
     assert files["html"].count('class="t d3"') == 2  # only complete pairs
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", files["html"]))
     assert facts["temperature"] == "0.7"
-    assert facts["edited tokens"] == "prompt and new tokens"
+    assert facts["scope of edits"] == "all tokens"
     assert "+1 adds the 99th percentile" in files["html"]
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])
     assert command == f"mxd steer small '{HOSTILE}' --edit 3:add:2 --edit 5:ablate@first:2 --stop=. --stop=-x --seed 7"
