@@ -1,7 +1,9 @@
 """Ablation and steering effects of every active expert of an indexed run, measured on its stored examples.
 
 **Examples.** The index stores random examples from each activation bin. A mean weighted by the number of active tokens
-in each bin estimates the mean over all tokens on which the expert is active, not only over its top examples.
+in each bin estimates the mean over all tokens on which the expert is active, not only over its top examples. If all
+experts are measured, most of these examples are replaced by as many random active tokens of a few sequences, because a
+forward pass of a sequence costs more than many interventions in it.
 
 **Interventions.** Four, at one token of a sequence, all in one forward pass of the sequence (see ``variant_tokens``).
 Each keeps the original MLP's output and adds one vector at its token:
@@ -31,6 +33,7 @@ from sqlalchemy import Engine, insert, select, update
 from sqlalchemy.orm import Session
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from mxd.trainer.analysis.indexing.statistics import Floats, Ints
 from mxd.trainer.config import AblationConfig
@@ -165,6 +168,69 @@ def read_sequences(session: Session, run: RunRecord) -> dict[int, list[int]]:
     return {number: np.frombuffer(ids, "<u4").tolist() for number, ids in session.execute(query)}
 
 
+SHARED_PAIRS = 60
+"""Pairs of active token and expert in the shared sequences, for each measured example. An expert of a tenth of the mean
+density then has as many active tokens there as examples, or more."""
+SEQUENCES_PER_ROUTING = 16
+
+
+def share_sequences(
+    examples: SampledExamples,
+    sequences: dict[int, list[int]],
+    run: Run,
+    language_model: LanguageModel,
+    seed: int,
+    callbacks: Callbacks = NO_CALLBACKS,
+) -> SampledExamples:
+    """Replace the examples of most experts by as many random active tokens of equal weight from a few random sequences.
+
+    Experts that are active on fewer tokens there keep their examples. All do if that would not save forward passes.
+
+    Raises:
+        CancelledError: the task was cancelled.
+    """
+    generator = np.random.default_rng([seed, len(sequences)])
+    order = generator.permutation(sorted(sequences))
+    pairs = np.cumsum([len(sequences[number]) * run.layer.config.k for number in order.tolist()])
+    shared = order[: int(np.searchsorted(pairs, SHARED_PAIRS * len(examples.expert))) + 1]
+    if len(shared) > len(np.unique(examples.sequence)) // 4:
+        return examples
+    parts = list[tuple[Ints, Ints, Ints]]()
+    for start in range(0, len(shared), SEQUENCES_PER_ROUTING):
+        callbacks.check_cancelled()
+        callbacks.on_progress(start, len(shared), "choosing examples")
+        parts.append(_active_pairs(shared[start : start + SEQUENCES_PER_ROUTING], sequences, run, language_model))
+    expert_P, sequence_P, position_P = (np.concatenate(column) for column in zip(*parts, strict=True))
+    # Pairs of an expert in random order, of which it takes the first.
+    mixed_P = generator.permutation(len(expert_P))
+    mixed_P = mixed_P[np.argsort(expert_P[mixed_P], kind="stable")]
+    wanted_N = np.bincount(examples.expert, minlength=run.layer.config.num_experts)
+    found_N = np.bincount(expert_P, minlength=len(wanted_N))
+    enough_N = found_N >= wanted_N
+    rank_P = np.arange(len(mixed_P)) - np.repeat(np.cumsum(found_N) - found_N, found_N)
+    taken_P = mixed_P[(rank_P < wanted_N[expert_P[mixed_P]]) & enough_N[expert_P[mixed_P]]]
+    kept = examples.select(np.flatnonzero(~enough_N[examples.expert]))
+    drawn = SampledExamples(expert_P[taken_P], sequence_P[taken_P], position_P[taken_P], np.ones(len(taken_P)))
+    joined = SampledExamples(*(np.concatenate(columns) for columns in zip(kept, drawn, strict=True)))
+    return joined.select(np.argsort(joined.expert, kind="stable"))
+
+
+@torch.no_grad()
+def _active_pairs(
+    numbers: Ints, sequences: dict[int, list[int]], run: Run, language_model: LanguageModel
+) -> tuple[Ints, Ints, Ints]:
+    """Expert, sequence and position of all active pairs of some sequences; each [P]."""
+    rows = [torch.tensor(sequences[number]) for number in numbers.tolist()]
+    ids_ST = pad_sequence(rows, batch_first=True)  # padding on the right changes no earlier token
+    x_TI = language_model.mlp_inputs([run.config.layer], ids_ST)[run.config.layer]
+    routing = run.layer.route(x_TI.float())
+    token_P, column_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
+    row_P, position_P = np.divmod(token_P.cpu().numpy(), ids_ST.shape[1])
+    is_text_P = position_P < np.array([len(row) for row in rows])[row_P]
+    expert_P = routing.indices_TK[token_P, column_P].cpu().numpy()
+    return expert_P[is_text_P], numbers[row_P[is_text_P]], position_P[is_text_P]
+
+
 def density_matched_experts(activity: ExpertActivity, seed: int) -> Ints:
     """Draw a random expert of similar density for each active expert, [N]. The only active expert gets itself."""
     active = activity.active
@@ -241,14 +307,15 @@ def measure_interventions(
     factor = additions.passed_on(layer) if additions.has_direct_effects(layer) else float("nan")
     added_MW = factor * additions.of_vectors(layer, prefix, positions_M.tolist(), added.contribution_MO)
     original_MW = residual_QTW[0, positions_M.to(residual_QTW.device)]
-    log_p_RV = language_model.unembed(torch.cat([original_MW, changed_RW])).log_softmax(dim=-1)
-    original_MV, ablated_MV, amplified_MV, random_expert_MV, random_direction_MV = log_p_RV.split(len(positions_M))
+    original_MV, *changed = language_model.unembed(torch.cat([original_MW, changed_RW])).split(len(positions_M))
+    p_MV = original_MV.softmax(dim=-1)
+    rises = [_Rise.of(original_MV, p_MV, changed_MV) for changed_MV in changed]
     return InterventionEffects(
-        loss_increase=_losses(ablated_MV, ids, positions_M) - _losses(original_MV, ids, positions_M),
-        kl_ablated=_kl(original_MV, ablated_MV),
-        kl_amplified=_kl(original_MV, amplified_MV),
-        kl_random_expert=_kl(original_MV, random_expert_MV),
-        kl_random_direction=_kl(original_MV, random_direction_MV),
+        loss_increase=-rises[0].log_p_at(_next_tokens(ids, positions_M)),
+        kl_ablated=rises[0].kl_M,
+        kl_amplified=rises[1].kl_M,
+        kl_random_expert=rises[2].kl_M,
+        kl_random_direction=rises[3].kl_M,
         share=added.share_M,
         contribution=added.contribution_MO,
         added=added_MW,
@@ -297,16 +364,34 @@ class _AddedVectors:
         return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
 
 
-def _losses(log_p_MV: Tensor, ids: list[int], position_M: Tensor) -> Tensor:
-    """Loss of the token that follows each position, [M]; NaN at the end of the sequence."""
-    next_ids = [ids[position + 1] if position + 1 < len(ids) else -1 for position in position_M.tolist()]
-    next_M = torch.tensor(next_ids, device=log_p_MV.device)
-    losses_M = -log_p_MV.gather(1, next_M.clamp_min(0).unsqueeze(1))[:, 0]
-    return losses_M.masked_fill(next_M < 0, float("nan"))
+def _next_tokens(ids: list[int], position_M: Tensor) -> Tensor:
+    """Token that follows each position, [M]; -1 at the end of the sequence."""
+    return torch.tensor([ids[position + 1] if position + 1 < len(ids) else -1 for position in position_M.tolist()])
 
 
-def _kl(original_MV: Tensor, changed_MV: Tensor) -> Tensor:
-    return F.kl_div(changed_MV, original_MV, log_target=True, reduction="none").sum(dim=1).clamp_min(0)
+class _Rise(NamedTuple):
+    """Rise of the logits by an intervention, and what follows from it without the rounding of two log p."""
+
+    logits_MV: Tensor
+    normaliser_M: Tensor
+    """Rise of the logarithm of the summed exponentials, log E exp(rise) over the original distribution."""
+    kl_M: Tensor
+    """KL divergence of the changed distribution from the original one: log E exp(rise) - E rise."""
+
+    @classmethod
+    def of(cls, original_MV: Tensor, p_MV: Tensor, changed_MV: Tensor) -> _Rise:
+        rise_MV = changed_MV - original_MV
+        mean_M = torch.linalg.vecdot(p_MV, rise_MV)
+        largest_M1 = rise_MV.amax(dim=1, keepdim=True)
+        grown_M = torch.linalg.vecdot(p_MV, (rise_MV - largest_M1).exp_())
+        normaliser_M = grown_M.log() + largest_M1[:, 0]
+        return cls(rise_MV, normaliser_M, (normaliser_M - mean_M).clamp_min(0))
+
+    def log_p_at(self, token_M: Tensor) -> Tensor:
+        """Rise of log p of a token in each row, [M]; NaN for the token -1."""
+        token_M = token_M.to(self.logits_MV.device)
+        rise_M = self.logits_MV.gather(1, token_M.clamp_min(0).unsqueeze(1))[:, 0] - self.normaliser_M
+        return rise_M.masked_fill(token_M < 0, float("nan"))
 
 
 NUM_TOKENS = 12
@@ -423,7 +508,7 @@ def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str,
 
 EXPERTS_PER_CHUNK = 4096
 """Experts whose contributions and residual streams are in memory at a time."""
-EXAMPLES_PER_FORWARD = 16
+EXAMPLES_PER_FORWARD = 64
 
 
 @dataclass(frozen=True)
@@ -526,11 +611,15 @@ class _AblationRun:
 
     def measure_experts(self, callbacks: Callbacks) -> Iterator[ExpertAblation]:
         """Yield the ablation of every expert with random examples."""
-        total = len(self.examples.expert)
+        examples = self.examples
+        if not self.config.experts:
+            seed = self.config.seed
+            examples = share_sequences(examples, self.sequences, self.run, self.language_model, seed, callbacks)
+        total = len(examples.expert)
         measured_examples = 0
         for low in range(0, len(self.activity.density), EXPERTS_PER_CHUNK):
-            within_P = (self.examples.expert >= low) & (self.examples.expert < low + EXPERTS_PER_CHUNK)
-            chunk = _MeasuredExamples(self, self.examples.select(np.flatnonzero(within_P)))
+            within_P = (examples.expert >= low) & (examples.expert < low + EXPERTS_PER_CHUNK)
+            chunk = _MeasuredExamples(self, examples.select(np.flatnonzero(within_P)))
             while chunk.left:
                 callbacks.check_cancelled()
                 chunk.step()

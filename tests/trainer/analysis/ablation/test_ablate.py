@@ -15,6 +15,7 @@ from mxd.trainer.analysis.ablation import (
     read_activity,
     read_sequences,
     sample_examples,
+    share_sequences,
 )
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig
@@ -198,3 +199,22 @@ def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> N
     with pytest.raises(UserError, match="was indexed again or removed meanwhile"):
         build_ablations(run, SETTINGS, world.language_model, world.database, callbacks=Callbacks(index_again))
     assert read_ablations(world) == []
+
+
+def test_all_experts_are_measured_on_active_tokens_of_few_sequences(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mxd.trainer.analysis.ablation.SHARED_PAIRS", 3)
+    with Session(world.database) as session:
+        record = get_indexed_run(session, run.name)
+        stored, sequences = sample_examples(session, record, 1), read_sequences(session, record)
+    shared = share_sequences(stored, sequences, run, world.language_model, seed=0)
+    assert np.array_equal(shared.expert, stored.expert)
+    moved_P = (shared.sequence != stored.sequence) | (shared.position != stored.position)
+    drawn = shared.select(np.flatnonzero(np.isin(shared.expert, np.unique(shared.expert[moved_P]))))
+    assert len(drawn.expert) > len(stored.expert) / 4
+    assert len(np.unique(drawn.sequence)) <= len(np.unique(stored.sequence)) / 4
+    assert np.all(drawn.weight == 1)
+    for expert, sequence, position, _weight in zip(*drawn, strict=True):
+        x_TI = world.language_model.mlp_inputs([run.config.layer], torch.tensor([sequences[sequence]]))
+        assert expert in run.layer.route(x_TI[run.config.layer][position : position + 1].clone()).indices_TK
