@@ -32,6 +32,7 @@ METHODS = {
     "hidden-mxd": MethodTraits(
         "an MxD that mixes hidden units (EleutherAI's clt-training)",
         "experimental",
+        initializes_from_examples=True,
         mixing="centred",
         mixes_hidden=True,
         module="mxd.trainer.experimental.hidden",
@@ -47,6 +48,9 @@ class ExperimentalConfig(Config):
     diversity_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the diversity penalty, the mean squared cosine similarity between the outputs of different experts.
     Default: 0 (off)."""
+    constant_weight: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of the share of the output's variance that the best constant mixing of the hidden units explains. Default:
+    0 (off). 1 makes the routing necessary; only for --method=hidden-mxd."""
     freeze: Literal["none", "gate", "table", "both"] = "none"
     """Parameters that keep their first values, as a control of what training them adds: those of the gate, the table
     with one row per expert, or both. Default: none."""

@@ -1,6 +1,7 @@
-"""Training with a diversity penalty, or as a sanity control of the trained parts.
+"""Training with penalties, or as a sanity control of the trained parts.
 
 - The diversity penalty asks experts of a batch to write different outputs.
+- The penalty on the best constant asks hidden units that no constant mixing of them explains the MLP's output.
 - Controls show what training buys. Frozen parts keep their first weights, as in arXiv 2602.14111. Gaussian inputs have
   the mean and covariance of the text's inputs and nothing else of it, as in arXiv 2512.18452.
 
@@ -20,12 +21,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mxd.trainer.config import TrainConfig
+from mxd.trainer.config.layer import method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
-from mxd.trainer.layers.base import LayerOutput, Routing
+from mxd.trainer.layers.base import SMALLEST_NORM, LayerOutput, Routing
 from mxd.trainer.layers.mxd import ACTIVATIONS
-from mxd.trainer.training.initialization import needs_sample
+from mxd.trainer.training.initialization import loss_weights, needs_sample
 from mxd.trainer.training.layer_trainer import ONE_PROCESS, LayerTrainer, Placement
 from mxd.trainer.training.train import train_layers
 
@@ -54,6 +56,28 @@ def _used_experts(routing: Routing, num_experts: int) -> tuple[Tensor, Tensor]:
     positions_C = torch.arange(MAX_COMPARED, device=count.device) * (count // MAX_COMPARED).clamp_min(1)
     is_valid_C = (positions_C < count).to(routing.activations_TK.dtype)
     return used_first_N[positions_C.clamp_max(num_experts - 1)], is_valid_C
+
+
+RIDGE = 1e-4
+"""Added to the diagonal of the normal equations of the best constant, relative to its mean."""
+
+
+def constant_share(hidden_TH: Tensor, decoder_OH: Tensor, target_TO: Tensor) -> Tensor:
+    """Share of the target's variance that the best constant mixing m explains, (z * m) D; weighted as the loss.
+
+    The constant is a solution of the normal equations, which is an optimum. So its derivative does not matter.
+    """
+    weight_T1 = loss_weights(target_TO)
+    hidden_TH = hidden_TH - (weight_T1 * hidden_TH).sum(dim=0)
+    target_TO = target_TO - (weight_T1 * target_TO).sum(dim=0)
+    with torch.no_grad():
+        weighted_TH = weight_T1 * hidden_TH
+        products_HH = (weighted_TH.T @ hidden_TH) * (decoder_OH.T @ decoder_OH)
+        products_HH.diagonal().add_(RIDGE * products_HH.diagonal().mean() + SMALLEST_NORM)
+        constant_H = torch.linalg.solve(products_HH, (weighted_TH * (target_TO @ decoder_OH)).sum(dim=0))
+    error_TO = target_TO - (hidden_TH * constant_H) @ decoder_OH.T
+    share: Tensor = 1 - (weight_T1 * error_TO.square()).sum() / (weight_T1 * target_TO.square()).sum()
+    return share
 
 
 @dataclass(frozen=True)
@@ -145,10 +169,13 @@ class ExperimentalLayerTrainer(LayerTrainer):
             batch = self.inputs.sample(len(batch.input_TI), self.config.order_seed, self.step)
         return super().train_step(batch)
 
-    def auxiliary_loss(self, routing: Routing) -> Tensor | None:
-        terms = [super().auxiliary_loss(routing)]
+    def auxiliary_loss(self, output: LayerOutput, target_TO: Tensor) -> Tensor | None:
+        terms = [super().auxiliary_loss(output, target_TO)]
         if self.experimental.diversity_weight:
-            terms.append(self.experimental.diversity_weight * output_similarity(routing, self.layer.table))
+            terms.append(self.experimental.diversity_weight * output_similarity(output.routing, self.layer.table))
+        if self.experimental.constant_weight:
+            decoder_OH = self.layer.get_parameter("decoder.weight")
+            terms.append(self.experimental.constant_weight * constant_share(output.dense_TM, decoder_OH, target_TO))
         present = [term for term in terms if term is not None]
         return torch.stack(present).sum() if present else None
 
@@ -168,6 +195,10 @@ def check_experimental(config: TrainConfig, is_single_process: bool) -> Experime
         raise UserError("--inputs=gaussian needs a sample of the text. Use --init=examples.")
     if settings.diversity_weight and config.method == "molt":
         raise UserError("A molt has no expert rows to compare. Omit --diversity-weight.")
+    if settings.constant_weight and not method_traits(config.method).mixes_hidden:
+        raise UserError(
+            f"A {config.method} does not mix hidden units. Omit --constant-weight, or use --method=hidden-mxd."
+        )
     return settings
 
 

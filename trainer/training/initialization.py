@@ -24,7 +24,7 @@ from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, drawn_weight
-from mxd.trainer.layers.mxd import GluMxD, MxD, spatial_median
+from mxd.trainer.layers.mxd import ACTIVATIONS, GluMxD, MxD, spatial_median
 
 GATE_ROW_NORM = 1 / math.sqrt(3)
 """Norm of a gate row, as in torch's Linear."""
@@ -67,18 +67,33 @@ def initialize(
 def _initialize_from_examples(
     layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations
 ) -> None:
-    table_NO = layer.table
-    assert isinstance(table_NO, nn.Parameter)
-    x_TI, y_TO = sample.inputs_for(layer).to(table_NO), sample.output_TO.to(table_NO)
+    table_NM = layer.table
+    assert isinstance(table_NM, nn.Parameter)
+    x_TI, y_TO = sample.inputs_for(layer).to(table_NM), sample.output_TO.to(table_NM)
     own, count = layer.own_experts, layer.config.num_experts
+    mixes_hidden = method_traits(layer.method).mixes_hidden
     if isinstance(layer, MxD):
         copy_encoder(layer, language_model, config.layer)
-        _hold_one_unit(layer, language_model.decoder_weight(config.layer), x_TI[:SCALE_TOKENS])
+        decoder_OH = language_model.decoder_weight(config.layer)
+        if mixes_hidden:
+            layer.decoder.weight.copy_(decoder_OH)
+        else:
+            _hold_one_unit(layer, decoder_OH, x_TI[:SCALE_TOKENS])
     # Sampled without replacement; they repeat if there are more experts than tokens.
     order_T = torch.randperm(len(x_TI), generator=_generator(config))
     example_N = order_T[torch.arange(count)[own] % len(x_TI)].to(x_TI.device)
-    weight_T1 = _weights(y_TO)
+    weight_T1 = loss_weights(y_TO)
     mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
+
+    def scalings(example_E: Tensor) -> Tensor:
+        """Rows of the table, [E, M]."""
+        if mixes_hidden:
+            return pattern(x_TI[example_E]) - mean_pattern_H
+        return F.normalize(y_TO[example_E] - mean_O, dim=1)  # unit rows, as in the measurements
+
+    if mixes_hidden:
+        pattern = hidden_pattern(language_model, config.layer)
+        mean_pattern_H = _in_parts(pattern, x_TI[:SCALE_TOKENS]).mean(dim=0)
     gate_NI = layer.gate.weight
     noise_NI = None
     if count > len(x_TI):
@@ -92,7 +107,7 @@ def _initialize_from_examples(
             noise_EI = F.normalize(noise_NI[part].to(directions_EI), dim=1)
             directions_EI = F.normalize(directions_EI + GATE_NOISE * noise_EI, dim=1)
         gate_NI[part] = GATE_ROW_NORM * directions_EI
-        table_NO[part] = F.normalize(y_TO[example_N[part]] - mean_O, dim=1)  # unit rows, as in the measurements
+        table_NM[part] = scalings(example_N[part])
     layer.gate.bias.copy_(-(gate_NI @ mean_I))  # all scores are 0 at the mean input
     layer.get_parameter("output_bias").copy_(mean_O)
     mixing_TM = _mixing(layer, x_TI[:SCALE_TOKENS])
@@ -132,6 +147,23 @@ def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
         layer.encoder_gate.bias.copy_(weights.gate_bias_H)
 
 
+def hidden_pattern(language_model: LanguageModel, index: int) -> Callable[[Tensor], Tensor]:
+    """Factors of the original MLP's hidden units on inputs, [T, I] to [T, H]: the hidden units are z times them.
+
+    They are act(gate) if the MLP has a gate, and act(z) / z otherwise.
+    """
+    weights, activation = language_model.encoder_weights(index), ACTIVATIONS[language_model.mlp_shape(index).activation]
+
+    def pattern(x_TI: Tensor) -> Tensor:
+        if weights.gate_weight_HI is not None and weights.gate_bias_H is not None:
+            return activation(F.linear(x_TI, weights.gate_weight_HI.to(x_TI), weights.gate_bias_H.to(x_TI)))
+        z_TH = F.linear(x_TI, weights.weight_HI.to(x_TI), weights.bias_H.to(x_TI))
+        z_TH = z_TH.where(z_TH.abs() > SMALLEST_NORM, SMALLEST_NORM)
+        return activation(z_TH) / z_TH
+
+    return pattern
+
+
 def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     """Hold the hidden unit that matters least to the original MLP constant, and let D read only it, so z D is 1."""
     hidden_TH = _in_parts(layer.encode, x_TI)
@@ -143,7 +175,7 @@ def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     layer.decoder.weight[:, least] = 1 / layer.encode(x_TI[:1])[0, least]
 
 
-def _weights(target_TO: Tensor) -> Tensor:
+def loss_weights(target_TO: Tensor) -> Tensor:
     """Weights of the tokens in the training loss, 1 / ‖y‖², [T, 1]; their sum is 1.
 
     In plain sums, the first tokens of sequences with their massive activations outweigh all other tokens.
@@ -158,7 +190,7 @@ def _fit_scale(layer: SparseLayer, x_TI: Tensor, mixing_TM: Tensor, target_TO: T
     added_TO = _in_parts(
         lambda x_EI, mixing_EM: layer.decode_mixed(layer.dense_output(x_EI), mixing_EM) - bias_O, x_TI, mixing_TM
     )
-    weight_T1 = _weights(target_TO)
+    weight_T1 = loss_weights(target_TO)
     mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
     added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O
     # Not every device has float64. It makes the scale that of one process: AdamW's first steps enlarge its rounding.

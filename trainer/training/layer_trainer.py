@@ -229,7 +229,7 @@ class LayerTrainer:
         """All work of a step on tensors; nothing that it reads from Python differs between steps."""
         with self.own_centre(), self._products():
             output, errors = self._forward(x_TI, target_TO)
-        auxiliary = self.auxiliary_loss(output.routing)
+        auxiliary = self.auxiliary_loss(output, target_TO)
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
         while self._averages:
             self._averages.pop().wait()
@@ -259,10 +259,10 @@ class LayerTrainer:
         """Number of latest tokens without an activation after which an expert counts as dead."""
         return min(DEAD_AFTER_TOKENS, self.tokens)
 
-    def auxiliary_loss(self, routing: Routing) -> Tensor | None:
+    def auxiliary_loss(self, output: LayerOutput, _target_TO: Tensor) -> Tensor | None:
         """Weighted sum of all loss terms except the reconstruction error; None if there are none."""
         weight = self.config.regularization.load_balance_weight
-        return weight * load_imbalance(routing, self.layer.config.num_experts) if weight else None
+        return weight * load_imbalance(output.routing, self.layer.config.num_experts) if weight else None
 
     def apply_gradients(self, routing: Routing, mixing_TM: Tensor, error: Tensor) -> None:
         """Take an optimizer step at the scheduled learning rate; update the running centre and the metrics.
@@ -476,7 +476,8 @@ def build_layer_config(config: TrainConfig, architecture: Architecture) -> Layer
     layer_config = layer_config.model_copy(update={"num_experts": num_experts})
     with torch.device("meta"):
         layer = build_layer(layer_config)
-    if resolve_init(config) == "examples" and not (layer.mixes_outputs and isinstance(layer.table, nn.Parameter)):
+    has_rows = isinstance(layer.table, nn.Parameter) and (layer.mixes_outputs or traits.mixes_hidden)
+    if resolve_init(config) == "examples" and not has_rows:
         raise UserError(f"A {layer.method} cannot be initialised from examples. Use --init=random.")
     return layer_config
 

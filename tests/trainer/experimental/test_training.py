@@ -14,13 +14,15 @@ from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
 from mxd.trainer.config.layer import MethodTraits, methods
 from mxd.trainer.config.training import FinetuneConfig
-from mxd.trainer.data.activations import LiveActivations, StreamSpec
+from mxd.trainer.data.activations import LiveActivations, StreamSpec, activation_buffers
 from mxd.trainer.errors import UserError
+from mxd.trainer.evaluation.metrics import constant_mixing_fit
 from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig, training
 from mxd.trainer.experimental.training import (
     ExperimentalLayerTrainer,
     GaussianInputs,
     check_experimental,
+    constant_share,
     original_mlp,
     output_similarity,
     train_experimental,
@@ -31,6 +33,7 @@ from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.transcoders import Transcoder
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.finetune import new_run_configs
+from mxd.trainer.training.initialization import loss_weights
 from mxd.trainer.training.train import train_layers
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.language_models import tiny_language_model
@@ -116,10 +119,44 @@ def test_the_diversity_penalty_reaches_the_table(world: World) -> None:
     config = experimental_config(world, diversity_weight=1.0, init="random")
     trainer = ExperimentalLayerTrainer.create(config, world.language_model, total_steps=4)
     batch = MlpActivations(torch.randn(64, 16), torch.randn(64, 16))
-    loss = trainer.auxiliary_loss(trainer.layer.route(batch.input_TI))
+    loss = trainer.auxiliary_loss(trainer.layer(batch.input_TI), batch.output_TO)
     assert loss is not None
     loss.backward()
     assert trainer.layer.table.grad is not None and trainer.layer.table.grad.any()
+
+
+def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:
+    config = experimental_config(world, method="hidden-mxd", constant_weight=weight)
+    sample = next(activation_buffers(world.language_model, StreamSpec.from_configs([config]))).captured[config.layer]
+    return ExperimentalLayerTrainer.create(config, world.language_model, 40, sample=sample), sample
+
+
+def test_the_share_of_the_best_constant_is_that_of_the_evaluation(world: World) -> None:
+    trainer, sample = hidden_trainer(world, 1.0)
+    hidden_TH = trainer.layer.dense_output(sample.input_TI).detach()
+    fit = constant_mixing_fit(trainer.layer)
+    assert fit is not None
+    fit.add(hidden_TH, sample.output_TO)
+    fitted_TO = fit.best().output(trainer.layer, hidden_TH).detach()
+    weight_T1 = loss_weights(sample.output_TO)
+    centred_TO = sample.output_TO - (weight_T1 * sample.output_TO).sum(dim=0)
+    error, whole = ((weight_T1 * of.square()).sum() for of in (sample.output_TO - fitted_TO, centred_TO))
+    share = constant_share(hidden_TH, trainer.layer.get_parameter("decoder.weight").detach(), sample.output_TO)
+    assert 0.05 < share < 1
+    assert float(share) == pytest.approx(float(1 - error / whole), abs=1e-3)
+
+
+def test_the_penalty_lowers_the_share_of_the_best_constant(world: World) -> None:
+    shares = []
+    for weight in (0.0, 3.0):
+        trainer, sample = hidden_trainer(world, weight)
+        for _step in range(40):
+            trainer.train_step(sample)
+        with torch.no_grad():
+            hidden_TH = trainer.layer.dense_output(sample.input_TI)
+            decoder_OH = trainer.layer.get_parameter("decoder.weight")
+            shares.append(float(constant_share(hidden_TH, decoder_OH, sample.output_TO)))
+    assert shares[1] < shares[0] / 2
 
 
 def trained_state(world: World, config: ExperimentalTrainConfig) -> dict[str, torch.Tensor]:

@@ -13,7 +13,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, normalized_mse
 from mxd.trainer.layers.mxd import MxD
-from mxd.trainer.training.initialization import copy_encoder, resolve_init
+from mxd.trainer.training.initialization import copy_encoder, hidden_pattern, resolve_init
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World
@@ -58,7 +58,7 @@ def test_the_original_encoder_and_decoder_are_faithful_without_routing(world: Wo
     assert unexplained(mean_ablated_TO, sample) < 0.05
 
 
-@pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder"])
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "skip-transcoder", "autoencoder", "hidden-mxd"])
 def test_initialisation_from_examples_beats_the_mean_at_the_first_step(world: World, method: str) -> None:
     layer, sample = initialized(world, "examples", method=method)
     assert start_error(layer, sample) < 0.9
@@ -87,6 +87,19 @@ def test_experts_from_examples_write_one_direction(world: World, family: str) ->
     assert isinstance(layer, MxD)
     dense_TO = layer.dense_output(sample.input_TI)
     torch.testing.assert_close(dense_TO, torch.ones_like(dense_TO))
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2", "opt"])
+def test_hidden_units_times_their_pattern_are_those_of_the_mlp(world: World, family: str) -> None:
+    world = World(world.data, world.database, tiny_language_model(family), world.text)
+    config = world.config(init="examples", method="hidden-mxd")
+    sample = sample_of(world, config)
+    layer = LayerTrainer.create(config, world.language_model, 24, sample=sample).layer
+    assert isinstance(layer, MxD)
+    with torch.no_grad():
+        hidden_TH = layer.encode(sample.input_TI) * hidden_pattern(world.language_model, 1)(sample.input_TI)
+        rest_TO = sample.output_TO - layer.decoder(hidden_TH)  # the bias of the MLP's down projection
+    torch.testing.assert_close(rest_TO, rest_TO[:1].expand_as(rest_TO), atol=1e-4, rtol=0)
 
 
 @pytest.mark.parametrize("experts", [40, 3000])

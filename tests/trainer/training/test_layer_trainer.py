@@ -102,7 +102,7 @@ def test_the_loss_reaches_the_gate_and_is_absent_by_default(world: World) -> Non
     for weight in (0.0, 1.0):
         config = world.config(init="random", regularization=RegularizationConfig(load_balance_weight=weight))
         trainer = LayerTrainer.create(config, world.language_model, total_steps=4)
-        loss = trainer.auxiliary_loss(trainer.layer.route(x_TI))
+        loss = trainer.auxiliary_loss(trainer.layer(x_TI), x_TI)
         assert (loss is None) == (weight == 0)
     assert loss is not None
     loss.backward()
