@@ -226,7 +226,7 @@ class Matches:
 
     nearest: Nearest
     mutual_Q: Tensor
-    """True if the query expert is also the most similar one to its match."""
+    """True if the query expert is also the most similar one to its match, for one query expert per match at most."""
     chance_cosine: float
     """Median cosine with the most similar control expert."""
 
@@ -239,8 +239,9 @@ def nearest(vectors: Vectors, places_Q: Tensor, candidates: Candidates) -> Neare
         directions_QD = vectors.dense(places_Q[block])
         for start in range(0, len(candidates), EXPERTS_PER_BLOCK):
             cosines_QE = candidates.cosines(directions_QD, start, min(start + EXPERTS_PER_BLOCK, len(candidates)))
-            largest_Q, index_Q = cosines_QE.max(dim=1)
-            indices_Q[block] = torch.where(largest_Q > best_Q[block], index_Q + start, indices_Q[block])
+            largest_Q = cosines_QE.amax(dim=1)
+            index_Q = (cosines_QE >= largest_Q[:, None] - ROUNDING).byte().argmax(dim=1)  # the first of equal ones
+            indices_Q[block] = torch.where(largest_Q > best_Q[block] + ROUNDING, index_Q + start, indices_Q[block])
             best_Q[block] = torch.maximum(largest_Q, best_Q[block])
     return Nearest(indices_Q, best_Q.clamp(-1, 1))
 
@@ -259,5 +260,5 @@ def match(one: Vectors, other: Vectors, places_Q: Tensor, seed: int = 0) -> Matc
     reverse = nearest(other, chosen, one)
     sample = torch.randperm(len(places_Q), generator=torch.Generator().manual_seed(seed))[:MAX_CONTROL_QUERIES]
     control = nearest(one, places_Q[sample], other.shuffled(seed))
-    mutual_Q = reverse.cosines_Q[inverse_Q] <= matched.cosines_Q + ROUNDING
+    mutual_Q = reverse.places_Q[inverse_Q] == places_Q
     return Matches(matched, mutual_Q, float(control.cosines_Q.quantile(0.5)))

@@ -174,11 +174,22 @@ def test_matches_equal_a_search_of_all_pairs(
     best, where = cosines[places].max(dim=1)
     torch.testing.assert_close(found.nearest.cosines_Q, best)
     assert found.nearest.places_Q.tolist() == where.tolist()
-    assert found.mutual_Q.tolist() == (cosines[:, where].max(dim=0).values <= best + 1e-5).tolist()
+    assert found.mutual_Q.tolist() == (cosines[:, where].argmax(dim=0) == places).tolist()
     assert any(found.mutual_Q.tolist())
     assert not all(found.mutual_Q.tolist())
     assert -1 <= found.chance_cosine <= 1
     assert match(one, other, places).chance_cosine == found.chance_cosine
+
+
+def test_an_expert_has_one_mutual_match_at_most() -> None:
+    one_ED, other_ED = torch.eye(8), torch.eye(8)
+    one_ED[6] = one_ED[2] + 1e-4 * one_ED[0]  # their cosines with the match differ by less than rounding
+    other_ED[5] = other_ED[4]
+    ids = torch.arange(8)
+    one, other = Directions(lambda at: one_ED[at], ids), Directions(lambda at: other_ED[at], ids)
+    found = match(one, other, torch.tensor([6, 4, 2]))
+    assert found.nearest.places_Q.tolist() == [2, 4, 2]
+    assert found.mutual_Q.tolist() == [False, True, True]
 
 
 def test_the_chance_level_keeps_shared_components() -> None:
