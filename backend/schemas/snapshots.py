@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.routing import CircuitFileRequest, CircuitRequest, RoutingRequest
@@ -30,6 +30,41 @@ class RoutingSnapshot(RoutingRequest):
     """Rows, in the order of the page. Default: the experts with the largest shares."""
 
 
+class GridCell(Schema):
+    """An expert on a token."""
+
+    column: Annotated[int, Field(ge=0, lt=1024)]
+    """Index of the token among the columns."""
+    expert: Annotated[int, Field(ge=0, lt=2**31)]
+    value: Annotated[float, Field(allow_inf_nan=False)]
+    """Its activation, or the difference of its activations."""
+
+
+class GridRow(Schema):
+    """A row of a grid that the page shows."""
+
+    run: str
+    cells: Annotated[tuple[GridCell, ...], Field(min_length=1, max_length=1024)]
+
+
+class GridSnapshot(RoutingRequest):
+    """A text through several layers, or the difference between two texts, as the page shows it."""
+
+    kind: Literal["layers", "difference"]
+    second: Annotated[str, Field(max_length=200_000)] = ""
+    """The second text of a difference."""
+    columns: Annotated[tuple[str, ...], Field(min_length=1, max_length=1024)]
+    """Tokens."""
+    rows: Annotated[tuple[GridRow, ...], Field(min_length=1, max_length=64)]
+    """Layers, the last one first, or experts."""
+
+    @model_validator(mode="after")
+    def _columns_exist(self) -> Self:
+        if any(cell.column >= len(self.columns) for row in self.rows for cell in row.cells):
+            raise ValueError("A cell's column is not among the columns.")
+        return self
+
+
 Texts = Annotated[tuple[tuple[ShowcaseToken, ...], ...], Field(min_length=1, max_length=16)]
 
 
@@ -53,7 +88,7 @@ class CircuitSnapshot(CircuitFileRequest):
 
 
 SnapshotRequest = Annotated[
-    ExpertSnapshot | RoutingSnapshot | SteeringSnapshot | CircuitSnapshot, Field(discriminator="kind")
+    ExpertSnapshot | RoutingSnapshot | GridSnapshot | SteeringSnapshot | CircuitSnapshot, Field(discriminator="kind")
 ]
 
 

@@ -77,12 +77,7 @@ class SessionSummary(Schema):
     """Beginning of the prompt, or of a chat's last message."""
     is_chat: bool
     """True if it continues a chat."""
-    edits: int
-    """Number of edits."""
-    expert: int | None
-    """Amplified expert, if the only edit amplifies an expert of this run; else null."""
-    strength: float | None
-    """Its strength in units of its 99th percentile."""
+    edits: tuple[Edit, ...]
     saved_at: datetime
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from mxd.backend.responses import model_response
 from mxd.backend.schemas.snapshots import (
     CircuitSnapshot,
     ExpertSnapshot,
+    GridSnapshot,
     RoutingSnapshot,
     SnapshotFiles,
     SnapshotRequest,
@@ -28,7 +30,7 @@ from mxd.backend.schemas.snapshots import (
 )
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.inference.results import steering_facts, steering_snapshot
-from mxd.trainer.utils.snapshot import Origin, Snapshot
+from mxd.trainer.utils.snapshot import Grid, Origin, Snapshot, Token, activation_shade, change_shade
 
 router = APIRouter(tags=["snapshots"])
 
@@ -44,6 +46,8 @@ async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep
         made = await asyncio.to_thread(_expert, services, run, request)
     elif isinstance(request, RoutingSnapshot):
         made = await _routing(services, run, request, http)
+    elif isinstance(request, GridSnapshot):
+        made = await asyncio.to_thread(_grid, services, run, request)
     elif isinstance(request, SteeringSnapshot):
         made = await _steering(services, run, request)
     else:
@@ -84,6 +88,47 @@ async def _routing(services: Services, run: str, request: RoutingSnapshot, http:
     infos = await asyncio.to_thread(expert_infos, services, run, experts)
     names = {(run, expert): name for expert, info in infos.items() if (name := expert_name(info)) is not None}
     return routing.snapshot(replace(origin, labels=names), [expert for expert in request.experts if expert in experts])
+
+
+def _grid(services: Services, run: str, request: GridSnapshot) -> Snapshot:
+    """Build the snapshot of a grid. The page has chosen its rows and computed its cells."""
+    runs = list(dict.fromkeys([run, *(row.run for row in request.rows)]))
+    find_runs(services, runs)
+    names: dict[tuple[str, int], str] = {}
+    for name in runs:
+        experts = {cell.expert for row in request.rows if row.run == name for cell in row.cells}
+        names |= {
+            (name, expert): expert_name(info) or "" for expert, info in expert_infos(services, name, experts).items()
+        }
+    differs = request.kind == "difference"
+    texts = [request.text, request.second] if differs else [request.text]
+    commands = [shlex.join(route_command(name, text, request.k)) for name in runs for text in texts]
+    origin = replace(_origin(services, runs, {}, []), command="\n".join(commands), labels=names)
+    largest = max(abs(cell.value) for row in request.rows for cell in row.cells)
+    rows = []
+    for row in request.rows:
+        end = (largest if differs else max(cell.value for cell in row.cells)) or 1.0
+        boxes = {}
+        for cell in row.cells:
+            tip = f"Expert {origin.named(row.run, cell.expert)}\n{cell.value:.4f}"
+            if differs:
+                box = Token(f"{cell.value:+.2f}", change_shade(cell.value / end), tip, value=cell.value)
+            else:
+                named = f"{cell.value:.2f} · {cell.expert} {origin.label(row.run, cell.expert)}".strip()
+                box = Token(named, activation_shade(cell.value / end), tip, value=cell.value)
+            boxes[cell.column] = (box,)
+        expert = row.cells[0].expert
+        layer = f"L{services.runs.run(row.run).run.config.layer}"
+        rows.append((str(expert), origin.label(row.run, expert), boxes) if differs else (layer, "", boxes))
+    return Snapshot(
+        " and ".join(f"“{text}”" for text in texts),
+        f"{len(rows)} experts of {run} that differ most" if differs else f"{len(rows)} layers",
+        [Grid("heat" if differs else "layers", [Token(text) for text in request.columns], rows)],
+        note="Cells are gate activations in the second text minus those in the first. Green: stronger in the second."
+        if differs
+        else "A box is the expert of a layer with the largest share × rarity on a token, and its gate activation.",
+        origin=origin,
+    )
 
 
 async def _steering(services: Services, run: str, request: SteeringSnapshot) -> Snapshot:

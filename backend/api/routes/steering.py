@@ -239,18 +239,13 @@ def _is_readable(record: SessionRecord) -> bool:
 def _fields(record: SessionRecord) -> dict[str, object]:
     steering = SteeringRequest.model_validate(record.steering)
     prompt = steering.turns[-1].text if steering.turns else steering.prompt
-    # The edit that amplifies an expert, if it is the only one.
-    edit = steering.edits[0] if len(steering.edits) == 1 else None
-    is_alone = edit is not None and edit.mode == "add" and edit.strength > 0 and edit.run in (None, record.run)
     return {
         "id": record.id,
         "name": record.name,
         "run": record.run,
         "prompt": prompt[:PROMPT_SHOWN],
         "is_chat": bool(steering.turns),
-        "edits": len(steering.edits),
-        "expert": edit.expert if edit is not None and is_alone else None,
-        "strength": edit.strength if edit is not None and is_alone else None,
+        "edits": steering.edits,
         "saved_at": aware(record.saved_at),
     }
 

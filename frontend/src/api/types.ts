@@ -15,7 +15,11 @@ export type RunRouting = Server.LayerRouting;
 export type RunStatus = Server.RunSummary["status"];
 export type SimilarBy = Server.SimilarExperts["by"];
 export type SnapshotRequest =
-  Server.ExpertSnapshot | Server.RoutingSnapshot | Server.SteeringSnapshot | Server.CircuitSnapshot;
+  | Server.ExpertSnapshot
+  | Server.RoutingSnapshot
+  | Server.GridSnapshot
+  | Server.SteeringSnapshot
+  | Server.CircuitSnapshot;
 export type Variant = Server.TokenEvent["variant"];
 
 export type AblationEvent = Server.AblationProgressEvent | Server.AblationStoredEvent | Server.ErrorEvent;

@@ -34,9 +34,9 @@ def test_a_session_round_trips(own_client: TestClient) -> None:
     assert re.fullmatch("[2-9a-z]{7}", saved["id"])
     opened = own_client.get(f"/api/sessions/{saved['id']}").json()
     assert opened == saved
-    assert (opened["name"], opened["run"], opened["edits"], opened["changed"]) == ("Foxes", "first", 2, [])
+    assert (opened["name"], opened["run"], opened["changed"]) == ("Foxes", "first", [])
     assert not opened["is_chat"]
-    assert opened["expert"] is None, "it turns up one expert and another off"
+    assert opened["edits"] == opened["steering"]["edits"]
     for key, value in STEERING["sampling"].items():  # type: ignore[attr-defined]
         assert opened["steering"]["sampling"][key] == value
     assert opened["steering"]["edits"][0] == {
@@ -98,22 +98,6 @@ def test_an_opened_session_reproduces_its_tokens(live_client: TestClient) -> Non
     opened = live_client.get(f"/api/sessions/{saved['id']}").json()
     assert tokens(opened["steering"]) == tokens(STEERING)
     live_client.delete(f"/api/sessions/{saved['id']}")
-
-
-@pytest.mark.parametrize(
-    ("edit", "turned_up"),
-    [
-        ({"expert": 4, "mode": "add", "strength": 2.5}, (4, 2.5)),
-        ({"expert": 4, "mode": "add", "strength": 2.5, "run": "first"}, (4, 2.5)),
-        ({"expert": 4, "mode": "add", "strength": -1}, (None, None)),
-        ({"expert": 4, "mode": "ablate"}, (None, None)),
-    ],
-)
-def test_an_unnamed_session_is_named_after_its_single_expert(
-    own_client: TestClient, edit: dict[str, Any], turned_up: tuple[int | None, float | None]
-) -> None:
-    saved = save(own_client, edits=[edit])
-    assert (saved["expert"], saved["strength"]) == turned_up
 
 
 def test_a_damaged_session_does_not_hide_the_others(own_client: TestClient, own: Engine) -> None:

@@ -56,6 +56,25 @@ def test_a_heat_map_has_the_rows_of_the_page(live_client: TestClient) -> None:
             assert f"<b>{expert}</b> fires on " in page
 
 
+def test_layers_and_a_difference(live_client: TestClient) -> None:
+    cells = [{"column": 0, "expert": 3, "value": 1.5}, {"column": 1, "expert": 5, "value": -0.5}]
+    body = {"text": HOSTILE, "k": 2, "columns": ["<b>", " fox"], "rows": [{"run": "small", "cells": cells}]}
+    layers = made(live_client, {"kind": "layers", **body})
+    command = f"mxd route small '{HOSTILE}' --k 2"
+    assert re.findall("<pre>(.*)</pre>", layers["html"], re.S) == [html.escape(command)]
+    assert "1.50 · 3" in layers["html"]
+    other = made(live_client, {"kind": "difference", "second": "the cat", **body})
+    commands = html.unescape(re.findall("<pre>(.*)</pre>", other["html"], re.S)[0])
+    assert commands == f"{command}\nmxd route small 'the cat' --k 2"
+    assert ">+1.50</span>" in other["html"]
+    assert ">-0.50</span>" in other["html"]
+    beyond = body | {"rows": [{"run": "small", "cells": [{"column": 9, "expert": 3, "value": 1.5}]}]}
+    assert live_client.post(PATH, json={"kind": "layers", **beyond}).status_code == 422
+    for run in ("none", "small' --x"):
+        rows = {"rows": [{"run": run, "cells": cells}]}
+        assert live_client.post(PATH, json={"kind": "layers", **body, **rows}).status_code == 404
+
+
 def test_texts(live_client: TestClient) -> None:
     token = {"id": 5, "text": " <i>", "delta_log_probability": -3.0}
     request = {

@@ -4,8 +4,12 @@ import type { CircuitGraph } from "@/api/types";
 
 import { tokenText } from "./names";
 
-/** Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`. */
+/**
+ * Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`, or
+ * at least `min` if its stack is higher than `HIGH`.
+ */
 const WIDTH = { min: 108, usual: 136, max: 210 } as const;
+const HIGH = 3;
 export const NODE_HEIGHT = 54;
 const GAP = 8;
 const ROW_GAP = 34;
@@ -84,11 +88,12 @@ export function tokenRuns(graph: CircuitGraph): readonly TokenRun[] {
 function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[] {
   const largest = runs.map(({ cells }) => Math.max(0, ...cells.map(({ length }) => length)));
   const across: number[] = largest.map((count) => Math.min(1, count));
-  const used = () => across.reduce((sum, count) => sum + count, 0) * (WIDTH.usual + GAP);
-  while (used() + WIDTH.usual + GAP <= room) {
+  for (;;) {
     const heights = largest.map((count, i) => (count === 0 ? 0 : Math.ceil(count / (across[i] ?? 1))));
     const highest = heights.lastIndexOf(Math.max(...heights));
-    if ((heights[highest] ?? 0) <= 1) break;
+    const most = heights[highest] ?? 0;
+    const total = across.reduce((sum, count) => sum + count, 1);
+    if (most <= 1 || total * ((most > HIGH ? WIDTH.min : WIDTH.usual) + GAP) > room) break;
     across[highest] = (across[highest] ?? 0) + 1;
   }
   return across;

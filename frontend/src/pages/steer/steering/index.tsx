@@ -209,15 +209,11 @@ function streamProps({ params, setParams, edits, generator, generate }: Steering
 /** The chats of the original and of the steered model. */
 function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) {
   const { params, setParams, edits, generator, send } = state;
-  const tray = useTray();
-  const isNarrow = useIsNarrow();
   const { generation } = generator;
   const begun = params.turns.filter(({ text }) => text !== "");
   const start = replyStart(begun);
   return (
     <>
-      {/* Beside the chat, the tray itself stays in view. */}
-      {isNarrow && <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />}
       <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
       {begun.length === 0 ? (
         <div className="steering-empty">
@@ -268,6 +264,8 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
+  const tray = useTray();
+  const isNarrow = useIsNarrow();
   useShare(
     run.name,
     hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
@@ -284,6 +282,10 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
         onReset={replaceAll}
       />
       <div className="steering-main">
+        {/* Beside the texts, the tray itself stays in view. */}
+        {view !== "strength" && isNarrow && edits.length > 0 && (
+          <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />
+        )}
         {view === "chat" && <ChatColumns run={run} state={state} />}
         {view === "strength" && <StrengthView run={run} state={state} />}
         {view === "text" && (

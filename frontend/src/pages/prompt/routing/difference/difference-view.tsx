@@ -6,7 +6,8 @@ import { type ReactNode, useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
-import { KSlider } from "@/components/runs/k-slider";
+import { useShare } from "@/components/layout/share";
+import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
@@ -18,7 +19,14 @@ import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
-import { type DifferenceRow, differenceRows, largestDifference, alignRoutings, type TokenPair } from "./difference";
+import {
+  alignRoutings,
+  type DifferenceRow,
+  differenceRows,
+  largestDifference,
+  sharedDifference,
+  type TokenPair,
+} from "./difference";
 
 /** Longer maps are unreadable and slow to render. */
 const MAX_COLUMNS = 160;
@@ -210,6 +218,13 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
     [pairs, first, second, align],
   );
   const shown = rows.slice(0, params.rows);
+  useShare(run.name, () => ({
+    kind: "difference",
+    text: params.prompt,
+    second: params.second,
+    k: effectiveK(run, params.k),
+    ...sharedDifference(run.name, pairs.slice(0, MAX_COLUMNS), shown),
+  }));
   const isAligned = align === "aligned";
   const largestChange = rows.reduce((largest, row) => Math.max(largest, Math.abs(row.change)), 0);
   const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);

@@ -89,3 +89,18 @@ export function largestDifference(rows: readonly DifferenceRow[]): number {
     0,
   );
 }
+
+/** Rows of a shared map; the server accepts 64. */
+const MAX_SHARED = 32;
+
+/** The first rows as a map of the pairs, for a snapshot. */
+export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
+  const map = rows.slice(0, MAX_SHARED).map(({ expert, cells }) => ({
+    run,
+    cells: [...cells].filter(([column]) => column < pairs.length).map(([column, value]) => ({ column, expert, value })),
+  }));
+  return {
+    columns: pairs.map(({ a, b }) => (a?.id === b?.id ? (a?.text ?? "") : `${a?.text ?? "–"} →${b?.text ?? "–"}`)),
+    rows: map.filter(({ cells }) => cells.length > 0),
+  };
+}

@@ -68,6 +68,19 @@ export function traceLayers(
     });
 }
 
+/** The table of the strongest experts, for a snapshot. */
+export const sharedLayers = (columns: readonly Column[], layers: readonly TraceLayer[]) => ({
+  columns: columns.map(({ token }) => token.text),
+  rows: layers.map(({ run, tokens }) => ({
+    run,
+    cells: columns.flatMap(({ position }, column) =>
+      (tokens.get(position) ?? [])
+        .slice(0, 1)
+        .map(({ row: { expert }, cell }) => ({ column, expert, value: cell.activation })),
+    ),
+  })),
+});
+
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
 export const CELL = { min: 84, narrow: 100, gap: 6, head: 82 } as const;
 

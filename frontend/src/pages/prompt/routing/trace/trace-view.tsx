@@ -7,6 +7,7 @@ import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
+import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
@@ -23,6 +24,7 @@ import { ExpertOfToken, ExpertsHead, NextToken } from "@/pages/prompt/routing/to
 import {
   type Fed,
   laterCells,
+  sharedLayers,
   strongestFed,
   TRACED_EXPERTS,
   type TracedCell,
@@ -190,6 +192,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
   const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
+  useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const others = routings.slice(1).map((routing) => routing.run);
   const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => routings.some((routing) => routing.run === name));

@@ -17,13 +17,16 @@ import { Button, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-expert-rows";
-import { describeEdit } from "@/lib/edits/edits";
+import { describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
+import { requestEdits } from "@/pages/steer/steering/steering-params";
 
 import "./sessions.css";
 
 const MAX_RUNS = 8;
+/** Lines of a card; further edits are counted. */
+const SHOWN_EDITS = 2;
 
 interface RunSessions {
   readonly run: RunSummary;
@@ -48,8 +51,10 @@ function useSavedSessions(run: RunSummary, { most = Infinity, onlyChats = false 
 
 function RunGroup({ run, sessions }: RunSessions) {
   const { runs } = useCurrentRun();
-  const amplified = sessions.flatMap(({ expert }) => expert ?? []);
-  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, amplified);
+  const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
+  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, [
+    ...new Set(own.map(({ expert }) => expert)),
+  ]);
   const remove = useDeleteSession(run.name);
   return (
     <>
@@ -57,19 +62,27 @@ function RunGroup({ run, sessions }: RunSessions) {
         Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
       </h3>
       <ul>
-        {sessions.map(({ id, name, expert, strength, edits, prompt }) => {
-          const row = experts.get(expert ?? -1);
+        {sessions.map(({ id, name, prompt, ...session }) => {
+          const edits = requestEdits(session.edits);
+          const shown = edits.length > SHOWN_EDITS ? edits.slice(0, SHOWN_EDITS - 1) : edits;
           return (
             <li key={id}>
               <Link to={sessionUrl(id)} title={`Prompt: ${toOneLine(prompt, true)}`}>
                 <b>{name}</b>
                 <span>
-                  {expert === null || strength === null
-                    ? formatPlural(edits, "edit")
-                    : `Expert ${expert}, ${describeEdit({ mode: "add", strength })}. `}
-                  {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+                  {shown.map((edit, i) => {
+                    const row = (edit.run ?? run.name) === run.name ? experts.get(edit.expert) : undefined;
+                    return (
+                      <span key={i}>
+                        <span className="sr">Expert </span>
+                        <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
+                        {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+                      </span>
+                    );
+                  })}
+                  {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
                 </span>
-                <span className="dim">{toOneLine(prompt, true)}</span>
+                <span className="dim">“{toOneLine(prompt, true)} …”</span>
               </Link>
               <CopyButton
                 size="small"
