@@ -10,6 +10,7 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -50,16 +51,36 @@ from mxd.trainer.utils.distributed import Peers, ProcessGroup, init_process_grou
 from tests.helpers.forking.forked import Forked
 from tests.helpers.forking.torchrun import TIMEOUT_SECONDS, ended, run_processes, start, started_processes
 from tests.helpers.language_models import saved_language_model
-from tests.helpers.runs import World
+from tests.helpers.runs import World, small_world
 
 
-@pytest.fixture
-def flags_of_run(world: World, tmp_path: Path) -> list[str]:
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """A small world, in which each test has names of its own."""
+    made = small_world(tmp_path_factory.mktemp("distributed"))
+    yield made
+    made.database.dispose()
+
+
+@pytest.fixture(scope="module")
+def flags_of_run(world: World) -> list[str]:
     """Command line of a run of 24 steps of 64 tokens, without its name."""
-    language_model = saved_language_model(tmp_path / "language-model")
+    language_model = saved_language_model(world.data.parent / "language-model")
     flags = "--layer 1 --num-experts 40 --k 4 --context-length 16 --batch-tokens 64 --buffer-tokens 512"
     flags += f" --learning-rate 0.01 --log-every 4 --tokens {24 * 64} --checkpoint-every 256"
     return [str(language_model), *flags.split(), "--dataset", world.text.dataset, "--data", str(world.data)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _whole(flags_of_run: list[str]) -> None:
+    """The run ``whole`` of a single process."""
+    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
+
+
+@pytest.fixture(scope="module")
+def whole_sweep(flags_of_run: list[str]) -> None:
+    """The runs of ``SWEEP`` of a single process, named ``whole-l{layer}-{method}``."""
+    assert mxd(["train", *flags_of_run, *SWEEP, "--name", "whole-l{layer}-{method}"]) == 0
 
 
 def rows(world: World, kind: type[Any], name: str) -> list[tuple[object, ...]]:
@@ -79,29 +100,27 @@ def check_same_weights(world: World, left: str, right: str) -> None:
 
 
 def test_two_processes_equal_one(world: World, flags_of_run: list[str]) -> None:
-    assert mxd(["train", *flags_of_run, "--name", "one"]) == 0
     both = run_processes(main, "train", *flags_of_run, "--name", "two", "--json")
     assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
     assert json.loads("".join(one.stdout for one in both))["tokens"] == 24 * 64
-    check_same_weights(world, "one", "two")
-    for ours, theirs in zip(rows(world, MetricRecord, "one"), rows(world, MetricRecord, "two"), strict=True):
+    check_same_weights(world, "whole", "two")
+    for ours, theirs in zip(rows(world, MetricRecord, "whole"), rows(world, MetricRecord, "two"), strict=True):
         assert ours == pytest.approx(theirs, rel=1e-3, abs=1e-6)  # some are nearly 0, up to rounding
     index = ["--dataset", world.text.dataset, "--tokens", "2400", "--data", str(world.data), "--top-examples", "3"]
     # Index the same run, so that the indexes must be identical.
-    assert mxd(["index", "one", *index]) == 0
+    assert mxd(["index", "whole", *index]) == 0
     kinds = (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord)
-    alone = {kind: rows(world, kind, "one") for kind in kinds}
-    both = run_processes(main, "index", "one", *index, "--json")
+    alone = {kind: rows(world, kind, "whole") for kind in kinds}
+    both = run_processes(main, "index", "whole", *index, "--json")
     assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
     assert json.loads("".join(one.stdout for one in both))["tokens"] == 2400
     for kind in kinds:
-        assert rows(world, kind, "one") == alone[kind], kind
+        assert rows(world, kind, "whole") == alone[kind], kind
 
 
 def test_sharded_experts_equal_a_single_process(world: World, flags_of_run: list[str]) -> None:
     done = run_processes(main, "train", *flags_of_run, "--name", "spread", "--parallel", "experts")
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
-    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "spread", "whole")
     # Each process wrote its own rows.
     spread, whole = (checkpoint_of(world, name) for name in ("spread", "whole"))
@@ -140,29 +159,27 @@ def stopping_early() -> None:
 def test_sharded_experts_resume_with_more_processes_and_with_one(world: World, flags_of_run: list[str]) -> None:
     # A step of 12 sequences is divisible by 2 and 3.
     flags = [*flags_of_run, "--batch-tokens", "192", "--tokens", str(16 * 192), "--on-short-text", "repeat"]
-    name = ["--name", "spread", "--parallel", "experts"]
+    name = ["--name", "moved", "--parallel", "experts"]
     stopped = run_processes(stopping_early, "train", *flags, *name)
-    folder = runs_folder(world.data) / "spread"
-    assert checkpoint_of(world, "spread").name == "checkpoint-7", [one.stderr for one in stopped]
-    assert len(Run.load("spread", world.data).layer.gate.weight) == 40
+    folder = runs_folder(world.data) / "moved"
+    assert checkpoint_of(world, "moved").name == "checkpoint-7", [one.stderr for one in stopped]
+    assert len(Run.load("moved", world.data).layer.gate.weight) == 40
     shutil.copytree(folder, world.data / "kept")
     again = run_processes(main, "train", *flags, *name, "--resume", processes=3)
     assert [one.returncode for one in again] == [0, 0, 0], [one.stderr for one in again]
-    three = Run.load("spread", world.data).layer.state_dict()
+    three = Run.load("moved", world.data).layer.state_dict()
     shutil.rmtree(folder)
     shutil.move(world.data / "kept", folder)
-    assert mxd(["train", *flags, "--name", "spread", "--resume"]) == 0
-    for key, value in Run.load("spread", world.data).layer.state_dict().items():
+    assert mxd(["train", *flags, "--name", "moved", "--resume"]) == 0
+    for key, value in Run.load("moved", world.data).layer.state_dict().items():
         torch.testing.assert_close(three[key], value, rtol=1e-4, atol=1e-5, msg=key)
-    assert mxd(["train", *flags, "--name", "whole"]) == 0
-    check_same_weights(world, "spread", "whole")
+    assert mxd(["train", *flags, "--name", "whole-192"]) == 0
+    check_same_weights(world, "moved", "whole-192")
 
 
-@pytest.mark.parametrize("sharding", ["fsdp", "tp"])
-def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_run: list[str], sharding: str) -> None:
-    done = run_processes(main, "train", *flags_of_run, "--name", "shared", "--shard-model", sharding)
+def test_a_sharded_language_model_trains_the_same_layer(world: World, flags_of_run: list[str]) -> None:
+    done = run_processes(main, "train", *flags_of_run, "--name", "shared", "--shard-model", "fsdp")
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
-    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
     check_same_weights(world, "shared", "whole")
 
 
@@ -170,15 +187,14 @@ def test_a_sharded_language_model_writes_the_same_cache(world: World, flags_of_r
     def words(name: str) -> list[str]:
         return ["train", *flags_of_run, "--name", name, "--cache", str(world.data / f"cache-{name}")]
 
-    done = run_processes(main, *words("shared"), "--shard-model", "tp")
+    done = run_processes(main, *words("tp"), "--shard-model", "tp")
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
-    assert mxd(words("whole")) == 0
-    shared, whole = (
-        ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")) for name in ("shared", "whole")
-    )
-    assert (shared.manifest.parts, shared.tokens) == (2, whole.tokens)
-    for index in range(whole.manifest.complete_buffers):
-        for one, other in zip(shared.activations(1, index), whole.activations(1, index), strict=True):
+    assert mxd(words("alone")) == 0
+    caches = [ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")) for name in ("tp", "alone")]
+    shared, alone = caches
+    assert (shared.manifest.parts, shared.tokens) == (2, alone.tokens)
+    for index in range(alone.manifest.complete_buffers):
+        for one, other in zip(shared.activations(1, index), alone.activations(1, index), strict=True):
             torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-4)
 
 
@@ -200,6 +216,7 @@ def sweep_without_averages() -> None:
     main()
 
 
+@pytest.mark.usefixtures("whole_sweep")
 def test_each_process_trains_its_own_runs(world: World, flags_of_run: list[str]) -> None:
     flags = [*flags_of_run, *SWEEP]
     done = run_processes(sweep_without_averages, "train", *flags, "--name", "spread-l{layer}-{method}", "--json")
@@ -207,12 +224,12 @@ def test_each_process_trains_its_own_runs(world: World, flags_of_run: list[str])
     names = [f"spread-l{layer}-{method}" for method in ("mxd", "batch-topk-mxd", "transcoder") for layer in (1, 2)]
     results = json.loads("".join(one.stdout for one in done))
     assert sorted(result["run"] for result in results) == sorted(names)
-    assert mxd(["train", *flags, "--name", "whole-l{layer}-{method}"]) == 0
     for name in names:
         check_same_weights(world, name, name.replace("spread", "whole"))
         assert len(rows(world, MetricRecord, name)) == 6
 
 
+@pytest.mark.usefixtures("whole_sweep")
 def test_spread_runs_stop_with_a_diverged_one_and_resume(world: World, flags_of_run: list[str]) -> None:
     flags = [*flags_of_run, *SWEEP, "--name", "broken-l{layer}-{method}"]
     done = run_processes(sweep_without_averages, "train", *flags)
@@ -222,7 +239,6 @@ def test_spread_runs_stop_with_a_diverged_one_and_resume(world: World, flags_of_
     assert {checkpoint_of(world, name).name for name in stopped} == {"checkpoint-12"}
     flags[flags.index(SWEEP[3])] = "mxd,batch-topk-mxd"
     assert mxd(["train", *flags, "--resume"]) == 0
-    assert mxd(["train", *flags, "--name", "whole-l{layer}-{method}"]) == 0
     for name in stopped:
         check_same_weights(world, name, name.replace("broken", "whole"))
 
@@ -244,8 +260,8 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
         errors = [process.communicate(TIMEOUT_SECONDS)[1] for process in processes]
     assert not (folder / "layer.safetensors").is_file(), errors
     assert mxd(["train", *flags_of_run, "--name", "parts", "--resume"]) == 0
-    assert mxd(["train", *flags_of_run, "--name", "whole"]) == 0
-    check_same_weights(world, "parts", "whole")
+    assert mxd(["train", *flags_of_run, "--name", "whole-100"]) == 0
+    check_same_weights(world, "parts", "whole-100")
 
 
 def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: World, flags_of_run: list[str]) -> None:
@@ -289,11 +305,10 @@ def second_of(parent: int) -> int:
 
 
 def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: list[str]) -> None:
-    assert mxd(["train", *flags_of_run, "--name", "there"]) == 0
-    done = run_processes(main, "train", *flags_of_run, "--name", "there")
+    done = run_processes(main, "train", *flags_of_run, "--name", "whole")
     assert [one.returncode for one in done] == [2, 2]
     (message,) = (line for one in done for line in one.stderr.splitlines() if line.startswith("mxd:"))
-    assert message.endswith("of 2: Run 'there' already exists. Use --resume to continue it or choose another --name.")
+    assert message.endswith("of 2: Run 'whole' already exists. Use --resume to continue it or choose another --name.")
 
 
 def with_a_slow_database() -> None:
@@ -315,8 +330,8 @@ def test_the_others_wait_for_the_main_process_without_a_time_limit(world: World,
     done = run_processes(with_a_slow_database, "train", *flags_of_run, "--name", "cached", "--cache", cache)
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
     assert not [line for one in done for line in one.stderr.splitlines() if "deprecated" in line]
-    assert mxd(["train", *flags_of_run, "--name", "alone", "--cache", cache]) == 0
-    check_same_weights(world, "cached", "alone")
+    assert mxd(["train", *flags_of_run, "--name", "cached-alone", "--cache", cache]) == 0
+    check_same_weights(world, "cached", "cached-alone")
 
 
 def dying_between_buffers() -> None:
@@ -340,14 +355,14 @@ def test_a_cache_survives_the_death_of_a_process(world: World, flags_of_run: lis
     def manifest(name: str) -> CacheManifest:
         return ActivationCache.open(world.data / f"cache-{name}", torch.device("cpu")).manifest
 
-    main_one, _ = run_processes(dying_between_buffers, *words("killed"))
+    main_one, _ = run_processes(dying_between_buffers, *words("died"))
     assert "because process 1 ended without a message" in main_one.stderr
-    assert (manifest("killed").complete_buffers, len(manifest("killed").files)) == (1, 2)
-    assert mxd(words("killed")) == 0
-    done = run_processes(main, *words("whole"))
+    assert (manifest("died").complete_buffers, len(manifest("died").files)) == (1, 2)
+    assert mxd(words("died")) == 0
+    done = run_processes(main, *words("survived"))
     assert [one.returncode for one in done] == [0, 0], [one.stderr for one in done]
-    assert manifest("killed").files == manifest("whole").files
-    check_same_weights(world, "killed", "whole")
+    assert manifest("died").files == manifest("survived").files
+    check_same_weights(world, "died", "survived")
 
 
 def failing_in_one_process() -> None:
