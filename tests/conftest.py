@@ -9,7 +9,6 @@ import pytest
 from hypothesis import settings
 from xdist.remote import Producer
 
-import mxd.trainer.experimental  # registers its methods, as the programs do  # noqa: F401
 from tests.helpers.fuzzing import WANTED
 from tests.helpers.scheduling import ByFile
 from tests.helpers.servers.postgresql import Server, postgresql
@@ -22,6 +21,9 @@ os.environ["MXD_ALLOWED_HOSTS"] = "testserver"
 os.environ["TRITON_INTERPRET"] = "1"
 # One thread per worker, here and in child processes, because there are as many workers as cores.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
+
+import mxd.trainer.experimental  # noqa: E402, F401  registers its methods, as the programs do
+
 settings.register_profile("unhurried", deadline=None, max_examples=int(WANTED or 40))
 settings.load_profile("unhurried")
 

@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import datasets
 import pytest
 from huggingface_hub import close_session, constants, hf_api
+from transformers.utils import hub as transformers_hub
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -190,6 +191,7 @@ def using_hub(url: str, home: Path, token: str = "") -> Iterator[None]:
             patched.setattr(module, "HF_HUB_OFFLINE", False)
         patched.setattr(constants, "HF_HUB_DISABLE_XET", True)
         patched.setattr(hf_api.api, "endpoint", url)
+        patched.setattr(transformers_hub, "_hf_api", None)  # of transformers, made at its first request
         patched.setenv("HF_TOKEN", token)
         for name in [name for name in os.environ if name.upper().endswith("PROXY")]:
             patched.delenv(name)
