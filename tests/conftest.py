@@ -22,7 +22,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 # One thread per worker, here and in child processes, because there are as many workers as cores.
 os.environ.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS"), "1"))
 
-import mxd.trainer.experimental  # noqa: E402, F401  registers its methods, as the programs do
+import mxd.trainer.experimental  # noqa: F401  registers its methods, as the programs do
 
 settings.register_profile("unhurried", deadline=None, max_examples=int(WANTED or 40))
 settings.load_profile("unhurried")
