@@ -49,11 +49,6 @@ def test_comparing_two_prompts_shows_their_difference(page: Page) -> None:
     expect(difference(page)).to_be_visible()
 
 
-def test_a_prompt_has_no_difference_to_itself(page: Page) -> None:
-    page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&against={quote(PROMPT)}")
-    expect(difference(page)).to_contain_text("the same experts equally strongly")
-
-
 def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: list[str]) -> None:
     forgiven.append("404")  # the other layer's run has no index, so its experts have no page
     page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}")

@@ -44,14 +44,10 @@ def marker(page: Page) -> Locator:
     return page.get_by_role("figure").locator(".hist-mark")
 
 
-def test_examples_are_aligned_on_their_peaks(expert: Page) -> None:
+def test_examples_have_three_views(expert: Page) -> None:
     places = [peak(expert, row).bounding_box() for row in range(5)]
     lefts = {round(place["x"]) for place in places if place is not None}
-    assert len(places) == 5
-    assert max(lefts) - min(lefts) <= 1
-
-
-def test_examples_have_three_views(expert: Page) -> None:
+    assert max(lefts) - min(lefts) <= 1, "aligned on their peaks"
     whole = re.compile(r"sequence \d+, token \d+ of 128")
     for mode in ("Snippet", "Full", "Aligned"):
         way = expert.get_by_role("radio", name=mode)
@@ -125,7 +121,7 @@ def test_a_lock_is_in_the_url_until_escape(expert: Page) -> None:
     expect(marker(expert)).to_have_count(0)
 
 
-def test_a_label_persists_after_reloading(page: Page) -> None:
+def test_a_label_and_a_note_persist_after_reloading(page: Page) -> None:
     page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
     press(page, "l")
@@ -147,11 +143,6 @@ def test_a_label_persists_after_reloading(page: Page) -> None:
     box.fill("")
     box.press("Enter")
     expect(page.get_by_role("button", name="Add label")).to_be_visible()
-
-
-def test_a_note_persists_after_reloading(page: Page) -> None:
-    page.goto(f"/experts/{UNLABELLED}?run=demo-l3-k16")
-    expect(page.get_by_role("button", name="Add note")).to_be_visible()
     press(page, "n")
     box = page.get_by_role("textbox", name="Note")
     box.fill("Before somebody speaks.\nNot before code.")
@@ -167,15 +158,13 @@ def test_a_note_persists_after_reloading(page: Page) -> None:
     expect(page.get_by_role("button", name="Add note")).to_be_visible()
 
 
-def test_j_and_k_open_neighbouring_experts(expert: Page) -> None:
+def test_keys_open_neighbours_and_the_tray_which_is_kept_on_the_steering_page(expert: Page) -> None:
     expert.keyboard.press("j")
     expect(expert).not_to_have_url(re.compile(f"/experts/{ANSWERING}"))
     expect(expert.get_by_role("button", name="Previous expert")).to_have_text(re.compile(str(ANSWERING)))
     expert.keyboard.press("k")
     expect(expert).to_have_url(re.compile(f"/experts/{ANSWERING}"))
-
-
-def test_the_tray_is_kept_on_the_steering_page(expert: Page) -> None:
+    rest(peak(expert, 0))
     tray = expert.get_by_role("complementary", name="Tray")
     expect(tray).to_contain_text("Tray0")
     expert.keyboard.press("a")
@@ -194,18 +183,18 @@ def test_the_tray_is_kept_on_the_steering_page(expert: Page) -> None:
     expect(expert).not_to_have_url(re.compile("edits="))
 
 
-def test_use_in_steering_fills_prompt_and_tray(page: Page) -> None:
-    page.goto(f"{EXPERT}&view=full")
+def test_use_in_steering_fills_the_prompt_and_keeps_other_edits(page: Page) -> None:
+    page.goto(f"{EXPERT}&view=full&edits=40:ablate")
     row = examples(page).first
     expect(row).to_be_visible()
     token = row.locator("[data-token][tabindex='0']").inner_text()
     row.get_by_role("link", name="Use in Steering").click()
-    expect(page).to_have_url(re.compile(rf"/steering\?.*edits={ANSWERING}:add:2"))
+    expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:add:2"))
     (prompt,) = parse_qs(urlsplit(page.url).query)["prompt"]
     assert token in prompt
-    card = page.get_by_role("region", name="Edits").get_by_role("listitem")
-    expect(card).to_have_count(1)
-    expect(card).to_contain_text("answering a question")
+    cards = page.get_by_role("region", name="Edits").get_by_role("listitem")
+    expect(cards).to_have_count(2)
+    expect(cards.last).to_contain_text("answering a question")
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
 
 

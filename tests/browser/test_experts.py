@@ -85,11 +85,6 @@ def test_the_columns_menu_names_and_hides_columns(experts: Page) -> None:
     expect(experts.get_by_role("columnheader", name="Max")).to_have_count(0)
 
 
-def test_an_unknown_run_is_not_found(page: Page) -> None:
-    page.goto("/experts?run=nope")
-    expect(page.get_by_role("button", name="not found, choose another")).to_be_visible()
-
-
 def test_a_filter_chip_can_be_edited_and_removed(experts: Page) -> None:
     press(experts, "f")
     bound = experts.get_by_role("textbox", name="Density at least, %")

@@ -57,7 +57,7 @@ def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, wi
     assert page.evaluate("window.shift") <= MAX_SHIFT
 
 
-@pytest.mark.parametrize("width", [1440, 1000, 390])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
 def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 844})
     held: list[Route] = []
@@ -82,7 +82,7 @@ def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple
     page = _open(open_page, "/runs", *viewport)
     held: list[Route] = []
     page.route("**/api/runs/*/steering", lambda route: held.append(route))
-    page.goto(f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=96")
+    page.goto(f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=48")
     below = page.get_by_text("Sampling", exact=True)
     expect(below).to_be_visible()
     expect(page.get_by_text("answering a question")).to_be_visible()
@@ -91,5 +91,5 @@ def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple
     before = below.evaluate(top)
     for route in held:
         route.continue_()
-    expect(page.get_by_text("done, 96 tokens").first).to_be_visible()
+    expect(page.get_by_text("done, 48 tokens").first).to_be_visible()
     assert below.evaluate(top) == before

@@ -66,14 +66,6 @@ def test_a_session_is_never_blank_while_the_steering_page_loads(page: Page, site
     texts(page)
 
 
-def test_an_unknown_session_shows_an_error_with_a_link(page: Page, forgiven: list[str]) -> None:
-    forgiven += ["404"]
-    page.goto("/s/zzzzzzz")
-    expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
-    page.get_by_role("alert").get_by_role("link", name="Sessions").click()
-    expect(page.get_by_role("region", name="Saved sessions")).to_be_visible()
-
-
 def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:1", 8))
     texts(page)

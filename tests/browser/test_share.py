@@ -55,9 +55,3 @@ def test_the_slider_and_both_texts_come_first_on_a_phone(page: Page) -> None:
     ]
     assert tops == sorted(tops)
     assert tops[1] < 400
-
-
-def test_nothing_is_shared_before_there_is_something(page: Page) -> None:
-    page.goto(f"/routing?run={RUN}")
-    expect(page.get_by_role("button", name="Copy link")).to_be_visible()
-    expect(page.get_by_role("button", name="Share")).to_have_count(0)

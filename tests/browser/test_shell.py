@@ -89,22 +89,14 @@ def test_search_finds_and_opens_an_expert(page: Page) -> None:
     box.press("Tab")
     expect(page.get_by_role("option")).to_have_count(0)
     expect(box).not_to_be_focused()
+    for query in ("html", "the", str(ANSWERING)):
+        box.fill(query)
+        expect(page.get_by_role("option").filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
     box.fill("decimal point")
     expect(page.get_by_role("option")).to_have_text(only)
     box.press("ArrowDown")
     box.press("Enter")
     expect(page.get_by_role("heading", name="Decimal point")).to_be_visible()
-
-
-def test_a_number_finds_the_expert_with_this_number(page: Page) -> None:
-    page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("banner")).to_be_visible()
-    press(page, "/")
-    box, option = page.get_by_role("combobox"), page.get_by_role("option")
-    box.fill("46")
-    expect(option.first).to_contain_text("Expert 46")
-    box.press("Enter")
-    expect(page).to_have_url(re.compile(r"/experts/46\?"))
 
 
 def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
@@ -122,16 +114,6 @@ def test_the_search_list_leads_to_the_search_page(open_page: OpenPage) -> None:
         rest(row).tap()  # the browser scrolls the page too, and the list follows
         expect(page).to_have_url(re.compile(rf"/search\?.*(kind={kind}|text={text})"))
         expect(page.get_by_role("textbox", name="Words" if kind == "words" else "Passage")).to_have_value(text)
-
-
-def test_the_search_list_follows_a_changed_query(page: Page) -> None:
-    page.goto("/runs?run=demo-l3-k16")
-    expect(page.get_by_role("banner")).to_be_visible()
-    press(page, "/")
-    box, option = page.get_by_role("combobox"), page.get_by_role("option")
-    for query in ("decimal", "html", "the", "decimal"):
-        box.fill(query)
-        expect(option.filter(has_text=re.compile(query, re.IGNORECASE)).first).to_be_visible()
 
 
 def choose_run(page: Page, current: str, other: str) -> None:
@@ -315,7 +297,7 @@ def test_the_first_tab_stop_skips_to_the_content(page: Page) -> None:
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_missing_pages_experts_and_runs_show_errors(page: Page, forgiven: list[str]) -> None:
+def test_missing_pages_experts_runs_and_sessions_show_errors(page: Page, forgiven: list[str]) -> None:
     forgiven += ["404"]
     page.goto("/nowhere/at/all")
     page.get_by_role("link", name="Go to Home").click()
@@ -328,6 +310,11 @@ def test_missing_pages_experts_and_runs_show_errors(page: Page, forgiven: list[s
     expect(page.get_by_role("alert")).to_contain_text("no-such-run")
     page.goto("/experts?run=no-such-run")
     expect(page.get_by_text(re.compile("no-such-run")).first).to_be_visible()
+    expect(page.get_by_role("button", name="not found, choose another")).to_be_visible()
+    page.goto("/s/zzzzzzz")
+    expect(page.get_by_role("alert")).to_contain_text("Unknown session: zzzzzzz")
+    page.get_by_role("alert").get_by_role("link", name="Sessions").click()
+    expect(page.get_by_role("region", name="Saved sessions")).to_be_visible()
 
 
 def test_a_narrow_screen_has_tabs_and_sheets(open_page: OpenPage) -> None:

@@ -226,67 +226,7 @@ def test_a_suggestion_adds_a_card_that_can_be_removed(page: Page) -> None:
     expect(page.get_by_text("The tray is empty.")).to_be_visible()
 
 
-def test_the_text_of_a_chat_follows_to_other_pages(page: Page) -> None:
-    def format_turns(route: Route) -> None:  # the demo's tokenizer has no chat template
-        turns = (route.request.post_data_json or {}).get("turns")
-        text = json.dumps({"text": f"user: {turns[0]['text']}"}) if turns else None
-        route.continue_(post_data=text)
-
-    page.route("**/api/runs/*/routing", format_turns)
-    page.goto(f"/steering?run=demo-l3-k16&turns={quote(json.dumps([['user', 'The little girl']]))}")
-    link = page.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt")
-    expect(link).to_have_attribute("href", re.compile(r"prompt=user(:|%3A)\+The\+little\+girl"))
-    link.click()
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("user: The little girl")
-
-
-def test_a_chat_shows_the_reply_without_the_template(page: Page) -> None:
-    def format_turns(route: Route) -> None:
-        request = dict(route.request.post_data_json or {})
-        turns = request.pop("turns", None)
-        field = "prompt" if route.request.url.endswith("/steering") else "text"
-        if turns:
-            request[field] = f"<|im_start|>user\n{turns[0]['text']}"
-        route.continue_(post_data=json.dumps(request))
-
-    page.route("**/api/runs/*/routing", format_turns)
-    page.route("**/api/runs/*/steering", format_turns)
-    turns = quote(json.dumps([["user", "The little girl"]]))
-    page.goto(f"/steering?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:2&tokens=8")
-    texts(page)
-    expect(page.get_by_role("region", name="Use this in code")).to_contain_text("im_start")
-    for arm in ARMS:
-        expect(pane(page, arm)).not_to_contain_text("im_start")
-        expect(pane(page, arm).get_by_role("listitem")).to_have_text(["user: The little girl"])
-
-
-def test_a_second_turn_continues_two_chats(page: Page) -> None:
-    histories: list[tuple[int, str]] = []
-
-    def format_turns(route: Route) -> None:
-        request = dict(route.request.post_data_json or {})
-        turns = request.pop("turns", None)
-        if turns:
-            field = "prompt" if route.request.url.endswith("/steering") else "text"
-            request[field] = " ".join(turn["text"] for turn in turns)
-            if len(turns) > 1 and field == "prompt":
-                histories.append((len(request["edits"]), turns[1]["text"]))
-        route.continue_(post_data=json.dumps(request))
-
-    page.route("**/api/runs/*/routing", format_turns)
-    page.route("**/api/runs/*/steering", format_turns)
-    turns = quote(json.dumps([["user", "The little girl"]]))
-    page.goto(f"/steering?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
-    original, steered = texts(page)
-    message = page.get_by_role("textbox", name="Message to both")
-    message.fill("And then?")
-    message.press("Enter")
-    for arm, reply in zip(ARMS, (original, steered), strict=True):
-        turns_of_arm = pane(page, arm).get_by_role("listitem")
-        expect(turns_of_arm).to_have_count(3)
-        expect(turns_of_arm.nth(1)).to_contain_text(reply.strip())
-    texts(page)
-    assert sorted(histories) == [(0, original.strip()), (1, steered.strip())]
+CHAT = f"turns={quote(json.dumps([['user', 'The little girl']]))}&edits={ANSWERING}:add:4&tokens=8"
 
 
 def _continue_turns_as_text(route: Route) -> None:
@@ -294,41 +234,79 @@ def _continue_turns_as_text(route: Route) -> None:
     request = dict(route.request.post_data_json or {})
     turns = request.pop("turns", None)
     if turns:
-        request["text" if route.request.url.endswith("/routing") else "prompt"] = " ".join(t["text"] for t in turns)
+        field = "text" if route.request.url.endswith("/routing") else "prompt"
+        request[field] = " ".join(f"<|im_start|>{turn['role']} {turn['text']}" for turn in turns)
     route.continue_(post_data=json.dumps(request))
 
 
-def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(page: Page) -> None:
-    held: list[Route] = []
+@pytest.fixture
+def chats(page: Page) -> Page:
+    """A page whose chats have a template."""
     page.route("**/api/runs/*/routing", _continue_turns_as_text)
-    page.route("**/api/runs/*/steering", lambda route: held.append(route))
-    turns = quote(json.dumps([["user", "The little girl"]]))
-    page.goto(f"/chat?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
-    message = page.get_by_role("textbox", name="Message to both")
+    page.route("**/api/runs/*/steering", _continue_turns_as_text)
+    return page
+
+
+def test_the_text_of_a_chat_follows_to_other_pages(chats: Page) -> None:
+    chats.goto(f"/steering?run=demo-l3-k16&{CHAT}")
+    link = chats.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt")
+    expect(link).to_have_attribute("href", re.compile(r"prompt=.*user\+The\+little\+girl"))
+    link.click()
+    expect(chats.get_by_role("textbox", name="Prompt")).to_have_value("<|im_start|>user The little girl")
+
+
+def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: Page) -> None:
+    histories: list[tuple[int, str]] = []
+
+    def record(route: Route) -> None:
+        request = route.request.post_data_json or {}
+        if len(request["turns"]) > 1:
+            histories.append((len(request["edits"]), request["turns"][1]["text"]))
+        _continue_turns_as_text(route)
+
+    chats.route("**/api/runs/*/steering", record)
+    chats.goto(f"/steering?run=demo-l3-k16&{CHAT}")
+    original, steered = texts(chats)
+    expect(chats.get_by_role("region", name="Use this in code")).to_contain_text("im_start")
+    for arm in ARMS:
+        expect(pane(chats, arm)).not_to_contain_text("im_start")
+        expect(pane(chats, arm).get_by_role("listitem")).to_have_text(["user: The little girl"])
+    message = chats.get_by_role("textbox", name="Message to both")
     message.fill("And then?")
     message.press("Enter")
-    expect(page.get_by_text("sent after both answers")).to_be_visible()
-    page.unroute("**/api/runs/*/steering")
-    page.route("**/api/runs/*/steering", _continue_turns_as_text)
+    for arm, reply in zip(ARMS, (original, steered), strict=True):
+        turns_of_arm = pane(chats, arm).get_by_role("listitem")
+        expect(turns_of_arm).to_have_count(3)
+        expect(turns_of_arm.nth(1)).to_contain_text(reply.strip())
+    texts(chats)
+    assert sorted(histories) == [(0, original.strip()), (1, steered.strip())]
+
+
+def test_a_message_is_sent_after_the_answers_that_it_came_too_early_for(chats: Page) -> None:
+    held: list[Route] = []
+    chats.route("**/api/runs/*/steering", lambda route: held.append(route))
+    chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
+    message = chats.get_by_role("textbox", name="Message to both")
+    message.fill("And then?")
+    message.press("Enter")
+    expect(chats.get_by_text("sent after both answers")).to_be_visible()
+    chats.route("**/api/runs/*/steering", _continue_turns_as_text)
     for route in held:
         _continue_turns_as_text(route)
     for arm in ARMS:
-        expect(pane(page, arm).get_by_role("listitem")).to_have_count(3)
+        expect(pane(chats, arm).get_by_role("listitem")).to_have_count(3)
     expect(message).to_have_value("")
 
 
-def test_strength_says_that_it_measures_a_chat_and_offers_its_plain_text(page: Page) -> None:
-    page.route("**/api/runs/*/routing", _continue_turns_as_text)
-    page.route("**/api/runs/*/steering*", _continue_turns_as_text)
-    page.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
-    turns = quote(json.dumps([["user", "The little girl"]]))
-    page.goto(f"/chat?run=demo-l3-k16&turns={turns}&edits={ANSWERING}:add:4&tokens=8")
-    page.get_by_role("link", name="Strength", exact=True).click()
-    expect(page.get_by_text("in the chat, with its chat template")).to_contain_text("The little girl")
-    page.get_by_role("button", name="Use as plain text").click()
-    expect(page.get_by_role("textbox", name="Prompt", exact=True)).to_have_value("The little girl")
-    expect(page).not_to_have_url(re.compile("turns="))
-    expect(page.get_by_role("region", name="Strength sweep").get_by_role("row")).to_have_count(8)
+def test_strength_says_that_it_measures_a_chat_and_offers_its_plain_text(chats: Page) -> None:
+    chats.route("**/api/runs/*/steering/sweep", _continue_turns_as_text)
+    chats.goto(f"/chat?run=demo-l3-k16&{CHAT}")
+    chats.get_by_role("link", name="Strength", exact=True).click()
+    expect(chats.get_by_text("in the chat, with its chat template")).to_contain_text("The little girl")
+    chats.get_by_role("button", name="Use as plain text").click()
+    expect(chats.get_by_role("textbox", name="Prompt", exact=True)).to_have_value("The little girl")
+    expect(chats).not_to_have_url(re.compile("turns="))
+    expect(chats.get_by_role("region", name="Strength sweep").get_by_role("row")).to_have_count(8)
 
 
 @pytest.mark.parametrize(("first", "second"), [("steering", "Prompt"), ("circuits", "Steer")])
