@@ -14,9 +14,9 @@ SOURCE = Path(__file__).parents[2] / "frontend/node_modules/axe-core/axe.min.js"
 # closes it, so hidden content is out of reach. The rule cannot know that.
 ALL = "resultTypes: ['violations'], rules: {'aria-hidden-focus': {enabled: false}}"
 COLOURS = "resultTypes: ['violations'], runOnly: ['color-contrast']"
-"""What another theme changes. The rule takes most of the time of axe."""
+"""The rule that another theme can break. It takes most of the time of axe."""
 LAYOUT = ALL.replace("}}", "}, 'color-contrast': {enabled: false}}")
-"""What another width changes."""
+"""The rules that another width can break."""
 
 
 @cache
