@@ -43,7 +43,7 @@ PLACES = {
     ),
     "steering": Place(
         f"/steering?run=demo-l3-k16&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=16",
-        lambda page: page.get_by_text("done, 16 tokens").first,
+        lambda page: page.get_by_role("group", name="Steered text").get_by_role("button").nth(12),
     ),
     "evaluate": Place("/evaluate?run=demo-l3-k16", lambda page: page.get_by_role("region", name="Metrics by run")),
     "frontier": Place("/frontier", lambda page: page.get_by_role("region", name="Points of the frontier")),
