@@ -85,7 +85,7 @@ def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple
     page.goto(f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=48")
     below = page.get_by_text("Sampling", exact=True)
     expect(below).to_be_visible()
-    expect(page.get_by_text("answering a question")).to_be_visible()
+    expect(page.get_by_text("answering a question").first).to_be_visible()
     page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
     top = "pane => pane.getBoundingClientRect().top + scrollY"
     before = below.evaluate(top)

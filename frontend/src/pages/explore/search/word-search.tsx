@@ -23,6 +23,7 @@ import { Button } from "@/components/ui/button";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useExpertRows } from "@/hooks/use-expert-rows";
 import { formatCount, formatFoundAgain, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
 /** What somebody may look for in any language model: meanings, a place, a programming language. */
@@ -79,12 +80,6 @@ function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
   );
 }
 
-function useRows(run: string, hits: readonly SearchHit[]): ReadonlyMap<number, ExpertRow> {
-  const filters = { sort: "expert", order: "asc", among: hits.map((hit) => hit.expert).join(",") } as const;
-  const { data } = useInfiniteQuery(expertsQuery(run, filters, hits.length));
-  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
-}
-
 interface WordHitsProps {
   readonly run: string;
   readonly text: string;
@@ -93,7 +88,10 @@ interface WordHitsProps {
 
 /** Table of the experts that match words, with the reason of each match. */
 function WordHits({ run, text, hits }: WordHitsProps) {
-  const rows = useRows(run, hits);
+  const rows = useExpertRows(
+    run,
+    hits.map(({ expert }) => expert),
+  );
   const withRecurrence = [...rows.values()].some(({ recurrence }) => recurrence !== null);
   return (
     <ScrollBox className="passage-hits" label={`Table of ${run}`}>

@@ -16,6 +16,7 @@ import { Icon } from "@/components/ui/icon";
 import { NumberInput } from "@/components/ui/number-input";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { Slider } from "@/components/ui/slider";
+import { useDraft } from "@/hooks/use-draft";
 import { useDraggedValue } from "@/hooks/use-dragged-value";
 import {
   ALWAYS,
@@ -58,28 +59,16 @@ interface TextFieldProps {
 
 /** Commits on Enter and blur; an empty field means no limit. */
 function TextField({ label, value, placeholder, inputMode, isValid, onCommit }: TextFieldProps) {
-  const [draft, setDraft] = useState<string | null>(null);
-  const invalid = draft !== null && draft !== "" && !isValid(draft);
-  const commit = () => {
-    if (draft !== null && !invalid && draft !== value) onCommit(draft);
-    setDraft(null);
-  };
+  const { invalid, input } = useDraft(
+    value,
+    (text) => text === "" || isValid(text),
+    (text) => text !== value && onCommit(text),
+  );
   return (
     <label className="condition-field">
       {label}
       <span className="field" data-invalid={invalid || undefined}>
-        <input
-          inputMode={inputMode}
-          placeholder={placeholder}
-          aria-invalid={invalid}
-          value={draft ?? value}
-          onChange={(event) => setDraft(event.target.value)}
-          onBlur={commit}
-          onKeyDown={(event) => {
-            if (event.key === "Enter") commit();
-            if (event.key === "Escape") setDraft(null);
-          }}
-        />
+        <input inputMode={inputMode} placeholder={placeholder} {...input} />
       </span>
     </label>
   );
