@@ -16,6 +16,7 @@ from tests.devices import pretend_device
 pretend_device.install(devices=2)
 
 from mxd.backend.cli.main import run as run_command  # noqa: E402
+from mxd.trainer.evaluation import metrics  # noqa: E402
 from mxd.trainer.language_model.model import LanguageModel  # noqa: E402
 from tests.helpers.language_models import saved_language_model  # noqa: E402
 from tests.helpers.runs import small_world  # noqa: E402
@@ -29,7 +30,8 @@ SPLIT = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0
 
 
 def pytest_configure() -> None:
-    """Split a language model that is dispatched over both devices."""
+    """Split a language model that is dispatched over both devices, and continue texts by few tokens."""
+    vars(metrics)["CONTINUATION_LENGTHS"] = (1, 2)
     dispatched = LanguageModel.dispatched.__func__  # type: ignore[attr-defined]
 
     def split(

@@ -166,7 +166,7 @@ def fake_hub(keeps: Path | None = None, **repositories: dict[str, Path]) -> Iter
     hub = FakeHub({"models": {}, **repositories}, keeps=keeps)
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"hub": hub}))
     hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever)
+    thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield hub
