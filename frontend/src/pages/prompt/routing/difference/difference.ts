@@ -97,7 +97,9 @@ const MAX_SHARED = 32;
 export function sharedDifference(run: string, pairs: readonly TokenPair[], rows: readonly DifferenceRow[]) {
   const map = rows.slice(0, MAX_SHARED).map(({ expert, cells }) => ({
     run,
-    cells: [...cells].filter(([column]) => column < pairs.length).map(([column, value]) => ({ column, expert, value })),
+    cells: [...cells]
+      .filter(([column, value]) => column < pairs.length && Number(value.toFixed(2)) !== 0)
+      .map(([column, value]) => ({ column, expert, value })),
   }));
   return {
     columns: pairs.map(({ a, b }) => (a?.id === b?.id ? (a?.text ?? "") : `${a?.text ?? "–"} →${b?.text ?? "–"}`)),
