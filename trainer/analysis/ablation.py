@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.nn.utils.rnn import pad_sequence
 
-from mxd.trainer.analysis.indexing.statistics import Floats, Ints
+from mxd.trainer.analysis.indexing.statistics import Floats, Ints, positions_in_groups
 from mxd.trainer.config import AblationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
@@ -182,9 +182,10 @@ def share_sequences(
     seed: int,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> SampledExamples:
-    """Replace the examples of most experts by as many random active tokens of equal weight from a few random sequences.
+    """Replace the examples of most experts by as many active tokens of equal weight from a few random sequences.
 
-    Experts that are active on fewer tokens there keep their examples. All do if that would not save forward passes.
+    Of M tokens, one is drawn from each M-th of the expert's tokens there, in order of activation. Experts that are
+    active on fewer tokens there keep their examples. All experts do if that would not save forward passes.
 
     Raises:
         CancelledError: the task was cancelled.
@@ -195,22 +196,22 @@ def share_sequences(
     shared = order[: int(np.searchsorted(pairs, SHARED_PAIRS * len(examples.expert))) + 1]
     if len(shared) > len(np.unique(examples.sequence)) // 4:
         return examples
-    parts = list[tuple[Ints, Ints, Ints]]()
+    parts = list[tuple[Ints, Ints, Ints, Floats]]()
     for start in range(0, len(shared), SEQUENCES_PER_ROUTING):
         callbacks.check_cancelled()
         callbacks.on_progress(start, len(shared), "choosing examples")
         parts.append(_active_pairs(shared[start : start + SEQUENCES_PER_ROUTING], sequences, run, language_model))
-    expert_P, sequence_P, position_P = (np.concatenate(column) for column in zip(*parts, strict=True))
-    # Pairs of an expert in random order, of which it takes the first.
-    mixed_P = generator.permutation(len(expert_P))
-    mixed_P = mixed_P[np.argsort(expert_P[mixed_P], kind="stable")]
+    expert_P, sequence_P, position_P, activation_P = (np.concatenate(column) for column in zip(*parts, strict=True))
+    sorted_P = np.lexsort((activation_P, expert_P))
     wanted_N = np.bincount(examples.expert, minlength=run.layer.config.num_experts)
     found_N = np.bincount(expert_P, minlength=len(wanted_N))
     enough_N = found_N >= wanted_N
-    rank_P = np.arange(len(mixed_P)) - np.repeat(np.cumsum(found_N) - found_N, found_N)
-    taken_P = mixed_P[(rank_P < wanted_N[expert_P[mixed_P]]) & enough_N[expert_P[mixed_P]]]
+    expert_M = np.repeat(np.arange(len(wanted_N)), np.where(enough_N, wanted_N, 0))
+    part_M = positions_in_groups(expert_M)
+    rank_M = ((part_M + generator.random(len(part_M))) * found_N[expert_M] / wanted_N[expert_M]).astype(np.int64)
+    taken_M = sorted_P[(np.cumsum(found_N) - found_N)[expert_M] + rank_M]
     kept = examples.select(np.flatnonzero(~enough_N[examples.expert]))
-    drawn = SampledExamples(expert_P[taken_P], sequence_P[taken_P], position_P[taken_P], np.ones(len(taken_P)))
+    drawn = SampledExamples(expert_M, sequence_P[taken_M], position_P[taken_M], np.ones(len(taken_M)))
     joined = SampledExamples(*(np.concatenate(columns) for columns in zip(kept, drawn, strict=True)))
     return joined.select(np.argsort(joined.expert, kind="stable"))
 
@@ -218,8 +219,8 @@ def share_sequences(
 @torch.no_grad()
 def _active_pairs(
     numbers: Ints, sequences: dict[int, list[int]], run: Run, language_model: LanguageModel
-) -> tuple[Ints, Ints, Ints]:
-    """Expert, sequence and position of all active pairs of some sequences; each [P]."""
+) -> tuple[Ints, Ints, Ints, Floats]:
+    """Expert, sequence, position and activation of all active pairs of some sequences; each [P]."""
     rows = [torch.tensor(sequences[number]) for number in numbers.tolist()]
     ids_ST = pad_sequence(rows, batch_first=True)  # padding on the right changes no earlier token
     x_TI = language_model.mlp_inputs([run.config.layer], ids_ST)[run.config.layer]
@@ -227,8 +228,10 @@ def _active_pairs(
     token_P, column_P = (routing.activations_TK > 0).nonzero(as_tuple=True)
     row_P, position_P = np.divmod(token_P.cpu().numpy(), ids_ST.shape[1])
     is_text_P = position_P < np.array([len(row) for row in rows])[row_P]
-    expert_P = routing.indices_TK[token_P, column_P].cpu().numpy()
-    return expert_P[is_text_P], numbers[row_P[is_text_P]], position_P[is_text_P]
+    expert_P, activation_P = (
+        values_TK[token_P, column_P].cpu().numpy() for values_TK in (routing.indices_TK, routing.activations_TK)
+    )
+    return expert_P[is_text_P], numbers[row_P[is_text_P]], position_P[is_text_P], activation_P[is_text_P]
 
 
 def density_matched_experts(activity: ExpertActivity, seed: int) -> Ints:
