@@ -1,9 +1,9 @@
-"""Compute the tables of eight ways to replace an MLP: python results/neighbour_tables.py"""
+"""Compute the tables of ways to replace an MLP: python results/neighbour_tables.py"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,23 @@ JACOBIANS = {
     "control, data": "data_control",
 }
 """Column -> kind of direction."""
+STARTS = {
+    "mxd": "MxD (default)",
+    TRANSCODER: "transcoder",
+    "stc": "skip transcoder",
+    "h0": "hidden-side MxD from examples",
+    "h1": "the same, penalty 1",
+    "h3": "the same, penalty 3",
+}
+"""Beginning of a run's name -> replacement, in the comparison of a start at examples."""
+RAW_STARTS = "hidden-start.json"
 COLUMNS = ["model, layer", "replacement", "N", "seeds", *GRID_COLUMNS[GRID_COLUMNS.index("seeds") + 1 :]]
 Runs = list[dict[str, Any]]
 Groups = dict[str, Runs]
 
 
 def main() -> None:
-    """Write both tables."""
+    """Write the tables."""
     facts = {
         "measured": "one layer in place of its MLP; values are means over seeds with intervals over sequences, or "
         "ranges over seeds; differences are paired",
@@ -38,28 +48,35 @@ def main() -> None:
         "source": f"computed by results/neighbour_tables.py from results/raw/*/{RAW}",
     }
     folder = RESULTS / "hidden-side"
-    rows = [row for place, groups in places() for row in methods(place, groups)]
+    rows = [row for place, groups in places(RAW, REPLACEMENTS) for row in methods(place, groups, REPLACEMENTS)]
     write(folder / "methods.json", {**facts, "columns": COLUMNS, "rows": rows})
+    rows = [row for place, groups in places(RAW_STARTS, STARTS) for row in methods(place, groups, STARTS)]
+    later = {
+        "tokens": "524,288 training tokens for SmolLM2, 1,048,576 for the small Llama; 8,192 held-out tokens",
+        "date": "2026-11-29",
+        "source": f"computed by results/neighbour_tables.py from results/raw/*/{RAW_STARTS}",
+    }
+    write(folder / "starts.json", {**facts, **later, "columns": COLUMNS, "rows": rows})
     agreement = {
         "measured": "mean cosine of the Jacobian-vector products of a layer and the MLP, with intervals over sequences",
         "tokens": "256 held-out tokens, 8 directions of each kind per token",
         "seeds": 1,
     }
-    rows = [row for _, groups in places() for row in jacobians(groups)]
+    rows = [row for _, groups in places(RAW, REPLACEMENTS) for row in jacobians(groups)]
     write(folder / "jacobians.json", {**facts, **agreement, "columns": ["replacement", *JACOBIANS], "rows": rows})
 
 
-def places() -> Iterator[tuple[str, Groups]]:
+def places(raw: str, replacements: Mapping[str, str]) -> Iterator[tuple[str, Groups]]:
     """Each language model and layer, with its runs by replacement."""
     for folder, model in MODELS.items():
-        runs = json.loads((RESULTS / "raw" / folder / RAW).read_text("utf-8"))["runs"]
+        runs = json.loads((RESULTS / "raw" / folder / raw).read_text("utf-8"))["runs"]
         for layer in sorted({run["layer"] for run in runs}):
-            names = {kind: f"{kind}-l{layer}-" for kind in REPLACEMENTS}
+            names = {kind: f"{kind}-l{layer}-" for kind in replacements}
             groups = {kind: [run for run in runs if run["run"].startswith(name)] for kind, name in names.items()}
             yield f"{model}, {layer}", {kind: group for kind, group in groups.items() if group}
 
 
-def methods(place: str, groups: Groups) -> Iterable[list[Cell]]:
+def methods(place: str, groups: Groups, replacements: Mapping[str, str]) -> Iterable[list[Cell]]:
     """One row per replacement."""
     for kind, runs in groups.items():
         seeds = {run["seed"] for run in runs}
@@ -69,7 +86,7 @@ def methods(place: str, groups: Groups) -> Iterable[list[Cell]]:
         loss = with_interval(np.mean, losses)
         measures = (across([measure(run) for run in runs]) for measure in MEASURES)
         cells = (runs[0]["num_experts"], len(runs), loss, difference, loss_per_share(runs))
-        yield [place, REPLACEMENTS[kind], *cells, *measures]
+        yield [place, replacements[kind], *cells, *measures]
 
 
 def jacobians(groups: Groups) -> Iterable[list[Cell]]:
