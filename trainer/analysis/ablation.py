@@ -199,7 +199,7 @@ def share_sequences(
     parts = list[tuple[Ints, Ints, Ints, Floats]]()
     for start in range(0, len(shared), SEQUENCES_PER_ROUTING):
         callbacks.check_cancelled()
-        callbacks.on_progress(start, len(shared), "choosing examples")
+        callbacks.on_progress(0, len(examples.expert), f"choosing them: {start} of {len(shared)} sequences")
         parts.append(_active_pairs(shared[start : start + SEQUENCES_PER_ROUTING], sequences, run, language_model))
     expert_P, sequence_P, position_P, activation_P = (np.concatenate(column) for column in zip(*parts, strict=True))
     sorted_P = np.lexsort((activation_P, expert_P))

@@ -208,6 +208,8 @@ def test_gaussian_inputs_have_the_moments_of_the_text_and_the_outputs_of_the_mlp
 def test_unsupported_combinations(world: World) -> None:
     with pytest.raises(UserError, match="A molt has no expert rows"):
         check_experimental(experimental_config(world, method="molt", diversity_weight=0.1), is_single_process=True)
+    with pytest.raises(UserError, match="does not mix hidden units"):
+        check_experimental(experimental_config(world, constant_weight=1.0), is_single_process=True)
     with pytest.raises(UserError, match="Use --init=examples"):
         check_experimental(experimental_config(world, inputs="gaussian", init="random"), is_single_process=True)
     molt = experimental_config(world, method="molt", freeze="table")

@@ -14,7 +14,7 @@ from tests.backend.cli.words import Capture, train_words
 
 def test_experimental_flags_exist_only_in_the_lab() -> None:
     core, lab = options(TrainCommand), options(LabTrainCommand)
-    assert lab.keys() - core.keys() == {"diversity_weight", "freeze", "inputs"}
+    assert lab.keys() - core.keys() == {"constant_weight", "diversity_weight", "freeze", "inputs"}
     assert "hidden-mxd" in lab["method"].value
     assert "hidden-mxd" not in core["method"].value
 
