@@ -512,6 +512,8 @@ def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str,
 EXPERTS_PER_CHUNK = 4096
 """Experts whose contributions and residual streams are in memory at a time."""
 EXAMPLES_PER_FORWARD = 64
+EXAMPLES_OF_ROWS = 16
+"""The same where each intervention is a row of its own, which takes the memory of a whole sequence."""
 
 
 @dataclass(frozen=True)
@@ -654,10 +656,12 @@ class _MeasuredExamples:
     def __init__(self, ablation_run: _AblationRun, examples: SampledExamples) -> None:
         self.examples = examples
         self.done = 0
+        appends = ablation_run.language_model.can_append_variants(ablation_run.run.config.layer)
+        size = EXAMPLES_PER_FORWARD if appends else EXAMPLES_OF_ROWS
         self.left = [
-            (sequence, rows[start : start + EXAMPLES_PER_FORWARD])
+            (sequence, rows[start : start + size])
             for sequence, rows in group_by_sequence(examples)
-            for start in range(0, len(rows), EXAMPLES_PER_FORWARD)
+            for start in range(0, len(rows), size)
         ][::-1]
         self._ablation_run = ablation_run
         self._parts: list[tuple[Ints, InterventionEffects]] = []

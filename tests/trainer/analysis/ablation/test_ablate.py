@@ -218,3 +218,23 @@ def test_all_experts_are_measured_on_active_tokens_of_few_sequences(
     for expert, sequence, position, _weight in zip(*drawn, strict=True):
         x_TI = world.language_model.mlp_inputs([run.config.layer], torch.tensor([sequences[sequence]]))
         assert expert in run.layer.route(x_TI[run.config.layer][position : position + 1].clone()).indices_TK
+
+
+def test_interventions_in_rows_of_their_own_bound_the_rows_of_a_forward_pass(
+    world: World, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_ablations(run, SETTINGS, world.language_model, world.database)
+    appended = read_ablations(world)
+    rows: list[int] = []
+    residual = world.language_model.residual
+
+    def counted(ids_BT: torch.Tensor) -> torch.Tensor:
+        rows.append(len(ids_BT))
+        return residual(ids_BT)
+
+    monkeypatch.setattr(world.language_model, "can_append_variants", lambda _layer: False)
+    monkeypatch.setattr(world.language_model, "residual", counted)
+    build_ablations(run, SETTINGS, world.language_model, world.database)
+    assert max(rows) == 1 + 4 * 16
+    for one, other in zip(appended, read_ablations(world), strict=True):
+        assert other.kl_ablated == pytest.approx(one.kl_ablated, rel=1e-3, abs=1e-6)
