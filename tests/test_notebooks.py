@@ -76,7 +76,6 @@ def test_outputs_are_committed_without_errors(name: str) -> None:
     assert [output for cell in cells for output in cell["outputs"] if output["output_type"] == "error"] == []
 
 
-@pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_notebook_runs(
     name: str, parameters: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
