@@ -33,7 +33,9 @@ PAGES = {
     "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here"),
 }
 """Address of a page, and words on it once it has loaded."""
-PLACES = """[...document.querySelectorAll(".bar > *, main section, main li")].map(element => {
+PLACES = """[...document.querySelectorAll(".bar > :not(.sr), main section, main li")].filter(
+    element => element.getClientRects().length  // a button that is hidden on phones has no place
+).map(element => {
     const {x, y} = element.getBoundingClientRect();
     return [element.className || element.textContent, Math.round(x + scrollX), Math.round(y + scrollY)];
 })"""
