@@ -50,7 +50,7 @@ class ExperimentalConfig(Config):
     Default: 0 (off)."""
     constant_weight: Annotated[float, Field(ge=0)] = 0.0
     """Weight of the share of the output's variance that the best constant mixing of the hidden units explains. Default:
-    0 (off). 1 makes the routing necessary; only for --method=hidden-mxd."""
+    0 (off). Only for --method=hidden-mxd."""
     freeze: Literal["none", "gate", "table", "both"] = "none"
     """Parameters that keep their first values, as a control of what training them adds: those of the gate, the table
     with one row per expert, or both. Default: none."""
