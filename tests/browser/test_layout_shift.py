@@ -68,6 +68,7 @@ def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage,
     example = page.get_by_role("group", name="Example 1", exact=True).first
     expect(example).to_be_visible()
     expect(page.get_by_role("region", name="Steer here")).to_be_visible()
+    expect(page.locator(".bar").get_by_text("Share", exact=True).first).to_be_attached()
     page.evaluate("Promise.all([...document.fonts].map(face => face.load().catch(() => null)))")
     example.evaluate(AT_REST)
     before = page.evaluate(PLACES)
