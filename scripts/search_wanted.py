@@ -1,0 +1,105 @@
+"""Search by effect on runs of one layer or several: does the expert that is found promote the wanted word elsewhere?
+
+    python -m scripts.search_wanted RUN… --data data > search.jsonl
+
+Words and passages are drawn from a text. For each word, ``mxd find`` gets two passages that the word shall follow. The
+best expert is then added to two passages of other documents, beside a random live expert at the same predicted price.
+Prints one line per run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import Tensor
+
+from mxd.trainer.analysis.effect_search import MAX_STRENGTH, MIN_STRENGTH, find, measure, unit_prices
+from mxd.trainer.config import Edit, TextConfig
+from mxd.trainer.config.analysis import FindConfig
+from mxd.trainer.data.documents import documents
+from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.provenance import provenance
+from mxd.trainer.storage.run import Run
+
+SEED, HITS = 0, 4
+CONTEXT_WORDS, MIN_LETTERS, MIN_DOCUMENTS = 24, 4, 4
+
+
+class Task(NamedTuple):
+    """A word, passages for the search, and passages of other documents for the measurement."""
+
+    wanted: str
+    searched: tuple[str, ...]
+    measured: tuple[str, ...]
+
+
+def main() -> None:
+    """Search and measure each run, and print JSON lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("runs", nargs="+")
+    parser.add_argument("--dataset", default="data/demo/held_out.jsonl.gz")
+    parser.add_argument("--words", type=int, default=40)
+    parser.add_argument("--data", type=Path, default=Path("data"))
+    words = parser.parse_args()
+    runs, text = [Run.load(name, words.data) for name in words.runs], TextConfig(dataset=words.dataset)
+    language_model = LanguageModel.load(runs[0].language_model_source, "cpu")
+    encode = language_model.tokenizer.encode
+    texts = [each for each in documents(text) if isinstance(each, str)]
+    tasks = draw(texts, lambda wanted: len(encode(wanted, add_special_tokens=False)) == 1, words.words)
+    for run in runs:
+        price_N = unit_prices(language_model, [run])[run.name]
+        draws = random.Random(SEED)
+        searches = [searched(language_model, run, task, price_N, draws) for task in tasks]
+        origin = {"seed": SEED, "provenance": provenance([run], [text])}
+        print(json.dumps({"run": run.name, "layer": run.config.layer, "searches": searches, **origin}), flush=True)
+
+
+def draw(texts: Sequence[str], is_token: Callable[[str], bool], count: int) -> list[Task]:
+    """Draw words of one token that several documents have, and passages of different documents for each."""
+    draws, found = random.Random(SEED), dict[str, int]()
+    split = [text.split() for text in texts]
+    for words in split:
+        for word in {word for word in words if word.isalpha() and word.islower() and len(word) >= MIN_LETTERS}:
+            found[word] = found.get(word, 0) + 1
+    usable = sorted(word for word, number in found.items() if number >= MIN_DOCUMENTS and is_token(" " + word))
+    long = [words for words in split if len(words) > 2 * CONTEXT_WORDS]
+
+    def passage(words: list[str]) -> str:
+        first = draws.randrange(len(words) - CONTEXT_WORDS)
+        return " ".join(words[first : first + CONTEXT_WORDS])
+
+    tasks = []
+    for word in draws.sample(usable, count):
+        passages = [passage(words) for words in draws.sample(long, 4)]
+        tasks.append(Task(" " + word, tuple(passages[:2]), tuple(passages[2:])))
+    return tasks
+
+
+def searched(
+    language_model: LanguageModel, run: Run, task: Task, price_N: Tensor, draws: random.Random
+) -> Mapping[str, Any]:
+    """The best expert of a search and a random one, each with its effect on the other passages."""
+    config = FindConfig(prompts=task.searched, wanted=(task.wanted,), hits=HITS)
+    best = find(language_model, run, config).experts[0]
+    drawn = draws.choice(price_N.nonzero()[:, 0].tolist())
+    steps = round(math.sqrt(best.predicted_price / float(price_N[drawn])) / MIN_STRENGTH)
+    strength = min(max(steps, 1) * MIN_STRENGTH, MAX_STRENGTH)
+    at_random = Edit(run=run.name, expert=drawn, mode="add", strength=strength)
+    elsewhere = config.model_copy(update={"prompts": task.measured})
+    own, other = measure(language_model, run, elsewhere, [(best.edit,), (at_random,)])
+    return {
+        "wanted": task.wanted,
+        "found": {"expert": best.edit.expert, "strength": best.edit.strength, "searched": best.change}
+        | {"change": own.change, "price": own.price},
+        "random": {"expert": drawn, "strength": strength, "change": other.change, "price": other.price},
+    }
+
+
+if __name__ == "__main__":
+    main()
