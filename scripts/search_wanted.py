@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+import mxd.trainer.experimental  # registers its settings  # noqa: F401
 from mxd.trainer.analysis.effect_search import MAX_STRENGTH, MIN_STRENGTH, find, measure, unit_prices
 from mxd.trainer.config import Edit, TextConfig
 from mxd.trainer.config.analysis import FindConfig
