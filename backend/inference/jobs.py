@@ -113,10 +113,8 @@ def expert_writes(context: JobContext, examples: Sequence[tuple[int, Examples]])
 
 
 def related_words(context: JobContext, text: str) -> dict[str, float]:
-    """Words that a description makes the language model expect, with their relation."""
-    from mxd.trainer.inference.routing import related_words
-
-    return related_words(context.language_model, text, context.runs[0].config.text.start_token)
+    """Words that the language model relates to a description, with their relation."""
+    return context.language_model.related_words.of(text, context.runs[0].config.text.start_token)
 
 
 def expert_map(context: JobContext, expert: int) -> ExpertMap:

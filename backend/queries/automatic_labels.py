@@ -86,9 +86,9 @@ class ShownLabels:
     def like(self) -> Callable[[str], list[int]]:
         """Function that returns the experts whose label contains a text, without weak labels.
 
-        Labels that have the text as whole words come first: “we” before “well”. Labels with a word that begins with it
-        come next: “kingdom” before “making”. Among both, those at the beginning come first: “Numbers after …” before
-        “, after numbers”. Then the best ones.
+        Labels that have the text as whole words come first: “we” before “well”. Those with a word that begins with it
+        come next. Among both, those at the beginning come first: “Numbers after …” before “, after numbers”. Then the
+        best ones. ``is_inside_word`` leaves out the others: “stranger” for “anger”.
         """
         searched = {expert: self.rows[expert] for expert in self.best_first}
         # One text with a line per label is searched in a single pass in C.
@@ -98,18 +98,26 @@ class ShownLabels:
 
         @lru_cache(MAX_SEARCHES)
         def matching_experts(folded: str) -> list[int]:
-            ranked: list[list[int]] = [[] for _ in range(5)]
+            ranked: list[list[int]] = [[] for _ in range(4)]
             at = whole.find(folded)
             while at >= 0:
                 line = bisect_right(starts, at) - 1
                 before = whole[starts[line] : at]
+                if is_inside_word(before[-1:], folded):
+                    at = whole.find(folded, at + 1)
+                    continue
                 is_prefix = whole[at + len(folded) : at + len(folded) + 1].isalnum()
                 is_later = before.rsplit(": ", 1)[-1].strip(QUOTES) != ""
-                ranked[4 if before[-1:].isalnum() else 2 * is_prefix + is_later].append(experts[line])
+                ranked[2 * is_prefix + is_later].append(experts[line])
                 at = whole.find(folded, starts[line + 1])
             return list(chain.from_iterable(ranked))
 
         return lambda text: matching_experts(text.replace("\n", " ").casefold())
+
+
+def is_inside_word(before: str, typed: str) -> bool:
+    """Return whether a text that follows ``before`` begins inside a word; never in scripts without upper case."""
+    return before.isalnum() and typed[:1].upper() != typed[:1].lower()
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:

@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.sql import StoredExample, among
 from mxd.backend.inference.run_loader import Vocabulary, fold
+from mxd.backend.queries.automatic_labels import is_inside_word
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import TokenIndex
 from mxd.backend.queries.run_cache import BrowsedRun
@@ -24,6 +25,7 @@ from mxd.backend.schemas.experts import (
     RelatedHits,
     SearchHit,
 )
+from mxd.trainer.language_model.related_words import FUNCTION_WORDS
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
     Ranked,
@@ -46,15 +48,15 @@ MAX_RANKED = 100
 RANKS = (0, 4, 1_000_000)
 """Rank limits of the examples to search in turn; one of the first nearly always matches."""
 
-FUNCTION_WORDS = frozenset("a an the of in on at to for from with by about and or is are as".split())  # noqa: SIM905
-"""Words of a description that describe nothing."""
 MAX_USERS = 10
 """Words on which more experts of 4,096 fire say little about any of them."""
 MIN_USER_SHARE = 0.02
-RELATED_WORDS = 20
+RELATED_WORDS = 40
 MIN_ACTIVE_TOKENS = 20
 """Rarer experts fire on a word by chance."""
 MIN_RELATED_SCORE = 0.02
+LABEL_SHARE = 0.5
+"""A related word in a user's label counts as the token that half of the expert's active tokens are."""
 
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
@@ -67,14 +69,17 @@ def words_of(typed: str) -> list[str]:
 
 
 def labelled_like(browsed: BrowsedRun, typed: str) -> list[int]:
-    """Return the experts whose user label contains ``typed``: equal labels, whole words, prefixes, others."""
+    """Return the experts whose user label contains ``typed``: equal labels, whole words, beginnings of words."""
     folded = fold(typed)
     labels = ((expert, fold(label)) for expert, label in browsed.labels.items())
     word = re.compile(rf"(?<!\w){re.escape(folded)}(?!\w)")
     ranked = [
         (label != folded, word.search(label) is None, not label.startswith(folded), expert)
         for expert, label in labels
-        if folded in label
+        if any(
+            not is_inside_word(label[at.start() - 1 : at.start()], folded)
+            for at in re.finditer(re.escape(folded), label)
+        )
     ]
     return [expert for *_, expert in sorted(ranked)]
 
@@ -172,31 +177,41 @@ def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
 ) -> RelatedHits:  # fmt: skip
-    """Return the experts that fire on related words, and on the words of ``typed`` themselves.
+    """Return the experts that fire on related words or that a user named with one, and on the words of ``typed``.
 
     Args:
-        related: words in lower case with their relation to ``typed``, strongest first.
+        related: words in lower case with their relation to ``typed`` from 0 to 1, strongest first.
     """
+
+    def whole(word: str) -> Sequence[int]:
+        """Tokens that are a word; without a space, “anger” is mostly the end of another word."""
+        tokens = vocabulary.exact_matches(word)
+        return [token for token in tokens if vocabulary.name(token).startswith(" ")] or tokens
+
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
-    tokens_of = {word: vocabulary.exact_matches(word) for word in related}
+    tokens_of = {word: whole(word) for word in related}
     rare = (
         word
         for word, tokens in tokens_of.items()
         if tokens and token_index.num_users(tokens, MIN_USER_SHARE) <= most_users
     )
     known = list(islice(rare, RELATED_WORDS))
-    largest = max((related[word] for word in known), default=1.0)
-    weights = {token: (related[word] / largest) ** 0.5 for word in known for token in tokens_of[word]}
+    weights = {token: related[word] for word in known for token in tokens_of[word]}
     own = [word for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
     for word in own:
-        weights |= dict.fromkeys(vocabulary.exact_matches(word), 1.0 if len(own) == 1 else 0.5)
+        weights |= dict.fromkeys(whole(word), 1.0 if len(own) == 1 else 0.5)
     active = browsed.columns.values["active_tokens"]
-    hits = (
-        _hit(browsed, expert, "related", None, (vocabulary.name(token), share))
+    found = {
+        expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share)))
         for expert, score, token, share in token_index.weighted_users(weights)
         if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
-    )
-    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(islice(hits, limit)))
+    }
+    for expert, label in browsed.labels.items():
+        score = LABEL_SHARE * max((related.get(fold(word), 0.0) for word in words_of(label)), default=0.0)
+        if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
+            found[expert] = score, _hit(browsed, expert, "label", None, None)
+    best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
+    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
 
 
 def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:

@@ -6,7 +6,6 @@ probable tokens, N vocabulary blocks, B block size.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 
@@ -17,7 +16,7 @@ from mxd.trainer.inference.results import PredictedToken, Prediction, Prediction
 from mxd.trainer.language_model.edited_mlp import EditedMlp
 from mxd.trainer.language_model.mlp_hooks import Mlp, MlpFunction
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.language_model.tokenizer import prompt_ids, single_texts, token_texts
+from mxd.trainer.language_model.tokenizer import single_texts, token_texts
 from mxd.trainer.layers.base import Routing as LayerRouting
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.storage.run import Run
@@ -124,67 +123,6 @@ def predict(
         strict=True,
     )
     return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
-
-
-DESCRIPTIONS = ("Examples of {}:", "Here is a list of {}: 1.", "A word about {}:")
-"""Beginnings of texts that a language model continues with words related to a description."""
-MIN_LETTERS = 3
-"""Shorter tokens are rarely words."""
-MAX_CANDIDATES = 200
-"""Number of most probable tokens that can be related words."""
-UNRELATED = (
-    "time", "water", "people", "a car", "the sky", "a book", "war", "numbers", "school", "trees", "law", "sleep",
-    "colour", "a company", "a game", "a city", "love", "software", "science", "a painting",
-)  # fmt: skip
-"""Diverse descriptions. What a language model expects after most of them is related to none."""
-MIN_LIFT = 3.0
-"""Nats by which a description must raise the log-probability of a related word, a factor of 20."""
-
-
-@torch.no_grad()
-def related_words(language_model: LanguageModel, text: str, start_token: str | None) -> dict[str, float]:
-    """Return words that a description makes the language model expect, such as names of weekdays after “days”.
-
-    A search in plain words needs no other model. Words are compared with what is expected after ``UNRELATED``
-    descriptions, by pointwise mutual information. Else “might” and “while” would be related to everything.
-
-    Args:
-        text: a description in plain words.
-        start_token: start token of the sequences that the run was trained on.
-
-    Returns:
-        Words in lower case with their relation, the probability as the next token times its lift; strongest first.
-
-    Raises:
-        TooLongError: the text is longer than the language model's context.
-    """
-    expected = language_model.expected_words
-    if start_token not in expected:
-        expected[start_token] = (
-            _after_descriptions(language_model, UNRELATED, start_token).clamp_min(1e-12).log().mean(dim=0)
-        )
-    (probability_V,) = _after_descriptions(language_model, [text], start_token)
-    top = probability_V.topk(min(MAX_CANDIDATES, len(probability_V)))
-    lifts = (top.values.log() - expected[start_token][top.indices]).tolist()
-    words: defaultdict[str, float] = defaultdict(float)  # several tokens may be one word
-    for token, probability, lift in zip(top.indices.tolist(), top.values.tolist(), lifts, strict=True):
-        decoded = language_model.tokenizer.decode([token])
-        assert isinstance(decoded, str)
-        word = decoded.strip().casefold()
-        if lift > MIN_LIFT and len(word) >= MIN_LETTERS and word.isalpha():
-            words[word] += probability * lift
-    return dict(sorted(words.items(), key=lambda entry: -entry[1]))
-
-
-def _after_descriptions(language_model: LanguageModel, texts: Sequence[str], start_token: str | None) -> Tensor:
-    """Probabilities [texts, V] of the next token, mean over the ``DESCRIPTIONS`` of each text."""
-    beginnings = [each.format(text) for text in texts for each in DESCRIPTIONS]
-    rows = [prompt_ids(language_model, beginning, start_token=start_token) for beginning in beginnings]
-    width = max(map(len, rows))
-    ids_RT = torch.tensor([ids + [0] * (width - len(ids)) for ids in rows])  # no token reads what follows it
-    last_RW = language_model.residual(ids_RT)[torch.arange(len(rows)), torch.tensor([len(ids) - 1 for ids in rows])]
-    probability_RV = language_model.unembed(last_RW).float().softmax(dim=-1)
-    return probability_RV.view(len(texts), len(DESCRIPTIONS), -1).mean(dim=1)
 
 
 def _three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:

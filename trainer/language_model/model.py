@@ -44,6 +44,7 @@ from mxd.trainer.language_model.mlp_hooks import (
     replace_forward,
     replace_mlp,
 )
+from mxd.trainer.language_model.related_words import RelatedWords
 from mxd.trainer.language_model.residuals import Additions
 from mxd.trainer.language_model.tokenizer import load_tokenizer
 from mxd.trainer.language_model.variant_tokens import variant_tokens
@@ -95,8 +96,7 @@ class LanguageModel:
         self._can_append_variants: dict[int, bool] = {}
         self.single_texts: dict[int, str] = {}
         """Cache of token id -> its text inside a text."""
-        self.expected_words: dict[str | None, Tensor] = {}
-        """Cache of start token -> mean log-probability of each token after unrelated descriptions, [V]."""
+        self.related_words = RelatedWords(self)
         self.unit_prices: WeakKeyDictionary[SparseLayer, dict[tuple[str, ...], Tensor]] = WeakKeyDictionary()
         """Cache of sparse layer -> texts -> predicted price of each expert at a gate activation of 1, [N]."""
 

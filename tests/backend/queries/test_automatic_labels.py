@@ -20,8 +20,8 @@ def test_whole_words_come_first_then_beginnings_of_words() -> None:
         ("“/” after numbers", 1.0), ("Numbers after “0.”", 0.9), ("English: “number”", 0.8), ("After “number of”", 0.7)
     )
     assert labels.like("number") == [2, 3, 1, 0]
-    assert _labels(("“making”", 1.0), ("“village”, “kingdom”", 0.9), ("“king”", 0.8)).like("king") == [2, 1, 0]
-    assert _labels(("“well”", 1.0), ("“they”, “we”", 0.9), ("“we”", 0.8), ("“power”", 0.7)).like("we") == [2, 1, 0, 3]
+    assert _labels(("“making”", 1.0), ("“village”, “kingdom”", 0.9), ("“king”", 0.8)).like("king") == [2, 1]
+    assert _labels(("“well”", 1.0), ("“they”, “we”", 0.9), ("“we”", 0.8), ("“power”", 0.7)).like("we") == [2, 1, 0]
 
 
 def test_imported_labels_are_found_and_their_score_is_not_measured() -> None:

@@ -150,6 +150,24 @@ def test_searches_follow_a_new_index(own_client: TestClient, own: Engine) -> Non
     assert 2 not in [expert for expert, _ in hits(own_client, "c", limit=100)]
 
 
+def test_a_word_is_not_found_inside_others(labelled: TestClient) -> None:
+    def found(typed: str) -> list[int]:
+        return [expert for expert, matched in hits(labelled, typed) if matched == "label"]
+
+    assert (found("ounds"), found("old")) == ([], [3])
+    assert labelled.patch(f"{PATH}/experts/3", json={"label": "東京の狐"}).status_code == 204
+    assert found("狐") == [3]
+
+
+def test_related_words_find_the_labels_of_users(labelled: TestClient) -> None:
+    services = labelled.app.state.services  # type: ignore[attr-defined]
+    browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary
+    with reading(services.database) as session:
+        tokens = services.run_cache.tokens(session, browsed)
+        found = related_hits(browsed, tokens, "pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1}, 20, vocabulary)
+    assert [(hit.expert, hit.matched) for hit in found.hits] == [(151, "label"), (3, "label")]
+
+
 def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) -> None:
     services = client.app.state.services  # type: ignore[attr-defined]
     browsed, vocabulary = services.run_cache.of("first"), services.runs.run("first").vocabulary

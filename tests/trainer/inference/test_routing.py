@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 import torch
 
 from mxd.trainer.config import Edit, Sampling, SteeringConfig
 from mxd.trainer.errors import TooLongError, UserError
-from mxd.trainer.inference import routing
 from mxd.trainer.inference.results import SteeredGeneration
-from mxd.trainer.inference.routing import related_words, route, route_together
+from mxd.trainer.inference.routing import route, route_together
 from mxd.trainer.inference.steering import steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -103,25 +100,3 @@ def test_runs_that_cannot_be_routed_together(world: World) -> None:
         route_together(language_model, [one, one], TEXT)
     with pytest.raises(UserError, match="text is empty"):
         route_together(language_model, [one], "")
-
-
-def test_words_expected_after_any_description_are_not_related(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """“e” follows everything; “m” follows one description only."""
-    tokens = world.language_model.tokenizer("em", add_special_tokens=False)["input_ids"]
-
-    def expected(model: LanguageModel, texts: Sequence[str], start_token: str | None) -> torch.Tensor:
-        probability = torch.full((len(texts), model.architecture.vocabulary_size), 1e-6)
-        probability[:, tokens[0]] = 0.5
-        if list(texts) == ["medicine"]:
-            probability[:, tokens[1]] = 0.1
-        return probability
-
-    monkeypatch.setattr(routing, "MIN_LETTERS", 1)
-    monkeypatch.setattr(routing, "_after_descriptions", expected)
-    assert list(related_words(world.language_model, "medicine", None)) == ["m"]
-
-
-def test_descriptions_of_several_lengths_are_computed_together(world: World) -> None:
-    together = routing._after_descriptions(world.language_model, ["a", "days of the week"], None)
-    alone = [routing._after_descriptions(world.language_model, [text], None) for text in ("a", "days of the week")]
-    assert torch.allclose(together, torch.cat(alone), atol=1e-5)
