@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 import mxd.trainer.experimental  # registers its settings  # noqa: F401
-from mxd.trainer.analysis.effect_search import MAX_STRENGTH, MIN_STRENGTH, find, measure, unit_prices
+from mxd.trainer.analysis.effect_search import find, measure, unit_prices
 from mxd.trainer.config import Edit, TextConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.data.documents import documents
@@ -29,6 +29,8 @@ from mxd.trainer.storage.provenance import provenance
 from mxd.trainer.storage.run import Run
 
 SEED, HITS = 0, 4
+PRICE, MOST_UNITS = 0.1, 100.0
+"""Predicted price of every edit that is measured, in nats per token, and its largest strength."""
 CONTEXT_WORDS, MIN_LETTERS, MIN_DOCUMENTS = 24, 4, 4
 
 
@@ -89,17 +91,20 @@ def searched(
     config = FindConfig(prompts=task.searched, wanted=(task.wanted,), hits=HITS)
     best = find(language_model, run, config).experts[0]
     drawn = draws.choice(price_N.nonzero()[:, 0].tolist())
-    steps = round(math.sqrt(best.predicted_price / float(price_N[drawn])) / MIN_STRENGTH)
-    strength = min(max(steps, 1) * MIN_STRENGTH, MAX_STRENGTH)
-    at_random = Edit(run=run.name, expert=drawn, mode="add", strength=strength)
     elsewhere = config.model_copy(update={"prompts": task.measured})
-    own, other = measure(language_model, run, elsewhere, [(best.edit,), (at_random,)])
-    return {
-        "wanted": task.wanted,
-        "found": {"expert": best.edit.expert, "strength": best.edit.strength, "searched": best.change}
-        | {"change": own.change, "price": own.price},
-        "random": {"expert": drawn, "strength": strength, "change": other.change, "price": other.price},
-    }
+    edits = [priced(run, expert, price_N) for expert in (best.edit.expert, drawn)]
+    effects = measure(language_model, run, elsewhere, [(edit,) for edit in edits])
+    own, other = (
+        {"expert": edit.expert, "strength": edit.strength, "change": effect.change, "price": effect.price}
+        for edit, effect in zip(edits, effects, strict=True)
+    )
+    return {"wanted": task.wanted, "searched": best.change, "found": own, "random": other}
+
+
+def priced(run: Run, expert: int, price_N: Tensor) -> Edit:
+    """Addition of an expert at the predicted price ``PRICE``, whatever its unit."""
+    strength = min(math.sqrt(PRICE / float(price_N[expert])), MOST_UNITS)
+    return Edit(run=run.name, expert=expert, mode="add", strength=round(strength, 2))
 
 
 if __name__ == "__main__":
