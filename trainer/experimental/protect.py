@@ -40,7 +40,7 @@ from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids, start_token_id
-from mxd.trainer.layers.mxd import MxD, centre_weight, token_mean
+from mxd.trainer.layers.mxd import MxD, centre_weight
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import RUN_FILE, TOKENIZER_FOLDER, Run, copy_tokenizer, runs_folder
 from mxd.trainer.storage.run_records import register_run
@@ -48,6 +48,7 @@ from mxd.trainer.storage.run_sets import check_compatible_runs
 from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.devices import in_float64
+from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from mxd.trainer.utils.files import atomic_directory, atomic_write, finite
 
 RESULT_FILE = "protection.json"
@@ -264,8 +265,8 @@ class ReplacementModel:
 
         with ExitStack() as ends:
             for layer in self.layers.values():
-                layer.batch_mean = token_mean
-                ends.callback(setattr, layer, "batch_mean", None)
+                layer.average = SINGLE_PROCESS.average
+                ends.callback(setattr, layer, "average", None)
             yield replace(self, read=keep)
         for index, layer in self.layers.items():
             layer.follow(torch.cat(mixings[index]), centre_weight(step))

@@ -30,7 +30,9 @@ from mxd.trainer.config import Activation, LayerConfig, Method
 from mxd.trainer.layers.base import Routing, SparseLayer, drawn_bias, drawn_weight
 from mxd.trainer.layers.ops import PAIRS_AT_A_TIME
 from mxd.trainer.layers.sharding import Shards
+from mxd.trainer.utils.distributed import SINGLE_PROCESS
 
+Average = Callable[[Tensor], Tensor]
 ACTIVATIONS: dict[Activation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda value: F.gelu(value, approximate="tanh"),
@@ -53,8 +55,8 @@ class MxD(SparseLayer):
     expert_tables: ClassVar[tuple[str, ...]] = ("gate.weight", "gate.bias", "scaling_NO")
     mixing_centre_M: Tensor
     """Centre of a C over the training tokens, [M]; only with centred mixing."""
-    batch_mean: Callable[[Tensor], Tensor] | None = None
-    """Mean over the tokens of a training step, with gradient. None outside training."""
+    average: Average | None = None
+    """Average over the processes of a training step. None outside training."""
 
     def __init__(self, config: LayerConfig, shards: Shards | None = None) -> None:
         super().__init__(config, shards)
@@ -104,21 +106,21 @@ class MxD(SparseLayer):
         """
         if self.config.mixing == "paper":
             return mixing_TM
-        if self.batch_mean is None:
+        if self.average is None:
             return mixing_TM - self.mixing_centre_M
-        return mixing_TM - spatial_median(mixing_TM, self.mixing_centre_M, self.batch_mean)
+        return mixing_TM - spatial_median(mixing_TM, self.mixing_centre_M, self.average)
 
     @torch.no_grad()
-    def follow(self, mixing_TM: Tensor, weight: Tensor | float, mean: Callable[[Tensor], Tensor] | None = None) -> None:
+    def follow(self, mixing_TM: Tensor, weight: Tensor | float, average: Average = SINGLE_PROCESS.average) -> None:
         """Move the running centre towards the spatial median of a step's mixing, if the layer has centred mixing.
 
         Args:
             mixing_TM: mixing of the step's tokens.
             weight: ``centre_weight`` of the step.
-            mean: mean over the tokens, of all processes.
+            average: average over the processes that share the step.
         """
         if self.config.mixing == "centred":
-            self.mixing_centre_M.lerp_(spatial_median(mixing_TM, self.mixing_centre_M, mean or token_mean), weight)
+            self.mixing_centre_M.lerp_(spatial_median(mixing_TM, self.mixing_centre_M, average), weight)
 
     def contribution(self, dense_TM: Tensor, routing: Routing) -> Tensor:
         return self.mixing(routing) * dense_TM
@@ -140,13 +142,8 @@ def centre_weight(step: int) -> float:
     return max(1 - CENTRE_DECAY, 1 / (step + 1))
 
 
-def token_mean(values_TM: Tensor) -> Tensor:
-    """Mean over the tokens, [M]."""
-    return values_TM.mean(dim=0)
-
-
 def spatial_median(
-    values_TM: Tensor, start_M: Tensor, mean: Callable[[Tensor], Tensor] = token_mean, steps: int = 1
+    values_TM: Tensor, start_M: Tensor, average: Average = SINGLE_PROCESS.average, steps: int = 1
 ) -> Tensor:
     """Point with the smallest mean distance to the rows, [M], by Weiszfeld's iteration from ``start_M``.
 
@@ -156,12 +153,13 @@ def spatial_median(
     Args:
         values_TM: rows; gradients flow through them, not through their weights.
         start_M: first guess.
-        mean: mean over the rows, of all processes.
+        average: average over the processes, of which each has equally many rows; with gradient.
         steps: number of iterations.
     """
     centre_M = start_M
     for _ in range(steps):
-        totals = mean(torch.cat([values_TM, torch.ones_like(values_TM[:, :1])], dim=1) * _weights(values_TM, centre_M))
+        weights_T1 = _weights(values_TM, centre_M)
+        totals = average(torch.cat([(weights_T1 * values_TM).mean(dim=0), weights_T1.mean(dim=0)]))
         centre_M = (totals[:-1] + TINY * centre_M) / (totals[-1] + TINY)
     return centre_M
 

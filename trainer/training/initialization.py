@@ -83,7 +83,7 @@ def _initialize_from_examples(
     order_T = torch.randperm(len(x_TI), generator=_generator(config))
     example_N = order_T[torch.arange(count)[own] % len(x_TI)].to(x_TI.device)
     weight_T1 = loss_weights(y_TO)
-    mean_I, mean_O = (weight_T1 * x_TI).sum(dim=0), (weight_T1 * y_TO).sum(dim=0)
+    mean_I, mean_O = (weight_T1.T @ x_TI)[0], (weight_T1.T @ y_TO)[0]
 
     def scalings(example_E: Tensor) -> Tensor:
         """Rows of the table, [E, M]."""
@@ -93,7 +93,7 @@ def _initialize_from_examples(
 
     if mixes_hidden:
         pattern = hidden_pattern(language_model, config.layer)
-        mean_pattern_H = _in_parts(pattern, x_TI[:SCALE_TOKENS]).mean(dim=0)
+        mean_pattern_H = _sum(pattern, x_TI[:SCALE_TOKENS]) / len(x_TI[:SCALE_TOKENS])
     gate_NI = layer.gate.weight
     noise_NI = None
     if count > len(x_TI):
@@ -125,16 +125,10 @@ def _mixing(layer: SparseLayer, x_TI: Tensor) -> Tensor:
     return layer.shards.all_gather(layer.mixing(layer.route(x_TI[own_T.to(x_TI.device)])))[: len(x_TI)]
 
 
-def _in_parts(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:
-    """Result [T, …] of a function of tokens, with the intermediate values of few of them in memory."""
-    result: Tensor | None = None
-    for number, part in enumerate(zip(*(rows.split(AT_A_TIME) for rows in tokens), strict=True)):
-        computed = compute(*part)
-        if result is None:
-            result = computed.new_empty(len(tokens[0]), *computed.shape[1:])
-        result[number * AT_A_TIME :][: len(computed)] = computed
-    assert result is not None, "there is at least one token"
-    return result
+def _sum(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:
+    """Sum over the tokens of a function of them, [T, …] to […], with the values of few of them in memory."""
+    parts = zip(*(rows.split(AT_A_TIME) for rows in tokens), strict=True)
+    return torch.stack([compute(*part).sum(dim=0) for part in parts]).sum(dim=0)
 
 
 def copy_encoder(layer: MxD, language_model: LanguageModel, index: int) -> None:
@@ -166,8 +160,9 @@ def hidden_pattern(language_model: LanguageModel, index: int) -> Callable[[Tenso
 
 def _hold_one_unit(layer: MxD, decoder_OH: Tensor, x_TI: Tensor) -> None:
     """Hold the hidden unit that matters least to the original MLP constant, and let D read only it, so z D is 1."""
-    hidden_TH = _in_parts(layer.encode, x_TI)
-    least = int((hidden_TH.std(dim=0) * decoder_OH.to(hidden_TH).norm(dim=0)).argmin())
+    mean_H = _sum(layer.encode, x_TI) / len(x_TI)
+    squares_H = _sum(lambda x_EI: (layer.encode(x_EI) - mean_H).square(), x_TI)
+    least = int((squares_H * decoder_OH.to(mean_H).square().sum(dim=0)).argmin())
     for linear in (layer.encoder, layer.encoder_gate) if isinstance(layer, GluMxD) else (layer.encoder,):
         linear.weight[least] = 0
         linear.bias[least] = 1
@@ -180,23 +175,28 @@ def loss_weights(target_TO: Tensor) -> Tensor:
 
     In plain sums, the first tokens of sequences with their massive activations outweigh all other tokens.
     """
-    weight_T1 = 1 / target_TO.square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
+    weight_T1 = 1 / torch.linalg.vector_norm(target_TO, dim=1, keepdim=True).square().clamp_min(SMALLEST_NORM)
     return weight_T1 / weight_T1.sum()
 
 
 def _fit_scale(layer: SparseLayer, x_TI: Tensor, mixing_TM: Tensor, target_TO: Tensor) -> None:
     """Scale the experts' contributions, and set the output bias, to the lowest normalised MSE."""
-    bias_O = layer.get_parameter("output_bias")
-    added_TO = _in_parts(
-        lambda x_EI, mixing_EM: layer.decode_mixed(layer.dense_output(x_EI), mixing_EM) - bias_O, x_TI, mixing_TM
-    )
-    weight_T1 = loss_weights(target_TO)
-    mean_added_O, mean_O = (weight_T1 * added_TO).sum(dim=0), (weight_T1 * target_TO).sum(dim=0)
-    added_TO, rest_TO = added_TO - mean_added_O, target_TO - mean_O
+    bias_O, weight_T1 = layer.get_parameter("output_bias"), loss_weights(target_TO)
     # Not every device has float64. It makes the scale that of one process: AdamW's first steps enlarge its rounding.
     dtype = torch.float64 if x_TI.device.type in ("cpu", "cuda") else torch.float32
-    explained = (weight_T1 * added_TO * rest_TO).sum(dtype=dtype)
-    scale = (explained / (weight_T1 * added_TO.square()).sum(dtype=dtype).clamp_min(SMALLEST_NORM)).to(x_TI)
+
+    def added(x_EI: Tensor, mixing_EM: Tensor) -> Tensor:
+        return layer.decode_mixed(layer.dense_output(x_EI), mixing_EM) - bias_O
+
+    def products(x_EI: Tensor, mixing_EM: Tensor, target_EO: Tensor, weight_E1: Tensor) -> Tensor:
+        centred_EO = added(x_EI, mixing_EM) - mean_added_O
+        pairs = [centred_EO * (target_EO - mean_O), centred_EO.square()]
+        return torch.stack([(weight_E1 * pair_EO).sum(dim=1, dtype=dtype) for pair_EO in pairs], dim=1)
+
+    mean_O = (weight_T1.T @ target_TO)[0]
+    mean_added_O = _sum(lambda weight_E1, *part: weight_E1 * added(*part), weight_T1, x_TI, mixing_TM)
+    explained, squares = _sum(products, x_TI, mixing_TM, target_TO, weight_T1)
+    scale = (explained / squares.clamp_min(SMALLEST_NORM)).to(x_TI)
     layer.table.mul_(scale)
     if isinstance(layer, MxD) and layer.config.mixing == "centred":
         layer.mixing_centre_M.mul_(scale)

@@ -291,15 +291,15 @@ class LayerTrainer:
         if not isinstance(self.layer, MxD):
             yield
             return
-        self.layer.batch_mean = self.group.mean_over_tokens
+        self.layer.average = self.group.average
         try:
             yield
         finally:
-            self.layer.batch_mean = None
+            self.layer.average = None
 
     def _follow(self, mixing_TM: Tensor) -> None:
         if isinstance(self.layer, MxD):
-            self.layer.follow(mixing_TM, self._centre_weight, self.group.mean_over_tokens)
+            self.layer.follow(mixing_TM, self._centre_weight, self.group.average)
 
     def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
         """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""

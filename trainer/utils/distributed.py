@@ -220,12 +220,9 @@ class ProcessGroup:
         """Average a tensor over the processes, in place."""
         return tensor if self.is_single else self.sum_(tensor).div_(self.world_size)
 
-    def mean_over_tokens(self, values_TM: Tensor) -> Tensor:
-        """Mean over the tokens of all processes, [M], with gradient."""
-        mean_M = values_TM.mean(dim=0)
-        if self.is_single:
-            return mean_M
-        return with_gradient(mean_M, _total, _total) / self.world_size
+    def average(self, values: Tensor) -> Tensor:
+        """Average of a tensor over the processes, with gradient."""
+        return values if self.is_single else with_gradient(values, _total, _total) / self.world_size
 
     def max_(self, tensor: Tensor) -> Tensor:
         """Element-wise maximum of a tensor over the processes, in place."""

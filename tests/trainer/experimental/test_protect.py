@@ -257,7 +257,7 @@ def test_the_centre_is_the_tracked_median_on_the_retain_set(trained: World) -> N
         expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
         optimizer.step()
         torch.testing.assert_close(layer.mixing_centre_M, expected_M)
-    assert layer.batch_mean is None
+    assert layer.average is None
 
 
 def trained_mixing(world: World, layer: MxD, ids_SL: torch.Tensor) -> torch.Tensor:

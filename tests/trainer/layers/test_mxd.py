@@ -11,8 +11,9 @@ from torch import Tensor
 
 from mxd.trainer.config import Activation, Encoder, LayerConfig
 from mxd.trainer.layers.base import Routing, normalized_mse
-from mxd.trainer.layers.mxd import MxD, spatial_median, token_mean
+from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import build_layer
+from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from tests.helpers.layers import random_layer
 
 REFERENCE = Path(__file__).parents[2] / "reference"
@@ -140,7 +141,7 @@ def test_a_training_step_of_a_centred_layer_uses_its_own_centre() -> None:
     layer = random_layer(mixing="centred")
     assert isinstance(layer, MxD)
     layer.mixing_centre_M.fill_(10.0)
-    layer.batch_mean = token_mean
+    layer.average = SINGLE_PROCESS.average
     x_TI = torch.randn(50, layer.config.input_width)
     output = layer(x_TI)
     mixing_TM = layer.mixing(output.routing)
@@ -154,8 +155,8 @@ def test_a_constant_added_to_centred_mixing_has_no_gradient() -> None:
     output = layer(torch.randn(50, layer.config.input_width))
     dense_TM, mixing_TM = output.dense_TM.detach(), layer.mixing(output.routing).detach()
     gradients = []
-    for own_centre in (token_mean, None):
-        layer.batch_mean = own_centre
+    for own_centre in (SINGLE_PROCESS.average, None):
+        layer.average = own_centre
         shift_M = torch.zeros(layer.config.output_width, requires_grad=True)
         layer.decode_mixed(dense_TM, mixing_TM + shift_M).square().sum().backward()
         assert shift_M.grad is not None

@@ -16,13 +16,14 @@ from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.layers.mxd import MxD, spatial_median, token_mean
+from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.run import Run, checkpoints, runs_folder
 from mxd.trainer.training import finetune as joined
 from mxd.trainer.training.finetune import FinetuneResult, JointTrainer, finetune, new_run_configs, trainer_from_run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import Callbacks
+from mxd.trainer.utils.distributed import SINGLE_PROCESS
 from tests.helpers.runs import World, small_world
 
 NAMES = ("lower", "upper")
@@ -127,7 +128,7 @@ def test_the_centre_is_the_tracked_median_of_the_mixing(trained: World, monkeypa
         expected_M += (spatial_median(mixing_TM, expected_M) - expected_M) / step
         joint.train_step(ids_BT)
         torch.testing.assert_close(layer.mixing_centre_M, expected_M)
-    assert layer.batch_mean is None
+    assert layer.average is None
 
 
 def input_of(language_model: LanguageModel, layer: int, ids_BT: torch.Tensor) -> torch.Tensor:
@@ -158,7 +159,7 @@ def test_gradients_equal_those_of_the_plain_loss(
     wanted_BTV = language_model.logits(ids_BT).log_softmax(-1)
     lower = runs[0].layer
     assert isinstance(lower, MxD)
-    lower.batch_mean = token_mean
+    lower.average = SINGLE_PROCESS.average
     with language_model.replace({run.config.layer: run.layer for run in runs}):
         found_BTV = torch.cat([language_model.module(input_ids=part).logits for part in ids_BT.split(2)])
     found_BTV = found_BTV.log_softmax(-1)
