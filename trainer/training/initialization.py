@@ -117,12 +117,15 @@ def _initialize_from_examples(
 
 
 def _mixing(layer: SparseLayer, x_TI: Tensor) -> Tensor:
-    """Mixing of tokens that every process has, [T, M]. Of a sharded layer, each process routes some of them."""
+    """Mixing of tokens that every process has, [T, M]. Of a sharded layer, each process routes some of every few."""
     if layer.shards is None:
         return layer.mixing(layer.route(x_TI))
-    each = -(-len(x_TI) // layer.shards.world_size)
-    own_T = torch.arange(layer.shards.rank * each, (layer.shards.rank + 1) * each).clamp_max(len(x_TI) - 1)
-    return layer.shards.all_gather(layer.mixing(layer.route(x_TI[own_T.to(x_TI.device)])))[: len(x_TI)]
+    parts = []
+    for x_EI in x_TI.split(AT_A_TIME):
+        each = -(-len(x_EI) // layer.shards.world_size)
+        own_E = torch.arange(layer.shards.rank * each, (layer.shards.rank + 1) * each).clamp_max(len(x_EI) - 1)
+        parts.append(layer.shards.all_gather(layer.mixing(layer.route(x_EI[own_E.to(x_EI.device)])))[: len(x_EI)])
+    return torch.cat(parts)
 
 
 def _sum(compute: Callable[..., Tensor], *tokens: Tensor) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from mxd.trainer.config import Init, TrainConfig
 from mxd.trainer.data.activations import StreamSpec, activation_buffers
@@ -13,7 +15,8 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, normalized_mse
 from mxd.trainer.layers.mxd import MxD
-from mxd.trainer.training.initialization import copy_encoder, hidden_pattern, resolve_init
+from mxd.trainer.training import initialization
+from mxd.trainer.training.initialization import copy_encoder, hidden_pattern, initialize, resolve_init
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import World
@@ -124,6 +127,35 @@ def test_mean_ablated_mixing_of_examples_is_a_constant(world: World) -> None:
 def test_experts_differ_even_with_fewer_tokens(world: World) -> None:
     layer, _ = initialized(world, "examples", num_experts=700)
     assert len(layer.gate.weight.unique(dim=0)) == 700
+
+
+class LargestTensor(TorchDispatchMode):
+    """Size of the largest tensor that an operation made."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.size = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and not func.is_view:
+            self.size = max(self.size, result.numel())
+        return result
+
+
+@pytest.mark.parametrize("method", ["mxd", "transcoder", "hidden-mxd"])
+def test_the_mixing_is_the_largest_intermediate_value(
+    world: World, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With sharded experts, every other one of the size of hidden units or of the text would exceed training."""
+    monkeypatch.setattr(initialization, "AT_A_TIME", 16)
+    monkeypatch.setattr(initialization, "SCALE_TOKENS", 64)
+    config = world.config(init="examples", method=method, num_experts=12)
+    sample = sample_of(world, config)
+    layer = LayerTrainer.create(config.model_copy(update={"init": "random"}), world.language_model, 24).layer
+    with LargestTensor() as largest:
+        initialize(layer, config, world.language_model, sample)
+    assert largest.size <= 64 * layer.table.shape[1] < len(sample.input_TI) * layer.config.input_width
 
 
 def test_initialisation_is_deterministic(world: World) -> None:

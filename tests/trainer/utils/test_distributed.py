@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -492,14 +493,41 @@ def test_each_process_has_its_own_device(
     assert ProcessGroup().device(requested) == requested
 
 
-def test_more_processes_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "accelerator", lambda: torch.device("cuda"))
+@contextmanager
+def meeting(monkeypatch: pytest.MonkeyPatch, kind: str | None, local_rank: int, processes: int) -> Iterator[None]:
+    """Join processes of a machine with four devices of a kind; None: without one."""
+    monkeypatch.setattr(distributed, "accelerator", lambda: None if kind is None else torch.device(kind))
     monkeypatch.setattr(torch.accelerator, "device_count", lambda: 4)
     store = import_module("torch.distributed").HashStore()
     module = import_module("torch.distributed.rendezvous")  # the package has a function of the same name
-    monkeypatch.setattr(module, "rendezvous", lambda _url: iter([(store, 0, 8)]))
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(module, "rendezvous", lambda _url: iter([(store, local_rank, processes)]))
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(processes))
+    with init_process_group():
+        yield
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("cuda", [3, "cpu:gloo,cuda:nccl"]),
+        ("xpu", [3, "cpu:gloo,xpu:xccl"]),
+        ("mps", ["gloo"]),
+        (None, ["gloo"]),
+    ],
+)
+def test_the_tensors_of_gpus_travel_through_their_own_backend(
+    kind: str | None, expected: list[int | str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[int | str] = []
+    monkeypatch.setattr(torch.accelerator, "set_device_index", called.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", lambda backend, **_rest: called.append(backend))
+    with meeting(monkeypatch, kind, 3, 4):
+        assert called == expected
+
+
+def test_more_processes_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     message = "Too many processes: 8, but 4 GPUs. Use 'torchrun --nproc-per-node 4'."
-    with pytest.raises(UserError, match=re.escape(message)), init_process_group():
+    with pytest.raises(UserError, match=re.escape(message)), meeting(monkeypatch, "cuda", 0, 8):
         raise AssertionError
