@@ -178,7 +178,7 @@ def loss_weights(target_TO: Tensor) -> Tensor:
 
     In plain sums, the first tokens of sequences with their massive activations outweigh all other tokens.
     """
-    weight_T1 = 1 / torch.linalg.vector_norm(target_TO, dim=1, keepdim=True).square().clamp_min(SMALLEST_NORM)
+    weight_T1: Tensor = 1 / torch.linalg.vector_norm(target_TO, dim=1, keepdim=True).square().clamp_min(SMALLEST_NORM)
     return weight_T1 / weight_T1.sum()
 
 
