@@ -12,7 +12,7 @@ import os
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,9 +22,7 @@ from threading import Event, Thread
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
@@ -265,25 +263,17 @@ class ProcessGroup:
         """
         return work() if self.peers is None else self.peers.take_turn(work)
 
-    def send(self, arrays: Sequence[NDArray[Any]], to: int) -> None:
-        """Send arrays to a rank, which must know their number and dtypes."""
-        sizes = torch.tensor([array.nbytes for array in arrays])
-        torch.distributed.send(sizes, to)
-        for array in arrays:
-            if array.nbytes:
-                torch.distributed.send(torch.from_numpy(np.ascontiguousarray(array).reshape(-1).view(np.uint8)), to)
+    def send(self, objects: Iterable[object], to: int) -> None:
+        """Send objects to a rank, which must know their number. Only one of them at a time is copied."""
+        for content in objects:
+            torch.distributed.send_object_list([content], to)
 
-    def receive(self, dtypes: Sequence[np.dtype[Any]], source: int) -> list[NDArray[Any]]:
-        """Receive the arrays of ``send``, flattened, with the given dtypes."""
-        sizes = torch.zeros(len(dtypes), dtype=torch.int64)
-        torch.distributed.recv(sizes, source)
-        arrays = []
-        for dtype, size in zip(dtypes, sizes.tolist(), strict=True):
-            content = torch.empty(size, dtype=torch.uint8)
-            if size:
-                torch.distributed.recv(content, source)
-            arrays.append(content.numpy().view(dtype))
-        return arrays
+    def receive(self, number: int, source: int) -> list[Any]:
+        """Receive objects of ``send``."""
+        received = [[None] for _ in range(number)]
+        for content in received:
+            torch.distributed.recv_object_list(content, source)
+        return [content for (content,) in received]
 
 
 SINGLE_PROCESS = ProcessGroup()

@@ -16,7 +16,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -35,11 +35,6 @@ from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.callbacks import Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
 
-_INTEGER, _REAL, _SINGLE = np.dtype(np.int64), np.dtype(np.float64), np.dtype(np.float32)
-_EXPONENT, _WORD, _TOKEN = np.dtype(np.int32), np.dtype(np.uint64), np.dtype(np.uint32)
-_STATISTICS = (_INTEGER, _REAL, _SINGLE, _INTEGER, _EXPONENT, _EXPONENT, _SINGLE, _SINGLE)
-_PAIRS = tuple(field.dtype for field in ActivePairs.empty())
-
 
 def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
     """Send every process's data to the main process and merge it into the main process's ``builder``."""
@@ -55,8 +50,7 @@ def merge(builder: IndexBuilder, group: ProcessGroup) -> None:
 
 def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
     statistics = builder.statistics
-    group.send([np.array([builder.tokens, builder.measured_tokens])], 0)
-    group.send([np.array([builder.error_sum])], 0)
+    group.send([builder.tokens, builder.measured_tokens, builder.error_sum], 0)
     group.send(
         [
             statistics.active_tokens,
@@ -69,36 +63,28 @@ def _send(builder: IndexBuilder, group: ProcessGroup) -> None:
         0,
     )
     group.send(builder.examples.pairs, 0)
-    numbers = sorted(builder.sequences.token_ids)
-    rows: list[NDArray[Any]] = [builder.sequences.token_ids[number] for number in numbers]
-    group.send([np.array(numbers, np.int64), np.concatenate(rows) if rows else np.zeros(0, np.uint32)], 0)
-    group.send(builder.sample.to_arrays(), 0)
-    for _, _, words in builder.token_counts.chunks():
-        if len(words):
-            group.send([words], 0)
-    group.send([np.zeros(0, np.uint64)], 0)
+    group.send([builder.sequences.token_ids, builder.sample], 0)
+    group.send((words for _, _, words in builder.token_counts.chunks() if len(words)), 0)
+    group.send([None], 0)
 
 
 def _receive(builder: IndexBuilder, group: ProcessGroup, source: int) -> ActivePairs:
     """Merge another process's data, except for its active pairs, which are returned."""
-    (counted,) = group.receive([_INTEGER], source)
-    (error_sum,) = group.receive([_REAL], source)
-    builder.tokens += int(counted[0])
-    builder.measured_tokens += int(counted[1])
-    builder.error_sum += float(error_sum[0])
+    tokens, measured_tokens, error_sum = group.receive(3, source)
+    builder.tokens += tokens
+    builder.measured_tokens += measured_tokens
+    builder.error_sum += error_sum
     other = ExpertStatistics(len(builder.statistics.active_tokens))
-    other.active_tokens, other.sums, other.largest, histogram, other.exponents, *tails = group.receive(
-        _STATISTICS, source
+    other.active_tokens, other.sums, other.largest, other.histogram_NB, other.exponents, *tails = group.receive(
+        8, source
     )
     other.tails.expert, other.tails.value, other.tails.dropped = tails
-    other.histogram_NB = histogram.reshape(other.histogram_NB.shape)
     builder.statistics.merge(other)
-    pairs = ActivePairs(*group.receive(_PAIRS, source))
-    numbers, token_ids = group.receive([_INTEGER, _TOKEN], source)
-    if len(numbers):
-        builder.sequences.add(token_ids.reshape(len(numbers), -1), numbers)
-    builder.sample.merge_arrays(*group.receive([_INTEGER, _INTEGER, _INTEGER, _TOKEN], source))
-    while len(words := group.receive([_WORD], source)[0]):
+    pairs = ActivePairs(*group.receive(len(ActivePairs._fields), source))
+    token_ids, sample = group.receive(2, source)
+    builder.sequences.token_ids.update(token_ids)
+    builder.sample.merge(sample)
+    while (words := group.receive(1, source)[0]) is not None:
         builder.token_counts.add_run(words)
     return pairs
 

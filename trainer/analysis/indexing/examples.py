@@ -286,27 +286,10 @@ class RoutedSample:
         sampled = {sequence for _, sequence in self._heap}
         return [sequence for sequence in sequences if sequence in sampled]
 
-    def to_arrays(self) -> list[NDArray[Any]]:
-        """Serialise the sample for another process: sequence indices, counts, experts and token ids, concatenated."""
-        numbers = self.sequences
-        return [
-            np.array(numbers, np.int64),
-            np.concatenate([np.zeros(0, np.int64), *(self._routed[number][0] for number in numbers)]),
-            np.concatenate([np.zeros(0, np.int64), *(self._routed[number][1] for number in numbers)]),
-            np.concatenate([np.zeros(0, np.uint32), *(self.token_ids[number] for number in numbers)]),
-        ]
-
-    def merge_arrays(self, numbers: Ints, counts: Ints, experts: Ints, token_ids: NDArray[np.uint32]) -> None:
-        """Merge the sample of another process, as returned by ``to_arrays``."""
-        if not len(numbers):
-            return
-        rows = counts.reshape(len(numbers), -1)
-        ends = np.concatenate([[0], rows.sum(axis=1).cumsum()])
-        chosen = set(self._admit(numbers.tolist()))
-        for row, number in enumerate(numbers.tolist()):
-            if number in chosen:
-                self._routed[number] = (rows[row], experts[ends[row] : ends[row + 1]])
-                self.token_ids[number] = token_ids.reshape(len(numbers), -1)[row]
+    def merge(self, other: RoutedSample) -> None:
+        """Merge the sample of another process."""
+        for sequence in self._admit(other.sequences):
+            self._routed[sequence], self.token_ids[sequence] = other._routed[sequence], other.token_ids[sequence]
 
     @property
     def sequences(self) -> list[int]:

@@ -72,6 +72,9 @@ def test_two_processes_merge_to_the_sample_of_one() -> None:
         token_ids = np.arange(16).reshape(4, LENGTH) + number
         for sample in (whole, (first, second)[number % 2]):
             sample.add(pairs, token_ids, numbers)
-    first.merge_arrays(*second.to_arrays())
-    for one, other in zip(first.to_arrays(), whole.to_arrays(), strict=True):
-        assert one.tolist() == other.tolist()
+    first.merge(second)
+    assert first.sequences == whole.sequences
+    for sequence in whole.sequences:
+        np.testing.assert_array_equal(first.token_ids[sequence], whole.token_ids[sequence])
+        for one, other in zip(first.active_experts(sequence), whole.active_experts(sequence), strict=True):
+            np.testing.assert_array_equal(one, other)
