@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import subprocess
@@ -109,13 +110,24 @@ def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, m
         parse(BENCHMARKS[name], words, name)
 
 
-@pytest.mark.parametrize("script", ["train", "train-nodes"])
-def test_the_job_scripts_are_bash_and_train(script: str) -> None:
-    path = ROOT / "docs" / "slurm" / f"{script}.sbatch"
-    subprocess.run(["bash", "-n", path], check=True)
-    call = re.search(r"-m mxd (.*?) &$", path.read_text("utf-8").replace("\\\n", " "), flags=re.MULTILINE)
-    assert call is not None
-    command = command_from(shlex.split(call[1]))
+@pytest.mark.parametrize(("script", "nodes"), [("train", 1), ("train-nodes", 3)])
+def test_the_job_scripts_train(script: str, nodes: int, tmp_path: Path) -> None:
+    stubs = {
+        "scontrol": "for node in a b c; do echo $node; sleep 0.1; done",  # one write each, as for many nodes
+        "srun": 'exec "$@"',
+        "torchrun": f'printf "%s\\n" "$@" > {tmp_path}/words',
+    }
+    for name, body in stubs.items():
+        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "[a-c]", "SLURM_NNODES": "3", "SLURM_GPUS_ON_NODE": "8"}
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["bash", ROOT / "docs" / "slurm" / f"{script}.sbatch"], check=True, env=os.environ | job | path)
+    words = (tmp_path / "words").read_text().splitlines()
+    torchrun = " ".join(words[: words.index("-m")])
+    meeting = " --rdzv-id 7 --rdzv-backend c10d --rdzv-endpoint a:29500"
+    assert torchrun == ("--nproc-per-node 8" if nodes == 1 else f"--nnodes {nodes} --nproc-per-node 8{meeting}")
+    command = command_from(words[words.index("mxd") + 1 :])
     assert isinstance(command, TrainCommand)
     assert command.resume
 
