@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tables import HARDWARE, RESULTS, Cell, with_interval, write
+from tables import HARDWARE, RESULTS, Cell, measured, with_interval, write
 
-RAW = "raw/smollm2-135m/controls.jsonl"
+RAW, RAW_USE = "raw/smollm2-135m/controls.jsonl", "raw/smollm2-135m/controls.json"
+"""Errors of outputs; and losses, probes, labels, recurrence and searches."""
 DEFAULT = "default"
 KINDS = {
     DEFAULT: "MxD (default)",
@@ -19,30 +20,37 @@ KINDS = {
     "freeze-both": "MxD, both frozen",
     "gaussian": "MxD, trained on Gaussian inputs",
     "transcoder": "transcoder",
+    "skip-transcoder": "skip transcoder",
 }
 """End of a run's name -> its name on the page, in the order of the rows."""
+GAUSSIAN_LAYER = 10
+"""Layer with a run that was trained on Gaussian inputs."""
 Run = dict[str, Any]
 
 
 def main() -> None:
-    """Write both tables."""
+    """Write the tables."""
     runs = [json.loads(line) for line in (RESULTS / RAW).read_text("utf-8").splitlines()]
     runs.sort(key=lambda run: (run["layer"], list(KINDS).index(kind(run))))
+    used = json.loads((RESULTS / RAW_USE).read_text("utf-8"))
     facts = {
-        "measured": "outputs of layers in place of an MLP, with parts frozen at their first values",
+        "measured": "layers in place of an MLP, with parts frozen at their first values",
         "tokens": "8,192 tokens in 64 sequences that no run was trained on; 4,096 Gaussian inputs",
         "seeds": [0],
         "hardware": f"{HARDWARE}, other work running",
-        "date": "2026-11-28",
-        "source": f"computed by results/control_tables.py from results/{RAW}",
+        "date": "2026-11-29",
+        "source": f"computed by results/control_tables.py from results/{RAW} and results/{RAW_USE}",
     }
-    columns = ["layer", "replacement", "normalised MSE", "against the default", "strict share of the output"]
-    columns += ["decoder share of the output", "cosine with the MLP's decoder", "largest cosine", "dead, %"]
-    rows = [row(run, runs) for run in runs]
-    write(RESULTS / "sanity-controls" / "outputs.json", {**facts, "columns": columns, "rows": rows})
+    folder = RESULTS / "sanity-controls"
+    columns = ["layer", "replacement", "loss increase, nats", "minus the default's"]
+    columns += ["strict routing share", "normalised MSE"]
+    write(folder / "outputs.json", {**facts, "columns": columns, "rows": list(output_rows(runs, used))})
     columns = ["layer", "replacement", "on text", "on Gaussian inputs"]
-    rows = list(gaussian_rows(runs))
-    write(RESULTS / "sanity-controls" / "gaussian.json", {**facts, "columns": columns, "rows": rows})
+    write(folder / "gaussian.json", {**facts, "columns": columns, "rows": list(gaussian_rows(runs))})
+    columns = ["layer", "replacement", "ROC-AUC, five units", "minus the default's", "clear labels, %"]
+    columns += ["found again, %", "wanted word, nats", "minus the default's word"]
+    purposes = {"measured": "probes, labels, recurrence and searches by effect", "tokens": "given on the page"}
+    write(folder / "use.json", {**facts, **purposes, "columns": columns, "rows": list(use_rows(runs, used))})
 
 
 def kind(run: Run) -> str:
@@ -64,30 +72,49 @@ def ratio(above: NDArray[np.float64], below: NDArray[np.float64]) -> Cell:
     return with_interval(quotient, np.stack([above, below], axis=1))
 
 
-def row(run: Run, runs: list[Run]) -> list[Cell]:
-    """Row of a run."""
-    (default,) = (one for one in runs if one["layer"] == run["layer"] and kind(one) == DEFAULT)
-    own = errors(run, "replaced")
-    shares = (
-        ratio(errors(run, name), errors(run, "mean")) if name in run["normalized_mse"] else None
-        for name in ("constant", "constant_dense")
-    )
-    cosine = run.get("decoder_cosine", {})
-    return [
-        run["layer"],
-        KINDS[kind(run)],
-        with_interval(np.mean, own),
-        None if run is default else with_interval(np.mean, own - errors(default, "replaced")),
-        *shares,
-        cosine.get("median"),
-        cosine.get("largest"),
-        100 * run["dead_share"],
-    ]
+def output_rows(runs: list[Run], used: Run) -> Iterable[list[Cell]]:
+    """Loss and error of each run; differences from the default of its layer are paired by sequence."""
+    losses = {run["run"]: np.array(run["loss_increase_by_sequence"]) for run in used["evaluations"]}
+    shares = {run["run"]: measured(run["intervals"]["strict_routing_share"]) for run in used["evaluations"]}
+    for run in (run for run in runs if run["run"] in losses):
+        error = with_interval(np.mean, errors(run, "replaced"))
+        yield [run["layer"], KINDS[kind(run)], *compared(run["run"], losses), shares[run["run"]], error]
+
+
+def use_rows(runs: list[Run], used: Run) -> Iterable[list[Cell]]:
+    """Use of the experts of each run; differences are paired by data set and by word."""
+    probed = used["probes"]["auc"].values()
+    aucs = {name: np.array([by_run[name] for by_run in probed]) for name in used["probes"]["settings"]["weights"]}
+    labels = {each["run"]: clear_labels(each) for each in used["labels"]}
+    again = {each["run"]: measured(percent(each["runs"][0]["found_again"])) for each in used["recurrence"]}
+    words = {each["run"]: np.array([one["found"]["change"] for one in each["searches"]]) for each in used["searches"]}
+    for run in (run for run in runs if run["run"] in aucs):
+        name = run["run"]
+        auc, difference = compared(name, aucs)
+        cells = [auc["value"], difference, labels[name], again[name], *compared(name, words)]
+        yield [run["layer"], KINDS[kind(run)], *cells]
+
+
+def compared(run: str, values: dict[str, NDArray[np.float64]]) -> tuple[Cell, Cell]:
+    """Mean of a run, and its paired difference from the default of the layer."""
+    default = f"{run.split('-')[0]}-{DEFAULT}"
+    difference = None if run == default else with_interval(np.mean, values[run] - values[default])
+    return with_interval(np.mean, values[run]), difference
+
+
+def clear_labels(labels: Run) -> Cell:
+    """Share of the active experts with a clear label, in per cent."""
+    return with_interval(np.mean, 100.0 * (np.arange(labels["active_experts"]) < labels["clear"]))
+
+
+def percent(interval: dict[str, float]) -> dict[str, float]:
+    """A share and its interval, in per cent."""
+    return {name: 100 * value for name, value in interval.items()}
 
 
 def gaussian_rows(runs: list[Run]) -> Iterable[list[Cell]]:
-    """Normalised MSE relative to that of the mean output, on both kinds of inputs."""
-    for run in runs:
+    """Normalised MSE relative to that of the mean output, on both kinds of inputs, of whole layers of one block."""
+    for run in (run for run in runs if run["layer"] == GAUSSIAN_LAYER and "freeze" not in kind(run)):
         both = (ratio(errors(inputs, "replaced"), errors(inputs, "mean")) for inputs in (run, run["gaussian"]))
         yield [run["layer"], KINDS[kind(run)], *both]
 

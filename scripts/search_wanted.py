@@ -47,7 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--dataset", default="data/demo/held_out.jsonl.gz")
-    parser.add_argument("--words", type=int, default=40)
+    parser.add_argument("--words", type=int, default=24)
     parser.add_argument("--data", type=Path, default=Path("data"))
     words = parser.parse_args()
     runs, text = [Run.load(name, words.data) for name in words.runs], TextConfig(dataset=words.dataset)

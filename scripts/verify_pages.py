@@ -76,7 +76,7 @@ LONGER = {
     "privacy.md": "needs more than 10 minutes",
     "recurrence.md": "needs 60 minutes: the other seeds are trained",
     "reliability.md": "needs more than 10 minutes",
-    "sanity-controls.md": "needs 90 minutes: 11 runs are trained",
+    "sanity-controls.md": "needs two hours: 23 runs are trained",
     "sessions.md": "needs more than 10 minutes",
     "steerability.md": "needs more than 10 minutes",
 }
