@@ -202,11 +202,7 @@ class ProcessGroup:
 
     def any(self, flag: bool) -> bool:
         """True if ``flag`` is true on any process. Collective: all processes must call it."""
-        if self.is_single:
-            return flag
-        votes = torch.tensor([float(flag)])
-        torch.distributed.all_reduce(votes, torch.distributed.ReduceOp.MAX)
-        return bool(votes.item())
+        return bool(self.max_(torch.tensor([float(flag)])))
 
     def sum_(self, tensor: Tensor) -> Tensor:
         """Sum a tensor over the processes, in place."""
@@ -220,7 +216,10 @@ class ProcessGroup:
 
     def average(self, values: Tensor) -> Tensor:
         """Average of a tensor over the processes, with gradient."""
-        return values if self.is_single else with_gradient(values, _total, _total) / self.world_size
+        return values if self.is_single else with_gradient(values, self._total, self._total) / self.world_size
+
+    def _total(self, values: Tensor) -> Tensor:
+        return self.sum_(values.clone(memory_format=torch.contiguous_format))
 
     def max_(self, tensor: Tensor) -> Tensor:
         """Element-wise maximum of a tensor over the processes, in place."""
@@ -249,8 +248,7 @@ class ProcessGroup:
 
     def barrier(self) -> None:
         """Wait until all processes have called it."""
-        if not self.is_single:
-            torch.distributed.all_reduce(torch.zeros(1))
+        self.sum_(torch.zeros(1))
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
         """Call ``work`` in the main process while the others wait, however long it takes.
@@ -277,13 +275,6 @@ class ProcessGroup:
 
 
 SINGLE_PROCESS = ProcessGroup()
-
-
-def _total(values: Tensor) -> Tensor:
-    """Sum of the values of all processes."""
-    total = values.clone(memory_format=torch.contiguous_format)
-    torch.distributed.all_reduce(total)
-    return total
 
 
 class _Collective(torch.autograd.Function):
