@@ -99,7 +99,8 @@ def measure(url: str, run: str) -> dict[str, Any]:
         page.wait_for_selector("svg.main-svg")
         page.wait_for_timeout(LOOKED_AT_MS)
         frames = scrolling(page)
-        first = page.request.get(f"{url}/api/runs/{run}/experts/random").json()["expert"]
+        drawn = page.request.get(f"{url}/api/runs/{run}/experts?among=active&sort=random&limit=1").json()
+        first = drawn["experts"][0]["expert"]
         page.goto(f"{url}/experts/{first}?run={run}")
         page.wait_for_selector("li .line")
         nexts = [next_expert(page, LOOKED_AT_MS) for _ in range(ROUNDS + 1)][1:]

@@ -65,8 +65,12 @@ def run(words: Sequence[str]) -> int:
     if first in ("-V", "--version"):
         print(versions())
         return 0
-    from mxd.backend.cli.runner import run_command
+    from mxd.backend.cli.runner import guarded, run_command
 
+    if first == "--completion":
+        from mxd.backend.cli.completion import print_script
+
+        return guarded(lambda: print_script(second))
     return run_command(words)
 
 

@@ -28,7 +28,6 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
         "serve": Entry("serve", "ServeCommand", "serve the dashboard and the HTTP API for your runs or one .mxd file"),
         "mcp": Entry("serve", "McpCommand", "serve tools for agents over the Model Context Protocol"),
         "doctor": Entry("doctor", "DoctorCommand", "check versions, device, disk, database, runs and port"),
-        "completion": Entry("completion", "CompletionCommand", "print a completion script for your shell"),
     },
     "Train": {
         "train": Entry("train", "TrainCommand", "train an MxD on one MLP, or a sweep over several settings"),
@@ -96,7 +95,11 @@ def overview(group: str = "") -> str:
     for title, summaries in shown.items():
         lines += ["", f"{title}:", *(f"  {name:<18} {summary}" for name, summary in summaries.items())]
     more = f"Run 'mxd {f'{group} ' if group else ''}COMMAND --help' for the options of a command."
-    return "\n".join([*lines, "", more, *(() if group else ("Run 'mxd --version' for the versions in use.",))])
+    others = (
+        "Run 'mxd --version' for the versions in use.",
+        "Run 'mxd --completion SHELL' for a script that completes commands in bash, zsh or fish.",
+    )
+    return "\n".join([*lines, "", more, *(() if group else others)])
 
 
 def split_command(words: Sequence[str]) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ Shapes: T sampled tokens, P active (token, expert) pairs, N experts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.closest import Closest, closest
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.experts import with_names
-from mxd.backend.schemas.experts import CoactivatingExpert
+from mxd.backend.schemas.experts import SharedTokens, SimilarExpert
 from mxd.trainer.storage.database.column_types import unpack_routed
 from mxd.trainer.storage.database.tables import RoutedRecord, RunRecord, SequenceRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
@@ -32,6 +32,14 @@ TOKEN_IDS = np.dtype("<u4")
 Shift = Literal[-1, 0, 1]
 SHIFTS: tuple[Shift, ...] = (-1, 0, 1)
 Ints = NDArray[np.int64]
+
+
+class Companion(NamedTuple):
+    """An expert that is active on or next to another one's tokens."""
+
+    expert: int
+    jaccard: float
+    shared: SharedTokens
 
 
 class CoactivationIndex:
@@ -64,8 +72,8 @@ class CoactivationIndex:
         """Return whether an expert has enough sampled tokens to estimate shares of them."""
         return bool(self.active_N[expert] >= MIN_EVENTS)
 
-    def companions(self, expert: int, shift: Shift, limit: int) -> list[CoactivatingExpert]:
-        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index, without names.
+    def companions(self, expert: int, shift: Shift, limit: int) -> list[Companion]:
+        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index.
 
         With at least ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens.
         """
@@ -79,7 +87,7 @@ class CoactivationIndex:
             counts_N[expert] = 0
         either_N = self.active_N + len(tokens) - counts_N
         jaccard_N = np.where(counts_N >= MIN_TOKENS, counts_N / np.maximum(either_N, 1), 0.0)
-        companions: list[CoactivatingExpert] = []
+        companions: list[Companion] = []
         for other in np.argsort(-jaccard_N, kind="stable").tolist():
             if len(companions) == limit or jaccard_N[other] == 0:
                 break
@@ -90,20 +98,10 @@ class CoactivationIndex:
                 share = count / len(tokens)
                 interval, lift = wilson_interval(share, len(tokens)), share / rate
             if interval is None or interval[0] > rate:
-                companions.append(
-                    CoactivatingExpert(
-                        expert=other,
-                        label=None,
-                        automatic=None,
-                        top_tokens=(),
-                        share=share,
-                        share_interval=interval,
-                        lift=lift,
-                        jaccard=jaccard,
-                        tokens=count,
-                        of_tokens=len(tokens),
-                    )
+                shared = SharedTokens(
+                    tokens=count, of_tokens=len(tokens), share=share, share_interval=interval, lift=lift
                 )
+                companions.append(Companion(other, jaccard, shared))
         return companions
 
     def _counts(self, tokens: Ints) -> Ints:
@@ -111,10 +109,6 @@ class CoactivationIndex:
         starts, lengths = self._starts_T[tokens], self._starts_T[tokens + 1] - self._starts_T[tokens]
         offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
         return np.bincount(self._experts_P[np.repeat(starts, lengths) + offsets], minlength=self.num_experts)
-
-    def by_overlap(self, expert: int, limit: int) -> Closest:
-        """Return the experts with the most similar active tokens, by Jaccard index. Only those above chance count."""
-        return Closest([(one.expert, one.jaccard) for one in self.companions(expert, 0, limit)], None)
 
     def by_tokens(self, expert: int, limit: int) -> Closest:
         """Return the experts with the most similar token counts, by cosine."""
@@ -151,11 +145,8 @@ def load_coactivation(session: Session, run_id: int) -> CoactivationIndex:
 
 
 def named(
-    session: Session, run: RunRecord, coactivating: Sequence[CoactivatingExpert], vocabulary: Vocabulary
-) -> tuple[CoactivatingExpert, ...]:
-    """Return coactivating experts with labels and top tokens."""
-    named = with_names(session, run, [(one.expert, one.jaccard) for one in coactivating], vocabulary)
-    return tuple(
-        one.model_copy(update={"label": name.label, "automatic": name.automatic, "top_tokens": name.top_tokens})
-        for one, name in zip(coactivating, named, strict=True)
-    )
+    session: Session, run: RunRecord, companions: Sequence[Companion], vocabulary: Vocabulary
+) -> tuple[SimilarExpert, ...]:
+    """Return companions with labels and top tokens."""
+    named = with_names(session, run, [(one.expert, one.jaccard) for one in companions], vocabulary)
+    return tuple(name.model_copy(update={"shared": one.shared}) for name, one in zip(named, companions, strict=True))

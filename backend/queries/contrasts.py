@@ -19,10 +19,9 @@ from mxd.backend.schemas.comparison import (
     ContrastRequest,
     ContrastResult,
     ContrastText,
-    TextKind,
-    TextKinds,
 )
 from mxd.backend.schemas.experts import Example
+from mxd.backend.schemas.routing import TextKind, TextKinds
 from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord

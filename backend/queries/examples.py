@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlalchemy import ColumnElement, select, tuple_
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from mxd.backend.database.sql import WITH_TOKENS, StoredExample
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExampleCursor
-from mxd.backend.schemas.experts import (
-    Example,
-    RandomExamples,
-)
+from mxd.backend.schemas.experts import Example, ExampleSample
 from mxd.trainer.storage.database.column_types import PackedLists, unpack_active
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import ExampleRecord, RunRecord
@@ -36,7 +33,15 @@ class ExampleQuery(BaseModel):
     """Only examples of one bin. Default: all, top examples first."""
     cursor: Annotated[str | None, Field(max_length=1000)] = None
     """``next_cursor`` of the previous page."""
+    seed: Annotated[int | None, Field(ge=0, lt=2**31)] = None
+    """Seed of a random sample over all active tokens, whatever the bin. Default: stored examples in their order."""
     limit: Annotated[int, Field(ge=1, le=100)] = 20
+
+    @model_validator(mode="after")
+    def _sample_is_whole(self) -> Self:
+        if self.seed is not None and (self.bin is not None or self.cursor is not None):
+            raise ValueError("A random sample has neither a bin nor a cursor. Leave both out, or leave out the seed.")
+        return self
 
 
 def example_page(
@@ -55,7 +60,7 @@ def example_page(
     cursor = None
     if len(rows) > query.limit:
         cursor = ExampleCursor(bin=shown[-1].bin, rank=shown[-1].rank).encode()
-    return {"examples": [described(example, vocabulary) for example in shown], "next_cursor": cursor}
+    return {"examples": [described(example, vocabulary) for example in shown], "next_cursor": cursor, "sample": None}
 
 
 def stored_examples(
@@ -92,16 +97,6 @@ def described(example: StoredExample, vocabulary: Vocabulary) -> dict[str, Any]:
 def active_in(packed: bytes) -> tuple[tuple[int, float, int], ...]:
     """Return (position, activation, rank) by position, with the seven digits of a float32."""
     return tuple([(position, float(f"{strength:.7g}"), rank) for position, strength, rank in unpack_active(packed)])
-
-
-class RandomExampleQuery(BaseModel):
-    """Seed and size of a random sample."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
-    """Seed of the sample."""
-    limit: Annotated[int, Field(ge=1, le=100)] = 20
 
 
 class Place(NamedTuple):
@@ -142,9 +137,9 @@ def draw_examples(
 
 
 def random_examples(
-    session: Session, run: RunRecord, record: ExpertRecord, query: RandomExampleQuery, vocabulary: Vocabulary
-) -> RandomExamples:
-    """Return a random sample of an expert's examples."""
+    session: Session, run: RunRecord, record: ExpertRecord, seed: int, limit: int, vocabulary: Vocabulary
+) -> dict[str, Any]:
+    """Return a random sample of an expert's examples as ``ExamplePage``, in the order in which they were drawn."""
     mine = (ExampleRecord.run_id == run.id, ExampleRecord.expert == record.expert)
     stored: dict[int, list[int]] = {}
     keys = select(ExampleRecord.bin, ExampleRecord.rank).where(*mine, ExampleRecord.bin > 0)
@@ -152,12 +147,11 @@ def random_examples(
         stored.setdefault(number, []).append(rank)
     tokens = {number: int(count) for number, (_, _, count) in enumerate(record.bins, start=1)}
     # Seeded with the expert too, so that experts with equal bins get different samples.
-    draw = draw_examples(tokens, stored, query.limit, random.Random(f"{query.seed}/{record.expert}"))
+    draw = draw_examples(tokens, stored, limit, random.Random(f"{seed}/{record.expert}"))
     conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
     examples = {Place(example.bin, example.rank): example for example in stored_examples(session, conditions)}
-    return RandomExamples(
-        seed=query.seed,
-        active_tokens=record.active_tokens,
-        exhausted_bin=draw.exhausted_bin,
-        examples=tuple(describe(examples[place], vocabulary) for place in draw.places),
-    )
+    return {
+        "examples": [described(examples[place], vocabulary) for place in draw.places],
+        "next_cursor": None,
+        "sample": ExampleSample(seed=seed, active_tokens=record.active_tokens, exhausted_bin=draw.exhausted_bin),
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -12,10 +13,10 @@ from sqlalchemy.orm import Session
 from mxd.backend.database.annotations import tagged
 from mxd.backend.database.engine import reading
 from mxd.backend.database.lists import experts_in
-from mxd.backend.errors import CursorError
+from mxd.backend.errors import CursorError, NoIndexError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExpertCursor
-from mxd.backend.queries.expert_table import Floats, Mask
+from mxd.backend.queries.expert_table import Floats, Ints, Mask
 from mxd.backend.queries.experts import described, known
 from mxd.backend.queries.run_cache import BrowsedRun, RunCache
 from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
@@ -32,7 +33,8 @@ class PageQuery(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     sort: PageSort = "max_activation"
-    """Column, or ``match``: with ascending order, the best matches of ``search`` first, the others by label."""
+    """Column or one of two words. ``match``, ascending: the best matches of ``search`` first, the others by label.
+    ``random``: another order for each request, without further pages."""
     order: Order = "desc"
     search: SearchText | None = None
     """Text to search in labels, top tokens and examples."""
@@ -42,8 +44,8 @@ class PageQuery(BaseModel):
     """Only experts with this tag."""
     list: Annotated[int | None, Field(ge=0, lt=2**31)] = None
     """Only experts in the list with this id."""
-    among: Annotated[str | None, Field(max_length=30_000, pattern=r"^\d{1,9}(,\d{1,9})*$")] = None
-    """Only these comma-separated expert ids."""
+    among: Annotated[str | None, Field(max_length=30_000, pattern=r"^(active|steerable|\d{1,9}(,\d{1,9})*)$")] = None
+    """Only these comma-separated expert ids, or ``active`` experts, or the most ``steerable`` ones."""
     cursor: Annotated[str | None, Field(max_length=1000)] = None
     """``next_cursor`` of the previous page, with the same order and filters."""
     limit: Annotated[int, Field(ge=1, le=200)] = 50
@@ -78,7 +80,7 @@ def expert_page(
 
     Raises:
         RunNotFoundError: the database has no such run.
-        NoIndexError: the run is not indexed.
+        NoIndexError: the run is not indexed, or has no experts of the requested kind.
         CursorError: the cursor is invalid or belongs to another order.
     """
     browsed = cache.of(run)
@@ -91,7 +93,7 @@ def expert_page(
         records = known(session, record, [expert for _, expert in shown])
         stored = [records[expert] for _, expert in shown if expert in records]
         cursor = None
-        if len(found) > query.limit:
+        if len(found) > query.limit and query.sort != "random":
             value, expert = shown[-1]
             cursor = ExpertCursor(sort=query.sort, order=query.order, value=value, expert=expert).encode()
         return {
@@ -132,13 +134,25 @@ def _chosen(
     if query.list is not None:
         masks.append(columns.among(experts_in(session, browsed.record.name, query.list)))
     if query.among is not None:
-        masks.append(columns.among([int(number) for number in query.among.split(",")]))
+        masks.append(columns.among(_among(browsed, query.among)))
     return np.logical_and.reduce(masks) if masks else None
+
+
+def _among(browsed: BrowsedRun, words: str) -> Collection[int] | Ints:
+    """Return the experts that ``among`` names."""
+    if words[0].isdecimal():
+        return [int(number) for number in words.split(",")]
+    experts = browsed.columns.active if words == "active" else browsed.columns.most_steerable
+    if len(experts) == 0:
+        raise NoIndexError(f"Run '{browsed.record.name}' has no {words} experts. Index more text.")
+    return experts
 
 
 def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary) -> Floats:
     """Return the sort key of each expert."""
     columns, descending = browsed.columns, query.order == "desc"
+    if query.sort == "random":
+        return np.random.default_rng().random(len(columns.expert))
     if query.sort not in ("label", "match"):
         return columns.keys(query.sort, descending)
     by_label = columns.label_keys(browsed.labels, browsed.automatic.best_first, descending and query.sort == "label")
@@ -148,5 +162,5 @@ def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQ
     if query.search:
         tokens = cache.tokens(session, browsed)
         hits = search(session, browsed, tokens, query.search, MAX_RANKED, vocabulary)
-        matches = [hit.expert for hit in hits]
+        matches = [hit.expert for hit in hits.hits]
     return columns.match_keys(matches, by_label)

@@ -115,6 +115,7 @@ def with_names(
             automatic=automatic.get(expert),
             similarity=cosine,
             top_tokens=top_tokens(records[expert], vocabulary) if expert in records else (),
+            shared=None,
         )
         for expert, cosine in similar
     )

@@ -22,7 +22,7 @@ from mxd.backend.schemas.experts import (
     AutomaticLabel,
     Example,
     Matched,
-    RelatedHits,
+    RunHits,
     SearchHit,
 )
 from mxd.trainer.language_model.related_words import FUNCTION_WORDS
@@ -143,7 +143,7 @@ def best_examples(
 
 def search(
     session: Session, browsed: BrowsedRun, token_index: TokenIndex, typed: str, limit: int, vocabulary: Vocabulary
-) -> tuple[SearchHit, ...]:
+) -> RunHits:
     """Return the best matching experts without duplicates: by id, by label, by token, then by example.
 
     A shorter list is the beginning of a longer one, so that two pages show the same order.
@@ -167,16 +167,17 @@ def search(
     in_examples = [expert for expert, how in shown if how == "example"]
     examples = best_examples(session, browsed, typed, in_examples, vocabulary)
     tokens = {expert: (vocabulary.name(token), share) for expert, (token, share) in users.items()}
-    return tuple(
+    hits = (
         _hit(browsed, expert, how, examples.get(expert), tokens.get(expert) if how == "token" else None)
         for expert, how in shown
     )
+    return RunHits(run=browsed.record.name, words=(), hits=tuple(hits))
 
 
 def related_hits(
     browsed: BrowsedRun, token_index: TokenIndex, typed: str, related: Mapping[str, float], limit: int,
     vocabulary: Vocabulary,
-) -> RelatedHits:  # fmt: skip
+) -> RunHits:  # fmt: skip
     """Return the experts that fire on related words or that a user named with one, and on the words of ``typed``.
 
     Args:
@@ -211,7 +212,7 @@ def related_hits(
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
             found[expert] = score, _hit(browsed, expert, "label", None, None)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
-    return RelatedHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
+    return RunHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
 
 
 def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:

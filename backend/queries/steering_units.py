@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.queries.experts import check_expert
 from mxd.backend.queries.runs import find_run
-from mxd.backend.schemas.routing import LayerRun, RoutingOptions
+from mxd.backend.schemas.routing import LayerRun, RunOptions
 from mxd.trainer.config import SteeringConfig
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.inference.units import edit_units
@@ -43,7 +43,7 @@ def units_of(session: Session, library: RunLoader, run: str, request: SteeringCo
 NO_CHAT = "The tokenizer of this language model has no chat template. Use plain text."
 
 
-def options_of(session: Session, library: RunLoader, name: str) -> RoutingOptions:
+def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
     """Return the runs that can be combined with a run.
 
     Raises:
@@ -60,7 +60,7 @@ def options_of(session: Session, library: RunLoader, name: str) -> RoutingOption
         if _is_compatible(library, run, other.name)
     )
     chat = has_chat_template(known.tokenizer)
-    return RoutingOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT)
+    return RunOptions(run=name, layers=layers, chat=chat, no_chat=None if chat else NO_CHAT, kinds=None)
 
 
 def _is_compatible(library: RunLoader, run: Run, other: str) -> bool:

@@ -119,23 +119,6 @@ class ContrastRequest(Schema):
     """Random seed of the documents of a kind, and of the random assignments."""
 
 
-class TextKind(Schema):
-    """A kind of the documents of an indexed text."""
-
-    kind: str
-    documents: int
-    characters: int
-
-
-class TextKinds(Schema):
-    """Kinds of the run's indexed text; empty if its file is not in the data folder or has no kinds."""
-
-    text: str
-    """Name of the file."""
-    kinds: tuple[TextKind, ...]
-    """Most documents first."""
-
-
 class ContrastHit(Schema):
     """An expert that tells the texts apart."""
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     PageSort = str
 else:
     ExpertSort = Literal[SORTS]
-    PageSort = Literal[(*SORTS, "match")]
-    """``match``: ascending, the best matches of a search first."""
+    PageSort = Literal[(*SORTS, "match", "random")]
+    """``match``: ascending, the best matches of a search first. ``random``: another order for each request."""
 Order = Literal["asc", "desc"]
 
 
@@ -213,15 +213,7 @@ class Example(Schema):
     """(position, activation, rank) of each active token. Rank 0 is the largest activation of all experts on it."""
 
 
-class ExamplePage(Schema):
-    """A page of examples."""
-
-    examples: tuple[Example, ...]
-    next_cursor: str | None
-    """Value of ``cursor`` for the next page; null on the last page."""
-
-
-class RandomExamples(Schema):
+class ExampleSample(Schema):
     """A random sample over all active tokens."""
 
     seed: int
@@ -229,17 +221,32 @@ class RandomExamples(Schema):
     """Number of active tokens of the expert."""
     exhausted_bin: int | None
     """Bin that ran out of stored examples, which ended the sample; null if none did."""
+
+
+class ExamplePage(Schema):
+    """A page of examples, or a random sample of them."""
+
     examples: tuple[Example, ...]
-    """Examples in sampling order."""
+    """By bin and rank, or in sampling order."""
+    next_cursor: str | None
+    """Value of ``cursor`` for the next page; null on the last page."""
+    sample: ExampleSample | None
+    """Null without a seed."""
 
 
-RandomAmong = Literal["active", "steerable"]
+class SharedTokens(Schema):
+    """Tokens on or next to which both of two experts are active."""
 
-
-class RandomExpert(Schema):
-    """An active expert, chosen at random."""
-
-    expert: int
+    tokens: int
+    """Number of these tokens."""
+    of_tokens: int
+    """Number of the other expert's active tokens, without those that have no such neighbour."""
+    share: float | None
+    """Share of the other expert's active tokens in the sample; null if there are fewer than 20."""
+    share_interval: tuple[float, float] | None
+    """95 % Wilson interval of ``share``. It treats tokens as independent."""
+    lift: float | None
+    """``share`` divided by the share of all sampled tokens."""
 
 
 class SimilarExpert(Schema):
@@ -250,8 +257,11 @@ class SimilarExpert(Schema):
     """User label."""
     automatic: AutomaticLabel | None
     similarity: float
-    """Cosine similarity, -1 to 1, or the Jaccard index for ``coactivation``."""
+    """Cosine similarity, -1 to 1. For ``coactivation``, the Jaccard index: tokens on which both are active, divided by
+    tokens on which either is."""
     top_tokens: tuple[TokenCount, ...]
+    shared: SharedTokens | None
+    """Null unless similar by ``coactivation``."""
 
 
 SimilarBy = Literal["gate", "output", "tokens", "coactivation"]
@@ -262,60 +272,25 @@ class SimilarExperts(Schema):
 
     by: SimilarBy
     """gate: cosine of gate directions (rows of G). output: cosine of output scalings (rows of C). tokens: cosine of
-    activation counts per token id. coactivation: Jaccard index of active tokens."""
+    activation counts per token id. coactivation: active on the same tokens, or on those before or after them. With at
+    least 20 active tokens, only experts that are active there more often than elsewhere: the interval of their share is
+    above their share of all tokens."""
     experts: tuple[SimilarExpert, ...]
     """Most similar first."""
+    before: tuple[SimilarExpert, ...]
+    """For ``coactivation``: experts active on the previous token."""
+    after: tuple[SimilarExpert, ...]
+    """For ``coactivation``: experts active on the next token."""
     p95: float | None
     """95th percentile of the similarity over all other experts; null for ``coactivation``, where only experts above
     chance are listed."""
+    sampled_tokens: int | None
+    """Tokens in random sequences of the indexed text, in which ``tokens`` and ``coactivation`` are counted; 0 if the
+    index has none, null for similarities of weights."""
     active_tokens: int | None
-    """Number of sampled tokens on which the expert is active, which ``tokens`` and ``coactivation`` are counted on;
-    null for similarities of weights."""
+    """Number of sampled tokens on which the expert is active; null for similarities of weights."""
     enough_tokens: bool
     """False if these are fewer than 20, too few to rely on."""
-
-
-class CoactivatingExpert(Schema):
-    """An expert that is active near another one."""
-
-    expert: int
-    label: str | None
-    """User label."""
-    automatic: AutomaticLabel | None
-    top_tokens: tuple[TokenCount, ...]
-    share: float | None
-    """Share of the other expert's active tokens in the sample; null if there are fewer than 20."""
-    share_interval: tuple[float, float] | None
-    """95 % Wilson interval of ``share``. It treats tokens as independent."""
-    lift: float | None
-    """``share`` divided by the share of all sampled tokens."""
-    jaccard: float
-    """Tokens on which both are active, divided by tokens on which either is."""
-    tokens: int
-    """Number of tokens on which both are active."""
-    of_tokens: int
-    """Number of the other expert's active tokens, without those that have no such neighbour."""
-
-
-class CoactivatingExperts(Schema):
-    """Experts active near an expert's active tokens, counted over random sequences of the indexed text.
-
-    If the expert has at least 20 active tokens, they are active there more often than elsewhere: the interval of their
-    share is above their share of all tokens.
-    """
-
-    sampled_tokens: int
-    """Size of the sample; 0 if the index has none."""
-    active_tokens: int
-    """Number of sampled tokens on which the expert is active."""
-    enough_tokens: bool
-    """True if these are at least 20, so that there are shares."""
-    before: tuple[CoactivatingExpert, ...]
-    """Experts active on the previous token."""
-    same_token: tuple[CoactivatingExpert, ...]
-    """Experts active on the same token."""
-    after: tuple[CoactivatingExpert, ...]
-    """Experts active on the next token."""
 
 
 Matched = Literal["id", "label", "token", "example", "related"]
@@ -339,12 +314,16 @@ class SearchHit(Schema):
     """Best matching example, if the text was found in one."""
 
 
-class RelatedHits(Schema):
-    """Experts of one run that fire on related words, best first."""
+SearchBy = Literal["text", "related"]
+
+
+class RunHits(Schema):
+    """Experts of one run that match a search, best first."""
 
     run: str
     words: tuple[str, ...]
-    """Related words that were looked up, most probable first: those on which few experts fire."""
+    """Related words that were looked up, most probable first: those on which few experts fire. Empty unless searched
+    by ``related``."""
     hits: tuple[SearchHit, ...]
 
 

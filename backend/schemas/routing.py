@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from mxd.backend.schemas.base import Schema
 from mxd.backend.schemas.experts import AutomaticLabel
-from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
+from mxd.trainer.analysis.circuits.graph import Circuit
 from mxd.trainer.analysis.results import ExpertEffect
 from mxd.trainer.config import Method, Size
 from mxd.trainer.config.analysis import Errors, Target, TokenTarget
@@ -95,8 +95,25 @@ class LayerRun(Schema):
     indexed: bool
 
 
-class RoutingOptions(Schema):
-    """Runs that can be combined with a run."""
+class TextKind(Schema):
+    """A kind of the documents of an indexed text."""
+
+    kind: str
+    documents: int
+    characters: int
+
+
+class TextKinds(Schema):
+    """Kinds of the run's indexed text; empty if its file is not in the data folder or has no kinds."""
+
+    text: str
+    """Name of the file."""
+    kinds: tuple[TextKind, ...]
+    """Most documents first."""
+
+
+class RunOptions(Schema):
+    """Runs to combine with a run, and kinds of documents to compare in its text."""
 
     run: str
     layers: tuple[LayerRun, ...]
@@ -105,6 +122,8 @@ class RoutingOptions(Schema):
     """True if prompts may be chat turns."""
     no_chat: str | None
     """Reason why they may not, in one sentence."""
+    kinds: TextKinds | None
+    """Null unless requested."""
 
 
 RunNames = Annotated[tuple[str, ...], Field(min_length=1, max_length=16)]
@@ -145,31 +164,6 @@ class CircuitCheckRequest(CircuitRequest):
     """A circuit to check, with the settings that it was traced with."""
 
     graph: Circuit
-
-
-class CircuitFileRequest(Schema):
-    """A circuit to save in the format of Neuronpedia and circuit-tracer."""
-
-    graph: Circuit
-    check: CircuitCheck | None = None
-    """Its check. Default: without measured effects."""
-
-    @model_validator(mode="after")
-    def _must_fit_together(self) -> Self:
-        """Graphs come from a client, which may have changed one."""
-        graph, (target, *experts) = self.graph, self.graph.nodes or (None,)
-        named = all(node.kind == "expert" and node.run in graph.runs for node in experts)
-        numbered = all((node.layer or 0) >= 0 and 0 <= (node.expert or 0) < 2**31 for node in experts)
-        complete = all(node.layer is not None and node.expert is not None for node in experts)
-        placed = all(0 <= node.position < len(graph.tokens) for node in graph.nodes)
-        linked = all(0 <= end < len(graph.nodes) for edge in graph.edges for end in (edge.source, edge.target))
-        measured = self.check is None or (
-            len(self.check.measured) == len(graph.nodes) and len(self.check.edges) == len(graph.edges)
-        )
-        starts = target is not None and target.kind == "target" and bool(graph.candidates)
-        if not (starts and named and numbered and complete and placed and linked and measured):
-            raise ValueError("The parts of the graph do not fit together. Send a graph as /api/circuits returns it.")
-        return self
 
 
 class AblatedExpert(Schema):

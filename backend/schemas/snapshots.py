@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
 from mxd.backend.schemas.base import Schema
-from mxd.backend.schemas.routing import CircuitFileRequest, CircuitRequest, RoutingRequest
+from mxd.backend.schemas.routing import CircuitRequest, RoutingRequest
 from mxd.backend.schemas.steering import ShowcaseToken, SteeringRequest
+from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
 from mxd.trainer.analysis.results import TokenEffect
 
 
@@ -79,12 +80,32 @@ class SteeringSnapshot(Schema):
     steered: Texts
 
 
-class CircuitSnapshot(CircuitFileRequest):
+class CircuitSnapshot(Schema):
     """A circuit that the page has traced."""
 
     kind: Literal["circuit"]
     request: CircuitRequest
     """Settings of the trace."""
+    graph: Circuit
+    check: CircuitCheck | None = None
+    """Its check. Default: without measured effects."""
+
+    @model_validator(mode="after")
+    def _must_fit_together(self) -> Self:
+        """Graphs come from a client, which may have changed one."""
+        graph, (target, *experts) = self.graph, self.graph.nodes or (None,)
+        named = all(node.kind == "expert" and node.run in graph.runs for node in experts)
+        numbered = all((node.layer or 0) >= 0 and 0 <= (node.expert or 0) < 2**31 for node in experts)
+        complete = all(node.layer is not None and node.expert is not None for node in experts)
+        placed = all(0 <= node.position < len(graph.tokens) for node in graph.nodes)
+        linked = all(0 <= end < len(graph.nodes) for edge in graph.edges for end in (edge.source, edge.target))
+        measured = self.check is None or (
+            len(self.check.measured) == len(graph.nodes) and len(self.check.edges) == len(graph.edges)
+        )
+        starts = target is not None and target.kind == "target" and bool(graph.candidates)
+        if not (starts and named and numbered and complete and placed and linked and measured):
+            raise ValueError("The parts of the graph do not fit together. Send a graph as /api/circuits returns it.")
+        return self
 
 
 SnapshotRequest = Annotated[
@@ -93,9 +114,11 @@ SnapshotRequest = Annotated[
 
 
 class SnapshotFiles(Schema):
-    """A snapshot in two formats."""
+    """A snapshot in several formats."""
 
     title: str
     html: str
     """A page that needs no network and has no script."""
     markdown: str
+    graph: dict[str, Any] | None
+    """A circuit in the attribution graph format of Neuronpedia and circuit-tracer; null for others."""

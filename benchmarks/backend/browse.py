@@ -138,7 +138,7 @@ def paths_of(get: Callable[[str], bytes], sizes: Sizes) -> dict[str, PathOf]:
         return f"{run}/experts?sort={sort}&order=desc&limit=60&cursor={cursor}"
 
     def some_search(place: int) -> str:
-        return f"{run}/search?text={quote(WORDS[place % len(WORDS)])}"
+        return f"/api/search?runs={RUN}&text={quote(WORDS[place % len(WORDS)])}"
 
     def some_list(place: int) -> str:
         return f"{run}/experts?sort=density&order=desc&limit=60&search={quote(WORDS[place % len(WORDS)])}"
@@ -150,10 +150,10 @@ def paths_of(get: Callable[[str], bytes], sizes: Sizes) -> dict[str, PathOf]:
         "search, any word": some_search,
         "expert": some_expert,
         "examples": lambda place: f"{some_expert(place)}/examples?bin=0&limit=20",
-        "random expert": partial(_same, f"{run}/experts/random"),
-        "search, rare word": partial(_same, f"{run}/search?text=lantern"),
-        "search, common word": partial(_same, f"{run}/search?text=the"),
-        "search, two words": partial(_same, f"{run}/search?text=the%20little"),
+        "random expert": partial(_same, f"{run}/experts?among=active&sort=random&limit=1"),
+        "search, rare word": partial(_same, f"/api/search?runs={RUN}&text=lantern"),
+        "search, common word": partial(_same, f"/api/search?runs={RUN}&text=the"),
+        "search, two words": partial(_same, f"/api/search?runs={RUN}&text=the%20little"),
         "scatter": partial(_same, f"/api/figures/density-activation?run={RUN}"),
     }
 

@@ -46,7 +46,8 @@ def test_pasted_texts_are_compared(page: Page) -> None:
 
 def test_two_kinds_are_chosen_on_opening(page: Page) -> None:
     kinds = [{"kind": kind, "documents": count, "characters": 9000} for kind, count in (("story", 40), ("code", 1))]
-    page.route("**/kinds", lambda route: route.fulfill(json={"text": "text.jsonl", "kinds": kinds}))
+    options = {"run": "", "layers": [], "chat": False, "no_chat": "", "kinds": {"text": "text.jsonl", "kinds": kinds}}
+    page.route("**/options?kinds=true", lambda route: route.fulfill(json=options))
     page.goto("/contrast")
     for side, kind, shown in (("A", "story", "story (40 documents)"), ("B", "code", "code (1 document)")):
         source = page.get_by_role("combobox", name=f"Source of text {side}")

@@ -17,7 +17,7 @@ from mxd.backend.database.engine import reading
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import contrast_steps
 from mxd.backend.queries.comparison import run_comparison
-from mxd.backend.queries.contrasts import contrast_result, read_kinds, read_texts
+from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.responses import model_response
@@ -28,7 +28,6 @@ from mxd.backend.schemas.comparison import (
     ContrastProgressEvent,
     ContrastRequest,
     RunComparison,
-    TextKinds,
 )
 from mxd.backend.schemas.report import Report
 from mxd.trainer.analysis.results import Contrast
@@ -72,13 +71,6 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
 
 
 Steps = AsyncGenerator[Sequence[ContrastProgressEvent | ContrastDoneEvent], None]
-
-
-@router.get("/runs/{run}/kinds")
-def kinds(run: RunName, services: ServicesDep) -> TextKinds:
-    """Kinds of the documents of the run's indexed text, if its file is in the data folder and names them."""
-    with reading(services.database) as session:
-        return read_kinds(session, find_run(session, run), services.settings.data)
 
 
 @router.post("/runs/{run}/contrast", response_class=EventStreamJson, responses=stream_responses(ContrastEvent))

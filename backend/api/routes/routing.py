@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
 from mxd.backend.api.event_stream import cancel_on_disconnect
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import reading
-from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
 from mxd.backend.inference import jobs
 from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known
 from mxd.backend.queries.passage_search import passage_result
 from mxd.backend.queries.runs import find_run
@@ -26,15 +26,14 @@ from mxd.backend.schemas.routing import (
     CircuitCheckRequest,
     CircuitEffectsRequest,
     CircuitExpert,
-    CircuitFileRequest,
     CircuitRequest,
     CircuitResponse,
     EffectsRequest,
     EffectsResponse,
     JointRequest,
     RoutedExpertInfo,
-    RoutingOptions,
     RoutingResponse,
+    RunOptions,
 )
 from mxd.backend.schemas.search import PassageRequest, PassageResult
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
@@ -47,10 +46,21 @@ TOP_TOKENS = 3
 
 
 @router.get("/runs/{run}/options")
-def routing_options(run: RunName, services: ServicesDep) -> RoutingOptions:
-    """Runs of other layers that can be routed together with this one, and whether chat turns are supported."""
+def run_options(
+    run: RunName,
+    services: ServicesDep,
+    kinds: Annotated[bool, Query(description="Also read the run's text for the kinds of its documents.")] = False,
+) -> RunOptions:
+    """Runs that can be combined with this one, whether chat turns are supported, and kinds of documents.
+
+    The kinds are those of the run's indexed text, for a contrast of two of them.
+    """
     with reading(services.database) as session:
-        return options_of(session, services.runs, run)
+        options = options_of(session, services.runs, run)
+        if not kinds:
+            return options
+        found = read_kinds(session, find_run(session, run), services.settings.data)
+        return options.model_copy(update={"kinds": found})
 
 
 @router.post("/runs/{run}/routing", response_model=RoutingResponse)
@@ -159,7 +169,7 @@ async def trace_circuit(request: CircuitRequest, services: ServicesDep, http: Re
     """
     config = await circuit_config(services, request)
     traced = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.trace, config))
-    experts = await asyncio.to_thread(_circuit_experts, services, traced)
+    experts = await asyncio.to_thread(circuit_experts, services, traced)
     return model_response(CircuitResponse(graph=traced, experts=experts))
 
 
@@ -192,18 +202,6 @@ def expert_name(info: RoutedExpertInfo) -> str | None:
     return info.label or automatic or (f"fires on {quoted(info.top_tokens[:1])}" if info.top_tokens else None)
 
 
-@router.post("/circuits/graph", response_model=dict[str, Any])
-def circuit_graph(request: CircuitFileRequest, services: ServicesDep) -> Response:
-    """A circuit in the attribution graph format of Neuronpedia and circuit-tracer, to be saved as a file."""
-    find_runs(services, request.graph.runs)
-    labels: dict[str, dict[int, str]] = {run: {} for run in request.graph.runs}
-    for run, infos in _circuit_experts(services, request.graph).items():
-        for expert, info in infos.items():
-            if (name := expert_name(info)) is not None:
-                labels[run][expert] = name
-    return json_response(attribution_graph(request.graph, GraphContext(labels, request.check)))
-
-
 async def circuit_config(services: Services, request: CircuitRequest) -> CircuitConfig:
     """Resolve the settings once every run is known."""
     await asyncio.to_thread(find_runs, services, request.runs)
@@ -212,7 +210,7 @@ async def circuit_config(services: Services, request: CircuitRequest) -> Circuit
     return CircuitConfig(prompt=prompt, **{name: getattr(request, name) for name in names})
 
 
-def _circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
+def circuit_experts(services: Services, graph: Circuit) -> dict[str, dict[int, CircuitExpert]]:
     """Describe the experts of a graph, by run and expert."""
     experts: dict[str, set[int]] = {run: set() for run in graph.runs}
     for at in graph.experts:

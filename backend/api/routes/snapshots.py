@@ -6,14 +6,16 @@ import asyncio
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from mxd.backend.api.dependencies import RunName, Services, ServicesDep, prompt_text
 from mxd.backend.api.event_stream import cancel_on_disconnect
-from mxd.backend.api.routes.routing import circuit_config, expert_infos, expert_name, find_runs
+from mxd.backend.api.routes.routing import circuit_config, circuit_experts, expert_infos, expert_name, find_runs
 from mxd.backend.database.engine import reading
+from mxd.backend.export.attribution_graph import GraphContext, attribution_graph
 from mxd.backend.export.snapshots import circuit_command, names_in, origin_of, route_command, steer_command
 from mxd.backend.inference import jobs
 from mxd.backend.queries import experts as queries
@@ -40,8 +42,12 @@ EXAMPLES = 12
 
 @router.post("/runs/{run}/snapshot", response_model=SnapshotFiles)
 async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep, http: Request) -> Response:
-    """An expert, a heat map, generated texts or a circuit as a self-contained HTML page and as Markdown."""
+    """An expert, a heat map, generated texts or a circuit as a self-contained HTML page and as Markdown.
+
+    A circuit also has the attribution graph format of Neuronpedia and circuit-tracer.
+    """
     await asyncio.to_thread(find_runs, services, [run])
+    graph = None
     if isinstance(request, ExpertSnapshot):
         made = await asyncio.to_thread(_expert, services, run, request)
     elif isinstance(request, RoutingSnapshot):
@@ -52,7 +58,8 @@ async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep
         made = await _steering(services, run, request)
     else:
         made = await _circuit(services, request)
-    return model_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown()))
+        graph = await asyncio.to_thread(_circuit_file, services, request)
+    return model_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph))
 
 
 def _origin(
@@ -156,3 +163,11 @@ async def _circuit(services: Services, request: CircuitSnapshot) -> Snapshot:
     experts = {run: {at.expert for at in request.graph.experts if at.run == run} for run in runs}
     origin = await asyncio.to_thread(_origin, services, runs, experts, circuit_command(runs, config))
     return request.graph.snapshot(request.check, origin)
+
+
+def _circuit_file(services: Services, request: CircuitSnapshot) -> dict[str, Any]:
+    labels = {
+        run: {expert: name for expert, info in infos.items() if (name := expert_name(info)) is not None}
+        for run, infos in circuit_experts(services, request.graph).items()
+    }
+    return attribution_graph(request.graph, GraphContext(labels, request.check))

@@ -61,8 +61,10 @@ class ReadingTools:
     ) -> Answer:
         """Search experts by number, then by label, top token and example text. A match is a candidate, not evidence:
         confirm it with test_expert_on_texts and steer."""
-        found = await self._api.get(f"/runs/{run}/search", text=text, limit=limit)
-        hits = [{**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])} for hit in found]
+        (found,) = await self._api.get("/search", runs=run, text=text, limit=limit)
+        hits = [
+            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])} for hit in found["hits"]
+        ]
         control = "No control: a text match. test_expert_on_texts compares an expert with a random one."
         total = (await self._api.get(f"/runs/{run}"))["run"]["num_experts"]
         return Answer(result={"hits": hits}, control=control, sample={"hits": len(hits), "experts_of_the_run": total})
@@ -107,7 +109,8 @@ class ReadingTools:
     async def similar_experts(self, run: RunName, expert: ExpertId, by: SimilarBy = "gate", limit: Limit = 8) -> Answer:
         """Find the experts most similar to one: by gate direction, output scaling, tokens or co-activation."""
         response = await self._api.get(f"/runs/{run}/experts/{expert}/similar", by=by, limit=limit)
-        other = (await self._api.get(f"/runs/{run}/experts/random"))["expert"]
+        drawn = await self._api.get(f"/runs/{run}/experts", among="active", sort="random", limit=1)
+        other = drawn["experts"][0]["expert"]
         chance = await self._api.get(f"/runs/{run}/experts/{other}/similar", by=by, limit=limit)
         experts = [{**_labelled(one), "similarity": one["similarity"]} for one in response["experts"]]
         control = {"random_expert": other, "its_similarities": [one["similarity"] for one in chance["experts"]]}

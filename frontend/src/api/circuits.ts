@@ -2,9 +2,9 @@
 
 import { queryOptions, skipToken } from "@tanstack/react-query";
 
-import { client, post, unwrap } from "./http/client";
+import { post } from "./http/client";
 import { MINUTE } from "./queries";
-import type { CircuitCheck, CircuitEffectsRequest, CircuitGraph, CircuitRequest } from "./types";
+import type { CircuitEffectsRequest, CircuitGraph, CircuitRequest } from "./types";
 
 /** The circuit of a prompt, with predicted effects. The first run is the page's own; at most one per layer. */
 export const circuitQuery = (request: CircuitRequest | null) =>
@@ -29,8 +29,3 @@ export const circuitCheckQuery = (request: CircuitRequest, graph: CircuitGraph) 
     queryFn: post("/api/circuits/check", { ...request, graph }),
     staleTime: 5 * MINUTE,
   });
-
-/** The circuit in the format of Neuronpedia and circuit-tracer. */
-export async function circuitFile(graph: CircuitGraph, check: CircuitCheck | null): Promise<Record<string, unknown>> {
-  return unwrap(client.POST("/api/circuits/graph", { body: { graph, check } }));
-}

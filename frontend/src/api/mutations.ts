@@ -4,7 +4,12 @@ import { type QueryKey, useMutation, useQueryClient } from "@tanstack/react-quer
 
 import { client, unwrap } from "./http/client";
 import { sessionsQuery } from "./queries";
-import type { AnnotationChange, SaveSessionRequest } from "./types";
+import type { AnnotationChange, SaveSessionRequest, SnapshotFiles, SnapshotRequest } from "./types";
+
+/** What a page shows, as files. */
+export function fetchSnapshot(run: string, body: SnapshotRequest): Promise<SnapshotFiles> {
+  return unwrap(client.POST("/api/runs/{run}/snapshot", { params: { path: { run } }, body }));
+}
 
 /** Change the label, the note or the tags of an expert; null deletes the label or the note. */
 export function annotate(run: string, expert: number, body: AnnotationChange): Promise<unknown> {

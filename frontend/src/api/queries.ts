@@ -29,7 +29,8 @@ export const comparisonQuery = (run: string, other: string) =>
 export const kindsQuery = (run: string) =>
   queryOptions({
     queryKey: ["run", run, "kinds"],
-    queryFn: get("/api/runs/{run}/kinds", { path: { run } }),
+    queryFn: async (context) =>
+      (await get("/api/runs/{run}/options", { path: { run }, query: { kinds: true } })(context)).kinds,
     staleTime: Infinity,
   });
 
@@ -131,7 +132,7 @@ export const examplesQuery = (run: string, expert: number, bin: number, limit: n
 export const randomExamplesQuery = (run: string, expert: number, seed: number) =>
   queryOptions({
     queryKey: ["run", run, "random-examples", expert, seed],
-    queryFn: get("/api/runs/{run}/experts/{expert}/examples/random", { path: { run, expert }, query: { seed } }),
+    queryFn: get("/api/runs/{run}/experts/{expert}/examples", { path: { run, expert }, query: { seed } }),
     staleTime: 5 * MINUTE,
   });
 
@@ -143,10 +144,10 @@ export const topExamplesQuery = (run: string, expert: number, limit: number) =>
     staleTime: 5 * MINUTE,
   });
 
-export const similarQuery = (run: string, expert: number, by: SimilarBy) =>
+export const similarQuery = (run: string, expert: number, by: SimilarBy, limit = 8) =>
   queryOptions({
-    queryKey: ["run", run, "similar", expert, by],
-    queryFn: get("/api/runs/{run}/experts/{expert}/similar", { path: { run, expert }, query: { by } }),
+    queryKey: ["run", run, "similar", expert, by, limit],
+    queryFn: get("/api/runs/{run}/experts/{expert}/similar", { path: { run, expert }, query: { by, limit } }),
     staleTime: 5 * MINUTE,
   });
 
@@ -166,17 +167,14 @@ export const expertMapQuery = (run: string, expert: number, isEnabled: boolean) 
     queryFn: get("/api/runs/{run}/experts/{expert}/map", { path: { run, expert } }),
   });
 
-export const coactivationQuery = (run: string, expert: number) =>
-  queryOptions({
-    queryKey: ["run", run, "together", expert],
-    queryFn: get("/api/runs/{run}/experts/{expert}/coactivation", { path: { run, expert } }),
-    staleTime: 5 * MINUTE,
-  });
-
 export const searchQuery = (run: string, text: string, limit = 20) =>
   queryOptions({
     queryKey: ["run", run, "search", text, limit],
-    queryFn: text === "" ? skipToken : get("/api/runs/{run}/search", { path: { run }, query: { text, limit } }),
+    queryFn:
+      text === ""
+        ? skipToken
+        : async (context) =>
+            (await get("/api/search", { query: { runs: [run], text, limit } })(context)).flatMap(({ hits }) => hits),
     placeholderData: keepPreviousData,
   });
 
@@ -187,7 +185,7 @@ export const relatedQuery = (runs: readonly string[], text: string, limit = 20) 
     queryFn:
       text === "" || runs.length === 0
         ? skipToken
-        : get("/api/search/related", { query: { runs: [...runs], text, limit } }),
+        : get("/api/search", { query: { runs: [...runs], text, by: "related", limit } }),
     staleTime: 5 * MINUTE,
   });
 
@@ -308,9 +306,15 @@ export const figureQuery = (name: FigureName, query: { readonly run?: string }) 
     staleTime: MINUTE,
   });
 
-/** Not cached: each call returns another random expert. */
-export function fetchRandomExpert(run: string, among: "active" | "steerable" = "active") {
-  return unwrap(client.GET("/api/runs/{run}/experts/random", { params: { path: { run }, query: { among } } }));
+/** Calls `visit` with a random expert, which is another one each time. */
+export async function visitRandomExpert(
+  run: string,
+  visit: (expert: number) => unknown,
+  among: "active" | "steerable" = "active",
+) {
+  const query = { among, sort: "random", limit: 1 } as const;
+  const { experts } = await unwrap(client.GET("/api/runs/{run}/experts", { params: { path: { run }, query } }));
+  experts.forEach(({ expert }) => visit(expert));
 }
 
 const EXPORT_PAGE_SIZE = 200;

@@ -6,7 +6,6 @@ export type * from "./schema";
 
 export type CircuitGraph = Server.Circuit;
 export type CircuitTarget = CircuitGraph["target"];
-export type Companion = Server.CoactivatingExpert;
 export type Example = Server.Example;
 export type Estimate = Server.Interval;
 export type FigureData = Server.Figure;

@@ -13,12 +13,12 @@ from mxd.backend.api.middleware import REQUEST_LOG
 
 
 def test_requests_are_counted_by_route(client: TestClient) -> None:
-    client.get("/api/runs/first/search", params={"text": "a private thought"})
+    client.get("/api/search", params={"runs": "first", "text": "a private thought"})
     client.get("/api/runs/a-name-that-is-none")
     client.get("/api/an-address-that-is-none")
     page = client.get("/metrics")
     assert page.headers["content-type"].startswith("text/plain")
-    assert 'mxd_request_seconds_count{method="GET",route="/api/runs/{run}/search",status="200"}' in page.text
+    assert 'mxd_request_seconds_count{method="GET",route="/api/search",status="200"}' in page.text
     assert 'mxd_request_seconds_count{method="GET",route="/api/runs/{run}",status="404"}' in page.text
     assert "a-name-that-is-none" not in page.text
     assert "an-address-that-is-none" not in page.text
@@ -30,11 +30,11 @@ def test_requests_are_counted_by_route(client: TestClient) -> None:
 
 def test_every_request_has_an_id_and_a_log_line(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, REQUEST_LOG)
-    answer = client.get("/api/runs/first/search", params={"text": "a private thought"})
+    answer = client.get("/api/search", params={"runs": "first", "text": "a private thought"})
     record = next(it for it in caplog.records if it.name == REQUEST_LOG)
     line = json.loads(JsonFormatter().format(record))
     assert line["request_id"] == answer.headers["x-request-id"]
-    assert (line["method"], line["route"], line["status"]) == ("GET", "/api/runs/{run}/search", 200)
+    assert (line["method"], line["route"], line["status"]) == ("GET", "/api/search", 200)
     assert "private" not in json.dumps(line)
 
 

@@ -46,11 +46,13 @@ def test_coactivations_are_counted_within_sequences(
         if shift == 0:
             del counts[expert]
         found = sample.companions(expert, shift, EXPERTS)
-        assert {one.expert: one.tokens for one in found} == {one: n for one, n in counts.items() if n >= 2}
-        assert {one.of_tokens for one in found} <= {len(places)}
+        assert {one.expert: one.shared.tokens for one in found} == {one: n for one, n in counts.items() if n >= 2}
+        assert {one.shared.of_tokens for one in found} <= {len(places)}
         overlaps = [one.jaccard for one in found]
         assert overlaps == sorted(overlaps, reverse=True)
-        assert all(one.share is None and one.share_interval is None and one.lift is None for one in found)
+        assert all(
+            one.shared.share is None and one.shared.share_interval is None and one.shared.lift is None for one in found
+        )
 
 
 def pair(both: int, alone: int, other: int) -> CoactivationIndex:
@@ -65,7 +67,7 @@ def pair(both: int, alone: int, other: int) -> CoactivationIndex:
 
 def test_shares_need_enough_active_tokens() -> None:
     (few,) = pair(both=10, alone=MIN_EVENTS - 11, other=0).companions(0, 0, 3)
-    assert (few.tokens, few.of_tokens, few.share, few.share_interval, few.lift) == (
+    assert (few.shared.tokens, few.shared.of_tokens, few.shared.share, few.shared.share_interval, few.shared.lift) == (
         10,
         MIN_EVENTS - 1,
         None,
@@ -73,9 +75,9 @@ def test_shares_need_enough_active_tokens() -> None:
         None,
     )
     (enough,) = pair(both=10, alone=MIN_EVENTS - 10, other=0).companions(0, 0, 3)
-    assert enough.share == pytest.approx(10 / MIN_EVENTS)
-    assert enough.share_interval == wilson_interval(10 / MIN_EVENTS, MIN_EVENTS)
-    assert enough.lift == pytest.approx(10 / MIN_EVENTS / 0.01)
+    assert enough.shared.share == pytest.approx(10 / MIN_EVENTS)
+    assert enough.shared.share_interval == wilson_interval(10 / MIN_EVENTS, MIN_EVENTS)
+    assert enough.shared.lift == pytest.approx(10 / MIN_EVENTS / 0.01)
 
 
 def test_companions_are_active_more_often_than_elsewhere() -> None:
@@ -95,7 +97,7 @@ def test_tokens_are_compared_by_cosine(sample: CoactivationIndex, active: list[l
 
 def test_coactivations_over_http(live_client: TestClient, fitted: World) -> None:
     detail = live_client.get("/api/runs/small/experts?sort=density&limit=1").json()["experts"][0]
-    answer = live_client.get(f"/api/runs/small/experts/{detail['expert']}/coactivation").json()
+    answer = live_client.get(f"/api/runs/small/experts/{detail['expert']}/similar?by=coactivation").json()
     assert answer["sampled_tokens"] > 0
     assert answer["active_tokens"] > 0
     for by in ("tokens", "coactivation"):
@@ -107,6 +109,6 @@ def test_coactivations_over_http(live_client: TestClient, fitted: World) -> None
 
 
 def test_without_a_sample_there_are_no_coactivations(client: TestClient) -> None:
-    answer = client.get("/api/runs/first/experts/3/coactivation").json()
+    answer = client.get("/api/runs/first/experts/3/similar?by=coactivation").json()
     assert (answer["sampled_tokens"], answer["active_tokens"], answer["enough_tokens"]) == (0, 0, False)
-    assert answer["before"] == answer["same_token"] == answer["after"] == []
+    assert answer["before"] == answer["experts"] == answer["after"] == []

@@ -129,9 +129,11 @@ def test_neighbours_skip_dead_experts(client: TestClient) -> None:
 
 
 def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
-    client.app.state.services.rng.seed(0)  # type: ignore[attr-defined]
-    drawn = {client.get("/api/runs/first/experts/random").json()["expert"] for _ in range(1500)}
-    assert drawn == set(range(ACTIVE))
+    drawn = client.get("/api/runs/first/experts?among=active&sort=random&limit=200").json()
+    orders = [client.get("/api/runs/first/experts?among=active&sort=random&limit=5").json() for _ in range(2)]
+    assert {row["expert"] for row in drawn["experts"]} == set(range(ACTIVE))
+    assert orders[0]["experts"] != orders[1]["experts"]
+    assert orders[0]["next_cursor"] is None
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
         ("/api/runs/none/experts", 404, "run-not-found"),
         ("/api/runs/second/experts", 404, "no-index"),
         ("/api/runs/second/experts/3", 404, "no-index"),
-        ("/api/runs/second/experts/random", 404, "no-index"),
+        ("/api/runs/second/experts?sort=random", 404, "no-index"),
         (f"/api/runs/first/experts/{NUM_EXPERTS}", 404, "expert-not-found"),
         (f"/api/runs/first/experts/{10**30}", 422, "invalid-request"),
         ("/api/runs/first/experts/-1", 422, "invalid-request"),
@@ -148,6 +150,8 @@ def test_random_experts_are_active_and_cover_all(client: TestClient) -> None:
         ("/api/runs/first/experts?limit=0", 422, "invalid-request"),
         ("/api/runs/first/experts?min_density=nan", 422, "invalid-request"),
         ("/api/runs/first/experts?colour=red", 422, "invalid-request"),
+        ("/api/runs/first/experts?among=all", 422, "invalid-request"),
+        ("/api/runs/first/experts/3/examples?seed=1&bin=0", 422, "invalid-request"),
         ("/api/runs/first/experts/3/examples?cursor=eyJ9", 400, "bad-cursor"),
     ],
 )

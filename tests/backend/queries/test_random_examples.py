@@ -13,7 +13,7 @@ from mxd.backend.queries.examples import Draw, draw_examples
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from tests.helpers.databases import PER_EXPERT
 
-PATH = "/api/runs/first/experts/9/examples/random"
+PATH = "/api/runs/first/experts/9/examples"
 TOKENS = {1: 5, 2: 20, 3: 75}
 KEPT = {1: range(5), 2: range(10), 3: range(10)}
 
@@ -54,7 +54,7 @@ def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client
     assert len(orders) > 1
     assert {tuple(sorted(order)) for order in orders} == {(0, 1, 2)}
     assert {example["bin"] for example in answers[0]["examples"]} == {1}
-    assert answers[0]["exhausted_bin"] is None
+    assert answers[0]["sample"]["exhausted_bin"] is None
 
 
 def test_top_examples_are_not_oversampled(client: TestClient) -> None:
@@ -64,10 +64,11 @@ def test_top_examples_are_not_oversampled(client: TestClient) -> None:
 
 
 def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
-    answer = client.get("/api/runs/first/experts/150/examples/random").json()
-    assert answer == {"seed": 0, "active_tokens": 0, "exhausted_bin": None, "examples": []}
+    answer = client.get("/api/runs/first/experts/150/examples?seed=0").json()
+    assert answer["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
+    assert answer["examples"] == []
 
 
 def test_an_unknown_expert_is_an_error(client: TestClient) -> None:
-    assert client.get("/api/runs/first/experts/160/examples/random").status_code == 404
-    assert client.get(PATH, params={"limit": 0}).status_code == 422
+    assert client.get("/api/runs/first/experts/160/examples?seed=0").status_code == 404
+    assert client.get(PATH, params={"seed": 0, "limit": 0}).status_code == 422

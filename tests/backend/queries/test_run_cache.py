@@ -88,7 +88,7 @@ def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestCli
     with writing(own) as session:
         session.add_all([automatic(3, "features", 0.9), automatic(3, "other", 0.7, "Hounds")])
     assert row(own_client, 3)["automatic"]["label"] == "Hounds"
-    found = own_client.get("/api/runs/first/search", params={"text": "HOUND"}).json()
+    found = own_client.get("/api/search", params={"runs": "first", "text": "HOUND"}).json()[0]["hits"]
     assert (found[0]["expert"], found[0]["automatic"]["labeller"]) == (3, "other")
     assert own_client.get(PATH, params={"search": "hounds"}).json()["matching"] == 1
     with writing(own) as session:
@@ -131,7 +131,7 @@ def test_a_deleted_index_is_removed_from_the_cache(own: Engine, own_client: Test
     assert own_client.get(PATH).status_code == 200
     with writing(own) as session:
         delete_index(session, 1)
-    for path in (PATH, f"{PATH}/random", f"{PATH}/3", f"{PATH}/3/examples", "/api/runs/first/search?text=x"):
+    for path in (PATH, f"{PATH}?sort=random", f"{PATH}/3", f"{PATH}/3/examples", "/api/search?runs=first&text=x"):
         assert own_client.get(path).json()["error"]["code"] == "no-index", path
 
 

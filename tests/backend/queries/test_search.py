@@ -34,9 +34,9 @@ def labelled(own_client: TestClient) -> Iterator[TestClient]:
 
 def hits(client: TestClient, typed: str, **more: Any) -> list[tuple[int, str]]:
     """(expert, where it was found) of each hit."""
-    answer = client.get(f"{PATH}/search", params={"text": typed, **more})
+    answer = client.get("/api/search", params={"runs": "first", "text": typed, **more})
     assert answer.status_code == 200
-    return [(hit["expert"], hit["matched"]) for hit in answer.json()]
+    return [(hit["expert"], hit["matched"]) for hit in answer.json()[0]["hits"]]
 
 
 def found_in_page(client: TestClient, typed: str) -> set[int]:
@@ -70,7 +70,7 @@ def test_experts_of_a_token_are_sorted_by_share(client: TestClient) -> None:
 
 
 def test_matching_tokens_are_returned_with_their_share(client: TestClient) -> None:
-    answer = client.get(f"{PATH}/search", params={"text": "c", "limit": 100}).json()
+    answer = client.get("/api/search", params={"runs": "first", "text": "c", "limit": 100}).json()[0]["hits"]
     by_token = [hit for hit in answer if hit["matched"] == "token"]
     assert by_token
     for hit in by_token:
@@ -95,7 +95,7 @@ def test_other_numbers_find_no_expert_by_number(client: TestClient) -> None:
 
 
 def test_matching_examples_are_returned(client: TestClient) -> None:
-    answer = client.get(f"{PATH}/search", params={"text": "fox sa", "limit": 7}).json()
+    answer = client.get("/api/search", params={"runs": "first", "text": "fox sa", "limit": 7}).json()[0]["hits"]
     assert len(answer) == 7
     for hit in answer:
         assert hit["matched"] == "example"
@@ -119,8 +119,8 @@ def test_no_match_is_not_an_error(client: TestClient) -> None:
 @example("-")
 @example("ﬁ ΣΑΣ ß")
 def test_an_empty_search_is_an_error(client: TestClient, typed: str) -> None:
-    for path, name in ((f"{PATH}/search", "text"), (f"{PATH}/experts", "search")):
-        answer = client.get(path, params={name: typed})
+    for path, params in (("/api/search", {"runs": "first", "text": typed}), (f"{PATH}/experts", {"search": typed})):
+        answer = client.get(path, params=params)
         assert answer.status_code == 200, answer.text
 
 
@@ -185,9 +185,11 @@ def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) ->
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:
     row = live_client.get("/api/runs/small/experts?sort=density&order=desc&limit=1").json()["experts"][0]
     word = next(token["text"].strip() for token in row["top_tokens"] if token["text"].strip())
-    answer = live_client.get("/api/search/related", params={"text": word, "runs": ["small"], "limit": 100}).json()
+    answer = live_client.get(
+        "/api/search", params={"by": "related", "text": word, "runs": ["small"], "limit": 100}
+    ).json()
     (of_run,) = answer
     assert of_run["run"] == "small"
     assert row["expert"] in [hit["expert"] for hit in of_run["hits"]]
-    unknown = live_client.get("/api/search/related", params={"text": word, "runs": ["none"]})
+    unknown = live_client.get("/api/search", params={"by": "related", "text": word, "runs": ["none"]})
     assert unknown.json()["error"]["code"] == "run-not-found"

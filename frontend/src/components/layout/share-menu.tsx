@@ -2,8 +2,8 @@
 
 import { useMutation } from "@tanstack/react-query";
 
-import { client, unwrap } from "@/api/http/client";
 import { messageOf } from "@/api/http/errors";
+import { fetchSnapshot } from "@/api/mutations";
 import type { SnapshotRequest } from "@/api/types";
 import { ActionMenu } from "@/components/ui/action-menu";
 import { Icon } from "@/components/ui/icon";
@@ -48,7 +48,7 @@ export interface Shared {
 
 async function deliver({ run, request }: Shared, format: Format): Promise<void> {
   const body = request();
-  const files = await unwrap(client.POST("/api/runs/{run}/snapshot", { params: { path: { run } }, body }));
+  const files = await fetchSnapshot(run, body);
   const name = [run, body.kind, ...(body.kind === "expert" ? [body.expert] : [])].join("-");
   if (format === "html") saveFile(`${name}.html`, files.html, "text/html");
   else if (format === "png") saveFile(`${name}.png`, await snapshotCard(files.html), "image/png");

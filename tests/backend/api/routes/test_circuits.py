@@ -93,7 +93,8 @@ def test_the_check_equals_that_of_the_trainer(live_client: TestClient, fitted: W
 def test_a_saved_graph_has_labels_and_measured_effects(live_client: TestClient) -> None:
     graph = live_client.post(PATH, json=ASKED).json()["graph"]
     checked = live_client.post(f"{PATH}/check", json={**ASKED, "graph": graph}).json()
-    saved = live_client.post(f"{PATH}/graph", json={"graph": graph, "check": checked}).json()
+    body = {"kind": "circuit", "request": ASKED, "graph": graph, "check": checked}
+    saved = live_client.post("/api/runs/small/snapshot", json=body).json()["graph"]
     assert [node["measured_effect"] for node in saved["nodes"][1:]] == pytest.approx(checked["measured"][1:])
     assert [link["weight"] for link in saved["links"]] == pytest.approx([-edge["predicted"] for edge in graph["edges"]])
     assert "fires on" in saved["nodes"][1]["clerp"] or "Expert" in saved["nodes"][1]["clerp"]

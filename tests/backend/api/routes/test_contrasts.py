@@ -22,6 +22,7 @@ from mxd.trainer.config import ContrastConfig
 from mxd.trainer.storage.database.tables import RunRecord
 from tests.helpers.runs import World
 
+KINDS = "/api/runs/small/options?kinds=true"
 RED, BLUE = ["the red fox ran"] * 12, ["a very old blue dog sat"] * 12
 ASKED: dict[str, Any] = {"a": {"documents": RED}, "b": {"documents": BLUE}, "min_tokens": 5, "min_units": 2}
 
@@ -69,11 +70,11 @@ def test_all_found_experts_are_returned_and_the_first_have_examples(
 
 def test_kinds_of_the_indexed_text(live_client: TestClient, fitted: World) -> None:
     path = fitted.data / "text.jsonl"
-    assert live_client.get("/api/runs/small/kinds").json() == {"text": "text.jsonl", "kinds": []}
+    assert live_client.get(KINDS).json()["kinds"] == {"text": "text.jsonl", "kinds": []}
     rows = [("red", text) for text in RED] + [("blue", text) for text in BLUE[:11]]
     path.write_text("".join(json.dumps({"kind": kind, "text": text}) + "\n" for kind, text in rows))
     try:
-        kinds = live_client.get("/api/runs/small/kinds").json()["kinds"]
+        kinds = live_client.get(KINDS).json()["kinds"]["kinds"]
         assert [(each["kind"], each["documents"]) for each in kinds] == [("red", 12), ("blue", 11)]
         *_, done = events(live_client, a={"kind": "red"}, b={"kind": "blue"})
         assert (done["result"]["a"]["name"], done["result"]["b"]["documents"]) == ("red", 11)
@@ -93,7 +94,7 @@ def test_kinds_are_those_of_the_indexed_text_not_of_the_training_text(live_clien
 
     before = train_on("another.jsonl")
     try:
-        assert live_client.get("/api/runs/small/kinds").json()["text"] == "text.jsonl"
+        assert live_client.get(KINDS).json()["kinds"]["text"] == "text.jsonl"
     finally:
         train_on(before)
 

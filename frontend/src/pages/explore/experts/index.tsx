@@ -3,7 +3,7 @@
 import { useMemo } from "react";
 import { useNavigate } from "react-router";
 
-import { fetchRandomExpert } from "@/api/queries";
+import { visitRandomExpert } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { filtersOf } from "@/components/experts/columns";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -45,11 +45,9 @@ function ExpertsView({ run }: { readonly run: RunSummary }) {
   const { params, setParams } = view;
   const navigate = useNavigate();
   const links = usePageLinks();
-  useShortcut("random", () => void fetchRandomExpert(run.name).then(({ expert }) => navigate(links.expert(expert))));
+  useShortcut("random", () => void visitRandomExpert(run.name, (expert) => navigate(links.expert(expert))));
   const surprise = () =>
-    void fetchRandomExpert(run.name, "steerable").then(({ expert }) =>
-      navigate(links.expert(expert, { steer: STEER_PROMPT })),
-    );
+    void visitRandomExpert(run.name, (expert) => navigate(links.expert(expert, { steer: STEER_PROMPT })), "steerable");
   useShortcut("surprise", surprise);
   return (
     <>

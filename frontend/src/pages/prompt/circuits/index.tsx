@@ -3,7 +3,8 @@
 import { useMutation, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
-import { circuitCheckQuery, circuitFile, circuitQuery } from "@/api/circuits";
+import { circuitCheckQuery, circuitQuery } from "@/api/circuits";
+import { fetchSnapshot } from "@/api/mutations";
 import type {
   CircuitCheck,
   CircuitGraph,
@@ -189,10 +190,16 @@ function Figures({ graph, check }: { readonly graph: CircuitGraph; readonly chec
   );
 }
 
-function SaveGraph({ graph, check }: { readonly graph: CircuitGraph; readonly check: CircuitCheck | null }) {
+interface SaveGraphProps {
+  readonly request: CircuitRequest;
+  readonly graph: CircuitGraph;
+  readonly check: CircuitCheck | null;
+}
+
+function SaveGraph({ request, graph, check }: SaveGraphProps) {
   const { mutate, isPending, error } = useMutation({
-    mutationFn: () => circuitFile(graph, check),
-    onSuccess: (file) => saveFile("circuit.json", JSON.stringify(file), "application/json"),
+    mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
+    onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
   });
   return (
     <>
@@ -210,7 +217,11 @@ function SaveGraph({ graph, check }: { readonly graph: CircuitGraph; readonly ch
   );
 }
 
-function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
+interface GraphToolbarProps extends CircuitParts {
+  readonly request: CircuitRequest;
+}
+
+function GraphToolbar({ response, request, check, params, setParams }: GraphToolbarProps) {
   const { graph } = response;
   return (
     <div className="circuit-toolbar">
@@ -239,7 +250,7 @@ function GraphToolbar({ response, check, params, setParams }: CircuitParts) {
           { value: "dropped", label: "Layers replaced" },
         ]}
       />
-      <SaveGraph graph={graph} check={check} />
+      <SaveGraph request={request} graph={graph} check={check} />
     </div>
   );
 }
@@ -276,7 +287,7 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
             onSelect={select}
             onHover={setHovered}
           />
-          <GraphToolbar {...parts} />
+          <GraphToolbar {...parts} request={request} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel

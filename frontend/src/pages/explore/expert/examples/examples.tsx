@@ -4,7 +4,7 @@ import { keepPreviousData, useIsFetching, useQuery, useQueryClient } from "@tans
 import { memo, useCallback } from "react";
 
 import { randomExamplesQuery } from "@/api/queries";
-import type { ActivationBin, Example, ExpertDetail, RandomExamples } from "@/api/types";
+import type { ActivationBin, Example, ExampleSample, ExpertDetail } from "@/api/types";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import {
@@ -60,9 +60,8 @@ interface RandomGroupProps extends Omit<ConcordanceProps, "examples"> {
 }
 
 /** Explains how the sample was drawn and why it may be short. */
-function SampleDescription({ sample }: { readonly sample: RandomExamples }) {
-  const count = sample.examples.length;
-  if (count === sample.active_tokens) {
+function SampleDescription({ sample, drawn }: { readonly sample: ExampleSample; readonly drawn: number }) {
+  if (drawn === sample.active_tokens) {
     return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
   }
   return (
@@ -88,12 +87,12 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
   const top = useTopExamples(run, expert);
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
   if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
-  if (data.examples.length === 0) return null;
+  if (data.sample === null || data.examples.length === 0) return null;
   const { locked = null } = concordance;
   const unseen = withoutShown(asRandomGroup(data.examples), top);
   const numInTop = data.examples.length - unseen.length;
   const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
-  const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.active_tokens);
+  const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.sample.active_tokens);
   if (unseen.length === 0) return null;
   if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
   return (
@@ -119,7 +118,7 @@ function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroup
           above.
         </p>
       )}
-      <SampleDescription sample={data} />
+      <SampleDescription sample={data.sample} drawn={data.examples.length} />
     </section>
   );
 }

@@ -6,7 +6,7 @@ import { Link, useNavigate } from "react-router";
 
 import { listsQuery, useSetTag } from "@/api/lists";
 import { useSetNote } from "@/api/mutations";
-import { examplesQuery, expertQuery, fetchRandomExpert, randomExamplesQuery } from "@/api/queries";
+import { examplesQuery, expertQuery, randomExamplesQuery, visitRandomExpert } from "@/api/queries";
 import type { ExpertDetail } from "@/api/types";
 import { automaticLabelScore, describeAutomaticLabel } from "@/components/experts/automatic-label";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -194,7 +194,7 @@ function Neighbours({ run, detail }: ExpertHeadProps) {
   const goTo = useGoToExpert();
   const { previous, next } = detail;
   usePrefetchNeighbours(run, detail);
-  const random = () => void fetchRandomExpert(run).then(({ expert }) => goTo(expert));
+  const random = () => void visitRandomExpert(run, goTo);
   useShortcut("previous", () => previous !== null && goTo(previous));
   useShortcut("next", () => next !== null && goTo(next));
   useShortcut("random", random);

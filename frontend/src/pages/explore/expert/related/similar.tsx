@@ -4,15 +4,15 @@ import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link } from "react-router";
 
-import { coactivationQuery, similarQuery } from "@/api/queries";
+import { similarQuery } from "@/api/queries";
 import type {
-  CoactivatingExperts,
-  Companion,
   ExpertRecurrence,
   ExpertRow,
   RecurrenceMatch,
+  SharedTokens,
   SimilarBy,
   SimilarExpert,
+  SimilarExperts,
 } from "@/api/types";
 import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -25,13 +25,14 @@ import { formatCompact, formatCount, formatFixed, formatFoundAgain, formatPercen
 
 import "./coactivation.css";
 
-/** Experts per list before all are shown. */
+/** Co-activating experts per list, and before all are shown. */
+const MAX_COMPANIONS = 6;
 const PREVIEW = 3;
 
 interface CompanionListProps {
   readonly title: string;
   readonly expert: number;
-  readonly companions: readonly Companion[];
+  readonly companions: readonly SimilarExpert[];
 }
 
 function formatLift(times: number): string {
@@ -39,7 +40,7 @@ function formatLift(times: number): string {
 }
 
 /** Counts; with enough events, also the share with its interval and how often the usual rate it is. */
-function CompanionCounts({ tokens, of_tokens: of, share, share_interval: interval, lift }: Companion) {
+function CompanionCounts({ tokens, of_tokens: of, share, share_interval: interval, lift }: SharedTokens) {
   return (
     <span className="counts num">
       <span>
@@ -78,7 +79,7 @@ function CompanionList({ title, expert, companions }: CompanionListProps) {
                   <PlusButton expert={companion.expert} />
                 </>
               )}
-              <CompanionCounts {...companion} />
+              {companion.shared !== null && <CompanionCounts {...companion.shared} />}
             </li>
           ))}
         </ol>
@@ -88,9 +89,9 @@ function CompanionList({ title, expert, companions }: CompanionListProps) {
 }
 
 /** What the counts are worth. */
-function Explanation({ data }: { readonly data: CoactivatingExperts }) {
-  const active = formatCount(data.active_tokens);
-  const sampled = formatCount(data.sampled_tokens);
+function Explanation({ data }: { readonly data: SimilarExperts }) {
+  const active = formatCount(data.active_tokens ?? 0);
+  const sampled = formatCount(data.sampled_tokens ?? 0);
   if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
   if (data.active_tokens === 0) return `It is inactive on the ${sampled} sampled tokens.`;
   return data.enough_tokens
@@ -98,11 +99,11 @@ function Explanation({ data }: { readonly data: CoactivatingExperts }) {
     : `It is active on only ${active} of the ${sampled} sampled tokens: too few for percentages. The counts may be chance.`;
 }
 
-function Companions({ expert, data }: { readonly expert: number; readonly data: CoactivatingExperts }) {
+function Companions({ expert, data }: { readonly expert: number; readonly data: SimilarExperts }) {
   const [isAll, setAll] = useState(false);
   const lists = [
     ["Token before", data.before],
-    ["Same token", data.same_token],
+    ["Same token", data.experts],
     ["Token after", data.after],
   ] as const;
   const longest = Math.max(...lists.map(([, companions]) => companions.length));
@@ -130,7 +131,7 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
 
 /** Experts that fire on the same token as this one, on the token before or on the token after. */
 export function Coactivation({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const { data, error, isPending } = useQuery(coactivationQuery(run, expert));
+  const { data, error, isPending } = useQuery(similarQuery(run, expert, "coactivation", MAX_COMPANIONS));
   if (isPending) return <LoadingState label="Loading co-activating experts" rows={6} />;
   if (error !== null) return <ErrorState error={error} />;
   return (

@@ -15,7 +15,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 def script(shell: str, capsys: Capture) -> str:
-    assert run(["completion", shell]) == 0
+    assert run(["--completion", shell]) == 0
     return capsys.readouterr().out
 
 
@@ -43,12 +43,12 @@ def test_every_command_is_in_the_script(shell: str, capsys: Capture) -> None:
 
 
 def test_an_unknown_shell_is_an_error(capsys: Capture) -> None:
-    assert run(["completion", "nonsense"]) == 2
-    assert "'bash', 'zsh' or 'fish'" in capsys.readouterr().err
+    assert run(["--completion", "nonsense"]) == 2
+    assert "bash, zsh or fish" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:
-    with installed("completion", "bash", folder=tmp_path) as process:
+    with installed("--completion", "bash", folder=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
