@@ -8,13 +8,17 @@ from itertools import pairwise
 from typing import Any
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure, density_bars, with_legend
 from mxd.backend.queries.evaluations import added, newest
 from mxd.backend.queries.frontier import Line, frontier_of, k_of, trained_k_of
 from mxd.backend.schemas.runs import Figure
-from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.evaluation.steering import StrengthResult, median_results
+from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecord
 
 Result = Mapping[str, Any]
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
@@ -168,3 +172,52 @@ def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
 def points_of(figure: go.Figure) -> int:
     """Number of experts drawn."""
     return sum(len(trace.x) for trace in figure.data)
+
+
+PANELS = (
+    ("kl", "Change of next token, KL in nats"),
+    ("loss", "Loss of the text, nats per token"),
+    ("self_similarity", "Similarity of samples, cosine"),
+    ("promoted_share", "Tokens it writes for, share"),
+)
+NAMES = {"expert": "Expert", "random_expert": "Random expert of its density", "random_direction": "Random direction"}
+ROLES = {"expert": "this-run", "random_expert": "mark", "random_direction": "reference"}
+KIND_DASHES = {"expert": "solid", "random_expert": "solid", "random_direction": "dot"}
+
+
+def steering(session: Session, run: RunRecord) -> Figure:
+    """Return four figures of amplified experts' texts over the strength: medians over experts, next to baselines.
+
+    Raises:
+        NoEvaluationsError: steering has not been evaluated.
+    """
+    records = session.scalars(select(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run.id)).all()
+    if not records:
+        raise NoEvaluationsError(
+            f"Steering with {run.name} has not been evaluated. Run 'mxd evaluate-steering {run.name}'."
+        )
+    results = median_results(
+        [
+            StrengthResult(**{name: getattr(row, name) for name in StrengthResult.__dataclass_fields__})
+            for row in records
+        ]
+    )
+    figure = make_subplots(rows=2, cols=2, subplot_titles=[title for _, title in PANELS])
+    start = results["none"][0.0]
+    for panel, (field, _) in enumerate(PANELS):
+        for kind, name in NAMES.items():
+            points = [(0.0, start), *sorted(results.get(kind, {}).items())]  # type: ignore[call-overload]
+            trace = go.Scatter(
+                x=[strength for strength, _ in points],
+                y=[figures[field] for _, figures in points],
+                mode="lines+markers",
+                name=name,
+                legendgroup=kind,
+                showlegend=panel == 0,
+                line={"dash": KIND_DASHES[kind]},
+                meta={"role": ROLES[kind]},
+            )
+            figure.add_trace(trace, row=panel // 2 + 1, col=panel % 2 + 1)
+    figure.update_xaxes(title={"text": "Strength, 99th percentiles"}, row=2)
+    experts = len({record.expert for record in records})
+    return as_figure("steering", f"Amplifying {experts} experts of {run.name}, medians", figure, experts, experts)

@@ -6,7 +6,6 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots import evaluations, probes, runs
-from mxd.backend.plots.steering import steering
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
@@ -15,7 +14,7 @@ OF_A_RUN = {
     "training": runs.training,
     "density-activation": runs.density_activation,
     "density-histogram": runs.density_histogram,
-    "steering": steering,
+    "steering": evaluations.steering,
     "loss-frontier": evaluations.loss_frontier,
     "load": evaluations.load,
     "density-evaluated": evaluations.density_evaluated,

@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
@@ -20,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.edits import AddedOutput, Edits, GrowingText, parse_edits
 from mxd.api.errors import speaks_python
 from mxd.api.loading import Examples, experts_table, find_run, read_expert, resolve_medians
-from mxd.api.models import Reference, borrowed, model_inputs, unchanged
+from mxd.api.models import Attachment, Reference, SaveGuard, borrowed, mlp_activations, model_inputs, unchanged
 from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.analysis.results import FoundExperts
 from mxd.trainer.config import LayerConfig, SteeringConfig, SteeringMode
@@ -29,7 +28,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.steering import edit_plans, units_without_index
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.edited_mlp import EditedMlp, like_weights
-from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
+from mxd.trainer.language_model.mlp_hooks import replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
 from mxd.trainer.layers.base import SparseLayer, routing_of
@@ -239,7 +238,7 @@ class Layer(nn.Module):
         with torch.set_grad_enabled(requires_grad):
             inputs = model_inputs(model, batch)
             _warn_of_missing_start(self, inputs)
-            x_BTI = mlp_activations(self, model, inputs)
+            x_BTI = mlp_activations(model, architecture_of(self, model), self.index, self.core.reads, inputs)
             mask_BT = inputs.get("attention_mask", torch.ones(x_BTI.shape[:2], device=x_BTI.device))
             rows_BT = mask_BT.to(x_BTI.device).bool()
             activations_PK, indices_PK = self.core.route(like_weights(x_BTI[rows_BT], self.core))
@@ -302,8 +301,8 @@ class Layer(nn.Module):
         for module in model.modules():
             if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
                 continue
-            guard = vars(module).setdefault("save_pretrained", _SaveGuard(module))
-            if isinstance(guard, _SaveGuard):
+            guard = vars(module).setdefault("save_pretrained", SaveGuard(module))
+            if isinstance(guard, SaveGuard):
                 guard.attached += 1
                 stack.callback(guard.release)
         return Attachment(stack)
@@ -530,46 +529,6 @@ def language_model_of(
     yield reference.loaded
 
 
-class Attachment:
-    """Handle of a layer that computes inside a model. ``detach`` takes it out; so does leaving a ``with`` block."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._stack = stack
-
-    def detach(self) -> None:
-        """Restore the model exactly. A second call does nothing."""
-        self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.detach()
-
-
-class _SaveGuard:
-    """``save_pretrained`` of a model, or of one that holds the same blocks, while layers are attached to it."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-        self.attached = 0
-
-    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
-        raise UserError(
-            "A layer is attached to the model, and transformers would load the original MLP again. Save the layer with "
-            "layer.save_pretrained(folder), detach it, and save the model then. To use both: "
-            "mxd.load(folder).attach(model)."
-        )
-
-    def release(self) -> None:
-        """Restore the model's own method after the last layer is detached."""
-        self.attached -= 1
-        if not self.attached:
-            del vars(self.model)["save_pretrained"]
-
-
 def _spliced(layer: Layer, model: Any, edits: Edits, mode: SteeringMode) -> ExitStack:
     """Compute a layer inside ``model`` until the returned stack is closed."""
     parsed, stack = resolve_medians(layer.run, parse_edits(edits)), ExitStack()
@@ -621,13 +580,6 @@ def _warn_of_another_model(layer: Layer, model: Any, source: str) -> None:
 # ---------------------------------------------------------------- activations
 
 
-class _Captured(Exception):
-    """Ends the forward pass after the layer's MLP."""
-
-    def __init__(self, activations: Tensor) -> None:
-        self.activations = activations
-
-
 def _warn_of_missing_start(layer: Layer, inputs: Mapping[str, Tensor]) -> None:
     """Warn if rows do not begin with the start token that the layer was trained with."""
     ids_BT = inputs.get("input_ids")
@@ -644,20 +596,3 @@ def _warn_of_missing_start(layer: Layer, inputs: Mapping[str, Tensor]) -> None:
             "text. Activations differ without it. Pass layer.tokenize(texts), or the texts themselves.",
             stacklevel=4,
         )
-
-
-def mlp_activations(layer: Layer, model: Any, inputs: Mapping[str, Tensor]) -> Tensor:
-    """Input [B, T, I] of the layer's MLP, or its output for an autoencoder. Later blocks are not computed."""
-    architecture = architecture_of(layer, model)
-    reads_output = layer.core.reads == "mlp-output"
-
-    def capture(x_BTI: Tensor, mlp: Mlp) -> Tensor:
-        raise _Captured(mlp() if reads_output else x_BTI)
-
-    with ExitStack() as stack:
-        replace_mlp(architecture.block(layer.index), architecture.mlp_names(layer.index), capture, stack)
-        try:
-            model(**inputs, use_cache=False)
-        except _Captured as captured:
-            return captured.activations
-    raise AssertionError("The model did not compute the layer's MLP.")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.errors import speaks_python
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.errors import UserError
+from mxd.trainer.language_model.architecture import Architecture
+from mxd.trainer.language_model.mlp_hooks import Mlp, replace_mlp
 from mxd.trainer.language_model.model import LanguageModel
 
 MODEL_INPUTS = ("input_ids", "inputs_embeds", "attention_mask", "position_ids", "token_type_ids")
@@ -96,3 +99,67 @@ def model_inputs(model: Any, batch: Mapping[str, Tensor] | Tensor) -> dict[str, 
     if mask_BT is not None and is_padded_left and "position_ids" in inspect.signature(model.forward).parameters:
         inputs.setdefault("position_ids", (mask_BT.long().cumsum(dim=1) - 1).clamp_min(0))
     return inputs
+
+
+class Attachment:
+    """Handle of a layer that computes inside a model. ``detach`` takes it out; so does leaving a ``with`` block."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._stack = stack
+
+    def detach(self) -> None:
+        """Restore the model exactly. A second call does nothing."""
+        self._stack.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.detach()
+
+
+class SaveGuard:
+    """``save_pretrained`` of a model, or of one that holds the same blocks, while layers are attached to it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.attached = 0
+
+    def __call__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise UserError(
+            "A layer is attached to the model, and transformers would load the original MLP again. Save the layer with "
+            "layer.save_pretrained(folder), detach it, and save the model then. To use both: "
+            "mxd.load(folder).attach(model)."
+        )
+
+    def release(self) -> None:
+        """Restore the model's own method after the last layer is detached."""
+        self.attached -= 1
+        if not self.attached:
+            del vars(self.model)["save_pretrained"]
+
+
+class _Captured(Exception):
+    """Ends the forward pass after the layer's MLP."""
+
+    def __init__(self, activations: Tensor) -> None:
+        self.activations = activations
+
+
+def mlp_activations(
+    model: Any, architecture: Architecture, index: int, reads: str, inputs: Mapping[str, Tensor]
+) -> Tensor:
+    """Input [B, T, I] of the MLP of a block, or its output for an autoencoder. Later blocks are not computed."""
+
+    def capture(x_BTI: Tensor, mlp: Mlp) -> Tensor:
+        raise _Captured(mlp() if reads == "mlp-output" else x_BTI)
+
+    with ExitStack() as stack:
+        replace_mlp(architecture.block(index), architecture.mlp_names(index), capture, stack)
+        try:
+            model(**inputs, use_cache=False)
+        except _Captured as captured:
+            return captured.activations
+    raise AssertionError("The model did not compute the layer's MLP.")

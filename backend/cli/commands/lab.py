@@ -105,7 +105,8 @@ class ProtectCommand(ModelCommand):
     def run(self) -> int:
         """Protect, and print what was measured."""
         from mxd.backend.database.engine import opened
-        from mxd.trainer.experimental.protect import check_new_runs, protect, read_passages, write_outcome
+        from mxd.trainer.experimental.passages import read_passages
+        from mxd.trainer.experimental.protect import check_new_runs, protect, write_outcome
         from mxd.trainer.storage.run import Run
 
         settings = self.settings()

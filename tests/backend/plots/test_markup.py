@@ -8,8 +8,7 @@ from pathlib import Path
 from sqlalchemy import select
 
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.plots.markup import escaped_layout, escaped_traces
-from mxd.backend.plots.report import report
+from mxd.backend.plots.report import escaped_layout, escaped_traces, report
 from mxd.trainer.storage.database.open import sqlite_url, writing
 from mxd.trainer.storage.database.tables import ProbeRecord
 from tests.helpers.formats.bundles import full_world

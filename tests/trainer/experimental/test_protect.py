@@ -20,21 +20,23 @@ from sqlalchemy.orm import Session
 from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
-from mxd.trainer.experimental.protect import (
+from mxd.trainer.experimental.passages import (
     OVERLAP_TOKENS,
-    RESULT_FILE,
     Passage,
+    drop_overlapping,
+    encode,
+    read_passages,
+    variations_of,
+)
+from mxd.trainer.experimental.protect import (
+    RESULT_FILE,
     PrivacyData,
     PrivacyOptimizer,
     ProtectionOutcome,
     ReplacementModel,
     combine_gradients,
-    drop_overlapping,
-    encode,
     kl_from_uniform,
     protect,
-    read_passages,
-    variations_of,
     write_outcome,
 )
 from mxd.trainer.language_model.mlp_hooks import Mlp

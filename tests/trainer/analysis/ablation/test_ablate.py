@@ -8,8 +8,9 @@ import torch
 from sqlalchemy import func, select, update
 from sqlalchemy.orm import Session
 
-from mxd.trainer.analysis.ablation import (
-    build_ablations,
+from mxd.trainer.analysis.ablation import build_ablations
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.analysis.sampled_examples import (
     density_matched_experts,
     get_indexed_run,
     read_activity,
@@ -17,7 +18,6 @@ from mxd.trainer.analysis.ablation import (
     sample_examples,
     share_sequences,
 )
-from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import AblationConfig, IndexConfig
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord

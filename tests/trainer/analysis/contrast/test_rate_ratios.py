@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from mxd.trainer.analysis.contrast import (
+from mxd.trainer.analysis.rate_ratios import (
     DocumentCounts,
     RateRatios,
     pearson3_p_values,
