@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mxd.api.edits import AddedOutput, Edits, GrowingText, parse_edits
 from mxd.api.errors import speaks_python
 from mxd.api.loading import Examples, experts_table, find_run, read_expert, resolve_medians
-from mxd.api.models import Attachment, Reference, SaveGuard, borrowed, mlp_activations, model_inputs, unchanged
+from mxd.api.models import Attachment, GuardedSave, Reference, borrowed, mlp_activations, model_inputs, unchanged
 from mxd.trainer.analysis.expert import Expert
 from mxd.trainer.analysis.results import FoundExperts
 from mxd.trainer.config import LayerConfig, SteeringConfig, SteeringMode
@@ -301,8 +301,8 @@ class Layer(nn.Module):
         for module in model.modules():
             if isinstance(module, Layer) or not hasattr(type(module), "save_pretrained"):
                 continue
-            guard = vars(module).setdefault("save_pretrained", SaveGuard(module))
-            if isinstance(guard, SaveGuard):
+            guard = vars(module).setdefault("save_pretrained", GuardedSave(module))
+            if isinstance(guard, GuardedSave):
                 guard.attached += 1
                 stack.callback(guard.release)
         return Attachment(stack)

@@ -120,7 +120,7 @@ class Attachment:
         self.detach()
 
 
-class SaveGuard:
+class GuardedSave:
     """``save_pretrained`` of a model, or of one that holds the same blocks, while layers are attached to it."""
 
     def __init__(self, model: Any) -> None:
