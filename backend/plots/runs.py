@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,9 @@ from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
 
 MAX_POINTS = 5_000
+DECADES = (1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1, 10, 100)
+DECADE_TEXTS = ("", "0.0001", "", "0.01", "", "1", "", "100")
+"""Every second tick has a number, so that the numbers of a narrow figure stay horizontal."""
 BINS_PER_DECADE = 5
 
 
@@ -77,23 +81,35 @@ def density_histogram(session: Session, run: RunRecord) -> Figure:
     edges = np.logspace(first, 0, round(-first) * BINS_PER_DECADE + 1)
     counts, _ = np.histogram(values.clip(edges[0], edges[-1]), edges)
     figure = density_bars(list(pairwise(edges.tolist())), counts.tolist())
+    even = 100 * run.k / run.num_experts
+    figure.add_shape(type="line", x0=even, x1=even, y0=0, y1=1, yref="paper", line={"width": 1.5, "dash": "dot"})
+    figure.add_annotation(text="K/N", x=math.log10(even), y=1, yref="paper", yanchor="bottom", showarrow=False)
     return as_figure("density-histogram", f"Density of the experts of {run.name}", figure, len(values), len(values))
 
 
 def density_bars(bins: Sequence[tuple[float, float]], counts: Sequence[int]) -> go.Figure:
-    """Number of experts per bin of densities."""
+    """Number of experts per bin of densities, in percent."""
+    percents = [(100 * low, 100 * high) for low, high in bins]
     trace = go.Bar(
-        x=[(low * high) ** 0.5 for low, high in bins],
+        x=[(low * high) ** 0.5 for low, high in percents],
         y=counts,
-        width=[high - low for low, high in bins],
-        customdata=bins,
+        width=[high - low for low, high in percents],
+        customdata=percents,
         name="Experts",
         meta={"role": "count"},
-        hovertemplate="%{y} experts, density %{customdata[0]:.2~e} to %{customdata[1]:.2~e}<extra></extra>",
+        hovertemplate="%{y} experts, density %{customdata[0]:.2~g} to %{customdata[1]:.2~g} %<extra></extra>",
     )
     figure = go.Figure([trace])
-    figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
-    figure.update_yaxes(title={"text": "Experts"}, rangemode="tozero")
+    title = {"text": "activation density, % of tokens, log scale"}
+    figure.update_xaxes(type="log", title=title, tickvals=DECADES, ticktext=DECADE_TEXTS, tickangle=0, showgrid=False)
+    figure.update_yaxes(rangemode="tozero", nticks=5)
+    columns = {
+        "series": "",
+        "point": ["activation density from, % of tokens", "to, % of tokens"],
+        "x": "",
+        "y": "experts",
+    }
+    figure.update_layout(margin={"l": 38, "r": 8, "t": 18, "b": 38}, meta={"columns": columns})
     return figure
 
 

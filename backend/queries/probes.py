@@ -347,7 +347,7 @@ def _benchmark_notes(benchmark: Benchmark, runs: Sequence[RunRecord]) -> tuple[s
         f"at most {settings.tokens:,} tokens, language model {last_part(settings.language_model)}.{selected}",
         "95 % intervals are bootstrapped over data sets, and not corrected for the number of comparisons. Differences "
         "are paired by data set.",
-        f"Data sets: {', '.join(benchmark.datasets)}.",
+        f"{plural(len(benchmark.datasets), 'data set')}: {', '.join(benchmark.datasets)}.",
     )
 
 

@@ -38,6 +38,7 @@ MEANS_OVER_EXPERTS = (
         "plain",
         "balanced accuracy of automatic labels on held-out examples, mean over experts; 0.5 is chance",
         better="higher",
+        term="automatic_label",
     ),
     Metric(
         "token_entropy",
@@ -45,11 +46,17 @@ MEANS_OVER_EXPERTS = (
         "plain",
         "bits of the tokens on which an expert is active",
         better="lower",
+        term="entropy",
     ),
 )
 """Metrics of the index and of labels."""
 DEAD_IN_INDEX = Metric(
-    "dead_share", "Dead experts", "share", "share of experts that are active on no indexed token", better="lower"
+    "dead_share",
+    "Dead experts",
+    "share",
+    "share of experts that are active on no indexed token",
+    better="lower",
+    term="dead_share",
 )
 RECOVERED = "loss_recovered_mean"
 EVALUATED = tuple(sorted((metric for metric in METRICS if metric.compares_runs), key=lambda it: it.key != RECOVERED))

@@ -37,8 +37,9 @@ def test_pasted_texts_are_compared(page: Page) -> None:
     expect(page).to_have_url(re.compile("more_in=b"))
     expect(table.get_by_role("region", name="Examples in B: B")).to_contain_text(re.compile("libro|casa|gusta"))
     assert violations(page) == []
+    page.get_by_role("button", name="Export").click()
     with page.expect_download() as download:
-        page.get_by_role("button", name="CSV").click()
+        page.get_by_role("menuitem", name="CSV").click()
     assert download.value.suggested_filename.endswith(".csv")
     table.locator("tbody").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+"))

@@ -20,11 +20,11 @@ def test_former_addresses_open_their_part(page: Page) -> None:
     metrics = page.get_by_role("region", name="Faithfulness")
     for group in ("Next-token loss", "Routing", "Same greedy continuation"):
         expect(metrics.get_by_role("rowheader", name=group, exact=True)).to_be_visible()
-    page.get_by_text("Frontier", exact=True).click()
+    page.get_by_role("navigation", name="Chapters").get_by_role("link", name="Frontier").click()
     expect(page).to_have_url(re.compile("#frontier$"))
     expect(page.get_by_role("region", name="Points of the frontier")).to_be_visible()
     expect(metrics).to_be_visible()
-    page.get_by_text("Frontier", exact=True).click()
+    page.locator("summary").get_by_text("Frontier", exact=True).click()
     expect(page).not_to_have_url(re.compile("#"))
     page.goto(f"/health?run={RUN}")
     health = page.get_by_role("region", name="Metrics of health")
@@ -45,8 +45,8 @@ def test_the_verdict_on_one_run_is_a_table_without_dots(page: Page) -> None:
 def test_descriptions_have_the_width_of_a_phone(open_page: OpenPage) -> None:
     page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     page.goto(f"/faithfulness?run={RUN}")
-    row = page.get_by_role("region", name="Faithfulness").get_by_role("row").filter(has_text="Top-1 agreement")
-    description = row.get_by_text("share of tokens with the same")
+    row = page.get_by_role("region", name="Faithfulness").get_by_role("row").filter(has_text="Perplexity ratio")
+    description = row.get_by_text("perplexity with the run divided")
     box = description.bounding_box()
     assert box is not None and box["width"] > 300
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

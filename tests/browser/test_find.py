@@ -16,7 +16,7 @@ SECONDS = 60_000
 
 def test_from_a_wish_to_a_steered_text(page: Page) -> None:
     page.goto(f"/search?run={RUN}")
-    page.get_by_role("link", name="I want it to say …").click()
+    page.get_by_role("radio", name="I want it to say …").click()
     search = page.get_by_role("region", name="Search by effect")
     find = search.get_by_role("button", name="Find experts")
     expect(find).to_be_disabled()
@@ -33,6 +33,8 @@ def test_from_a_wish_to_a_steered_text(page: Page) -> None:
     expect(rows.first).to_be_visible(timeout=SECONDS)
     assert rows.count() > 3
     rows.first.get_by_role("button", name=re.compile("in the tray")).click()
+    page.get_by_role("link", name="Open in Steer").click()
+    expect(rows.first).to_be_visible(timeout=SECONDS)
     steered = page.get_by_role("region", name="Steered", exact=True)
     expect(steered).to_contain_text(re.compile(r"done, \d+ tokens"), timeout=SECONDS)
     expect(rows.first.locator('[data-name^="price"]')).to_have_text(re.compile(r"[\d.]+ [\d.]+"), timeout=SECONDS)

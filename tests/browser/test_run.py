@@ -60,8 +60,8 @@ def test_an_imported_run_shows_its_source(page: Page, site: Site, tmp_path: Path
     words = ["import", "theirs", "--language-model", str(language_model), "--layer", "1", "--name", "imported"]
     document(mxd(*words, *places, folder=tmp_path))
     page.goto("/runs/imported")
-    expect(page.locator("dl.facts > div").filter(has_text="Imported from")).to_contain_text("sparsify: theirs")
+    expect(page.locator(".run-summary")).to_contain_text("Imported from sparsify: theirs")
     page.goto(f"/runs/{site.run}")
-    expect(page.locator("dl.facts")).to_contain_text("Language model")
-    expect(page.locator("dl.facts")).not_to_contain_text("Imported from")
+    expect(page.locator(".run-summary")).to_contain_text("Trained on")
+    expect(page.locator(".run-summary")).not_to_contain_text("Imported from")
     document(mxd("remove", "imported", "--yes", *places, folder=tmp_path))

@@ -110,6 +110,20 @@ export const expertsQuery = (run: string, filters: ExpertFilters, limit = 60) =>
     placeholderData: keepPreviousData,
   });
 
+/** Rows of at most 200 experts. */
+export const expertRowsQuery = (run: string | null, experts: readonly number[]) =>
+  queryOptions({
+    queryKey: ["run", run, "experts", experts],
+    queryFn:
+      run === null || experts.length === 0
+        ? skipToken
+        : get("/api/runs/{run}/experts", {
+            path: { run },
+            query: { sort: "expert", order: "asc", among: experts.slice(0, 200).join(","), limit: 200 },
+          }),
+    placeholderData: keepPreviousData,
+  });
+
 export const expertQuery = (run: string, expert: number) =>
   queryOptions({
     queryKey: ["run", run, "expert", expert],

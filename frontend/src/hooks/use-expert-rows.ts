@@ -1,17 +1,20 @@
-/** Rows of some experts of a run by number, as far as they are loaded. */
+/** Rows of some experts by number, as far as they are loaded. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useQueries } from "@tanstack/react-query";
 
-import { expertsQuery } from "@/api/queries";
+import { expertRowsQuery } from "@/api/queries";
 import type { ExpertRow } from "@/api/types";
 
-const MAX_EXPERTS = 200;
+interface Asked {
+  readonly run: string | null;
+  readonly experts: readonly number[];
+}
+
+export function useExpertRowsOf(asked: readonly Asked[]): readonly ReadonlyMap<number, ExpertRow>[] {
+  const results = useQueries({ queries: asked.map(({ run, experts }) => expertRowsQuery(run, experts)) });
+  return results.map(({ data }) => new Map(data?.experts.map((row) => [row.expert, row])));
+}
 
 export function useExpertRows(run: string | null, experts: readonly number[]): ReadonlyMap<number, ExpertRow> {
-  const filters = { sort: "expert", order: "asc", among: experts.join(",") } as const;
-  const { data } = useInfiniteQuery({
-    ...expertsQuery(run ?? "", filters, MAX_EXPERTS),
-    enabled: run !== null && experts.length > 0,
-  });
-  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row]));
+  return useExpertRowsOf([{ run, experts }])[0] ?? new Map();
 }

@@ -74,7 +74,10 @@ def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
 
 
 def test_the_density_histogram_counts_every_active_expert(client: TestClient) -> None:
-    assert sum(figure(client, "density-histogram")["data"][0]["y"]) == ACTIVE
+    histogram = figure(client, "density-histogram")
+    assert sum(histogram["data"][0]["y"]) == ACTIVE
+    assert histogram["data"][0]["customdata"][-1][1] == 100, "densities are in percent"
+    assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import { memo } from "react";
 
 import type { ExpertRow } from "@/api/types";
 import { logHeights, trimHistogram } from "@/lib/scales/histogram";
+import { formatCompact } from "@/lib/text/format";
 
 const BIN = 10;
 const GAP = 1.2;
@@ -51,6 +52,7 @@ interface ActivationHistogramProps {
 export function ActivationHistogram({ row, height, caption, marker = null }: ActivationHistogramProps) {
   const { counts, high: edge } = trimHistogram({ counts: row.histogram, high: row.histogram_high });
   const high = row.max_activation > 0 ? Math.min(row.max_activation, edge) : edge;
+  const largest = Math.max(1, ...counts);
   const width = counts.length * BIN * (edge > 0 ? high / edge : 1);
   const markerPercent = marker === null || !(high > 0) ? null : Math.min(100, Math.max(0, (100 * marker) / high));
   return (
@@ -64,6 +66,17 @@ export function ActivationHistogram({ row, height, caption, marker = null }: Act
         >
           <Bars counts={counts} height={height} />
         </svg>
+        {[1, 10, 100, 1000, 10_000, 100_000]
+          .filter((count) => count < largest)
+          .map((count) => (
+            <span
+              key={count}
+              className="hist-tick"
+              style={{ bottom: `${(100 * Math.log1p(count)) / Math.log1p(largest)}%` }}
+            >
+              {formatCompact(count)}
+            </span>
+          ))}
         {markerPercent !== null && (
           <span
             className="hist-mark"

@@ -84,16 +84,6 @@ export function hasHiddenLayer(run: OfMethod): boolean {
   return !/transcoder|autoencoder/.test(run.method);
 }
 
-/** Activation function of the encoder; null for a layer without one. */
-export const encoderActivation = (run: Pick<RunSummary, "method" | "activation">) =>
-  run.method.endsWith("mxd") && run.method !== "hidden-mxd" ? run.activation : null;
-
-/** What an MxD multiplies by the shared dense path. */
-export function mixingName({ method, mixing }: Pick<RunSummary, "method" | "mixing">): string | null {
-  if (mixing !== "paper") return mixing;
-  return method === "hidden-mxd" ? "with a learned constant part" : "the paper’s exact form";
-}
-
 /** Format of an imported run and the last part of its source. */
 export function shortOrigin(origin: string): string {
   return `${origin.split(":")[0] ?? ""}: ${shortSource(origin)}`;

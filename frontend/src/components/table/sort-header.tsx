@@ -9,7 +9,7 @@ import { Icon } from "@/components/ui/icon";
 import type { TermId } from "@/lib/text/glossary";
 
 export interface Sorting<K extends string> {
-  readonly key: K;
+  readonly sort: K;
   readonly order: "asc" | "desc";
 }
 
@@ -34,13 +34,13 @@ export function SortHeader<K extends string>(props: SortHeaderProps<K>) {
   const { column, sorting, onSort, className, term, definition, children } = props;
   const tips = useTips();
   const queries = useQueryClient();
-  const isSorted = sorting.key === column;
+  const isSorted = sorting.sort === column;
   return (
     <th className={className} aria-sort={isSorted ? WORDS[sorting.order] : "none"} scope="col">
       <button
         type="button"
         onClick={() =>
-          onSort((now) => ({ key: column, order: now.key === column && now.order === "desc" ? "asc" : "desc" }))
+          onSort((now) => ({ sort: column, order: now.sort === column && now.order === "desc" ? "asc" : "desc" }))
         }
         {...(term !== undefined && definitionHandlers(term, tips, queries))}
         {...(definition !== undefined && describe(definition, tips))}

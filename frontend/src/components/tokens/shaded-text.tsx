@@ -3,7 +3,7 @@
 import type { Example } from "@/api/types";
 import { sequentialClass } from "@/lib/scales/colour-scale";
 import { pieces } from "@/lib/text/kwic";
-import { toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
+import { isBoundary, toOneLine, splitLeadingSpace } from "@/lib/text/token-text";
 
 interface ShadedTextProps {
   readonly example: Example;
@@ -14,10 +14,18 @@ interface ShadedTextProps {
   readonly largest?: number;
 }
 
+/** Position of the first word within `before` tokens of the peak and in its document. */
+function firstWord({ tokens, position }: Example, before: number): number {
+  const from = Math.max(0, position - before);
+  const start = from + tokens.slice(from, position).findLastIndex(isBoundary) + 1;
+  if (start > from) return start;
+  const word = tokens.slice(from, position).findIndex((text, i) => text.startsWith(" ") || tokens[from + i - 1] === "\n");
+  return from + Math.max(0, word);
+}
+
 export function ShadedText({ example, before, after, largest = example.activation }: ShadedTextProps) {
-  const from = Math.max(0, example.position - before);
   return pieces(example)
-    .slice(from, example.position + after + 1)
+    .slice(firstWord(example, before), example.position + after + 1)
     .map((piece) => {
       const { leadingSpace, body } = splitLeadingSpace(toOneLine(piece.text, true));
       const shade = sequentialClass(piece.value ?? 0, largest);

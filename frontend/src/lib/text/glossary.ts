@@ -75,7 +75,7 @@ export const GLOSSARY = {
   },
   weak_label: {
     name: "Weak label",
-    text: "An automatic label whose balanced accuracy is below 0.65, whose precision is below 25 %, or whose recall is below 10 %. It is shown in grey with its precision.",
+    text: "An automatic label whose balanced accuracy is below 0.65, whose precision is below 25 %, or whose recall is below 10 %. It is shown in grey italics.",
   },
   no_label: {
     name: "No label yet",

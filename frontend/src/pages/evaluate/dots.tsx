@@ -9,16 +9,26 @@ import type { Cell as Value, Head, Row, Table } from "@/api/types";
 import { LinkedText } from "@/components/terms/linked-text";
 import { Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/scroll-box";
+import { formatFixed } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
 type Axis = readonly [number, number];
 
-/** Ends of an axis: all intervals, with a margin so that no dot is cut off. */
+/** Ends of an axis: those of all intervals. */
 function axisOf(cells: readonly (Value | null | undefined)[]): Axis {
   const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
-  const margin = 0.08 * (high - low || Math.abs(high) || 1);
+  const margin = high > low ? 0 : Math.abs(high) || 1;
   return [low - margin, high + margin];
+}
+
+/** Both ends with the digits and the unit of the cells. */
+function axisText(cells: readonly (Value | null | undefined)[]): string {
+  const text = cells.find((cell) => cell)?.text ?? "";
+  const digits = /\.(\d+)/.exec(text)?.[1]?.length ?? 0;
+  const isPercent = text.endsWith("%");
+  const [low, high] = axisOf(cells).map((end) => formatFixed(isPercent ? 100 * end : end, digits));
+  return `axis ${low} to ${high}${isPercent ? " %" : ""}`;
 }
 
 interface DotProps {
@@ -63,6 +73,17 @@ function Title({ head: { title, term, href } }: { readonly head: Head }) {
   return term === null ? title : <Term id={term as TermId}>{title}</Term>;
 }
 
+/** A description, which the glossary has if there is an entry, and on a line of its own which direction is better. */
+function Detail({ head: { detail, term } }: { readonly head: Head }) {
+  const [description, better] = detail.split("\n");
+  return (
+    <>
+      <span className={term === null ? "" : "defined"}>{description}</span>
+      {better !== undefined && <span className="better">{better}</span>}
+    </>
+  );
+}
+
 /** What a filled dot means, if there is one. */
 function Legend({ rows }: Pick<Table, "rows">) {
   if (!rows.some(({ cells }) => cells.some((cell) => cell?.is_best))) return null;
@@ -90,10 +111,11 @@ interface DotTableProps {
 export function DotTable({ table: { corner, columns, rows, axis, reference }, label }: DotTableProps) {
   const axisCells = {
     row: ({ cells }: Row) => cells,
-    column: (_: Row, i: number) => rows.map(({ cells }) => cells[i]),
+    column: (_: unknown, i: number) => rows.map(({ cells }) => cells[i]),
     table: () => rows.flatMap(({ cells }) => cells),
   };
   const hasDots = axis !== null;
+  const columnAxis = (i: number) => (axis === "column" ? axisText(axisCells.column(null, i)) : "");
   return (
     <ScrollBox className="dots-scroll" label={label}>
       {hasDots && <Legend rows={rows} />}
@@ -103,11 +125,15 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
       >
         <thead>
           <tr>
-            <th scope="col">{corner}</th>
-            {columns.map((head) => (
+            <th scope="col">
+              {corner}
+              {axis === "table" && <span className="dim">{axisText(axisCells.table())}</span>}
+            </th>
+            {columns.map((head, i) => (
               <th key={head.key} scope="col">
                 <Title head={head} />
                 {head.detail !== "" && <span className="dim">{head.detail}</span>}
+                {columnAxis(i) !== "" && <span className="dim">{columnAxis(i)}</span>}
               </th>
             ))}
             {!hasDots && <th scope="col">Description</th>}
@@ -126,10 +152,15 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
               <tr>
                 <th scope="row">
                   <Title head={row} />
-                  {hasDots && row.detail !== "" && <span className="dim">{row.detail}</span>}
+                  {hasDots && (
+                    <span className="dim">
+                      <Detail head={row} />
+                      {axis === "row" && <span>{axisText(row.cells)}</span>}
+                    </span>
+                  )}
                 </th>
                 {row.cells.map((cell, i) => (
-                  <td key={columns[i]?.key} data-label={columns[i]?.title}>
+                  <td key={columns[i]?.key} data-label={[columns[i]?.title, columnAxis(i)].filter(Boolean).join(", ")}>
                     {cell === null && <span className="dim">–</span>}
                     {cell !== null && hasDots && (
                       <Dot cell={cell} axis={axisOf(axisCells[axis](row, i))} reference={reference} />
@@ -137,7 +168,11 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
                     {cell !== null && <Numbers cell={cell} />}
                   </td>
                 ))}
-                {!hasDots && <td className="ink2">{row.detail}</td>}
+                {!hasDots && (
+                  <td className="ink2">
+                    <Detail head={row} />
+                  </td>
+                )}
               </tr>
             </Fragment>
           ))}

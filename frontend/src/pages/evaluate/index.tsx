@@ -43,7 +43,7 @@ function Fold({ id, title, note, children }: FoldProps) {
       void navigate({ pathname, search, hash: open ? id : "" }, { replace: true, preventScrollReset: true });
   };
   return (
-    <details className="fold" ref={element} open={isOpen} onToggle={(event) => onToggle(event.currentTarget.open)}>
+    <details className="fold" id={id} ref={element} open={isOpen} onToggle={(event) => onToggle(event.currentTarget.open)}>
       <summary>
         <b>{title}</b> <span className="note">{note}</span>
       </summary>
@@ -58,9 +58,21 @@ function Evaluation({ run }: { readonly run: RunSummary }) {
   if (data === undefined) return <LoadingState label="Loading the report" rows={20} rowHeight={36} />;
   return (
     <>
+      <nav className="contents" aria-label="Chapters">
+        {[...data.chapters, { key: "compare", title: "Compare" }].map(({ key, title }) => (
+          <a key={key} href={`#${key}`}>
+            {title}
+          </a>
+        ))}
+      </nav>
       {data.chapters.map(({ key, title, note, is_folded: isFolded, sections }) => {
         const content = sections.map((section) => <SectionView key={section.key} run={run.name} section={section} />);
-        if (!isFolded) return content;
+        if (!isFolded)
+          return (
+            <div key={key} id={key}>
+              {content}
+            </div>
+          );
         return (
           <Fold key={key} id={key} title={title} note={note}>
             {content}

@@ -99,13 +99,8 @@ function MatchesTable({ comparison, params: { sort, order, mutual }, setParams }
     <SortHeader<Sort>
       column={column}
       className={className}
-      sorting={{ key: sort, order }}
-      onSort={(change) =>
-        setParams((now) => {
-          const next = change({ key: now.sort, order: now.order });
-          return { sort: next.key, order: next.order };
-        }, "push")
-      }
+      sorting={{ sort, order }}
+      onSort={(change) => setParams(change, "push")}
     >
       {name}
     </SortHeader>

@@ -37,6 +37,25 @@ function Tables({ title, tables }: Pick<Section, "title" | "tables">) {
   );
 }
 
+/** Characters of a note that is not folded. */
+const LONG_NOTE = 600;
+
+/** A note. A long list is folded behind the words before its colon. */
+function Note({ text }: { readonly text: string }) {
+  const note = (
+    <p className="note">
+      <LinkedText text={text} />
+    </p>
+  );
+  if (text.length < LONG_NOTE || !/^[\w ]+:/.test(text)) return note;
+  return (
+    <details className="more-metrics">
+      <summary>{text.slice(0, text.indexOf(":"))}</summary>
+      {note}
+    </details>
+  );
+}
+
 const WARNING_LEVELS = { alarm: "Alarm", warning: "Warning", note: "Note" } as const;
 
 function Warnings({ warnings }: { readonly warnings: readonly ReportWarning[] }) {
@@ -90,17 +109,13 @@ export function SectionView({ run, section }: { readonly run: string; readonly s
       {title !== "" && <h2>{title}</h2>}
       {verdict !== "" && (title === "" ? <h2 className="report-verdict">{verdict}</h2> : <p>{verdict}</p>)}
       {intro.map((text) => (
-        <p key={text} className="note">
-          <LinkedText text={text} />
-        </p>
+        <Note key={text} text={text} />
       ))}
       <Warnings warnings={warnings} />
       {figure !== null && <Figure run={run} figure={figure} />}
       <Tables title={title} tables={tables} />
       {notes.map((text) => (
-        <p key={text} className="note">
-          <LinkedText text={text} />
-        </p>
+        <Note key={text} text={text} />
       ))}
       {commands.map((command) => (
         <Command key={command} text={command} />

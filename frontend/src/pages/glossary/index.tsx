@@ -19,7 +19,7 @@ const HEADINGS: Readonly<Partial<Record<string, string>>> = {
   mxd: "Layers and experts",
   loss_increase: "Effects of an expert",
   top_tokens: "Examples, labels and similar experts",
-  edit: "Steer",
+  edit: "Steering",
   output_norm: "Routing and circuits",
   normalised_mse: "Faithfulness and health",
   interval: "Intervals and probing",
@@ -78,7 +78,10 @@ export default function GlossaryPage() {
       ids: ids.filter((id) => matches(id, filter, columns)),
     }))
     .filter(({ ids }) => ids.length > 0);
-  useEffect(() => document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" }), [hash]);
+  useEffect(() => {
+    // Newer browsers return a promise, which must not be returned from an effect.
+    void document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
+  }, [hash]);
   return (
     <>
       <title>Glossary · MxD Explorer</title>

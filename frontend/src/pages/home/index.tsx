@@ -15,13 +15,14 @@ import { useComparedLinks } from "@/components/runs/compared-run";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
+import { activeK } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { TokenStrip } from "@/components/tokens/token-strip";
-import { LinkButton } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { Icon, type IconName } from "@/components/ui/icon";
 import { Slider } from "@/components/ui/slider";
@@ -58,15 +59,33 @@ const NO_TEXTS_END = 3;
 const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
+/** Long words around the peak, by which variants of one text are recognised. */
+const longWords = ({ tokens, position }: Example) =>
+  tokens.slice(Math.max(0, position - BEFORE), position + AFTER).filter((text) => text.length > 8);
+
+/** Strong examples, those without a long word of a stronger one first. */
+function varied(examples: readonly Example[]): readonly Example[] {
+  const words = new Set<string>();
+  const isNew = examples.map((example) => {
+    const own = longWords(example);
+    const isVariant = own.some((word) => words.has(word));
+    for (const word of own) words.add(word);
+    return !isVariant;
+  });
+  return [...examples.filter((_, i) => isNew[i]), ...examples.filter((_, i) => !isNew[i])].slice(0, EXAMPLES);
+}
+
 /** The strongest examples of each expert, no two of one text; undefined while loading. */
 function useDistinctExamples(run: string, experts: readonly number[]): readonly (readonly Example[])[] | undefined {
   const results = useQueries({ queries: experts.map((expert) => topExamplesQuery(run, expert, FETCHED_EXAMPLES)) });
   if (results.some(({ data }) => data === undefined)) return undefined;
   const texts = new Set<number>();
   return results.map(({ data }) => {
-    const chosen = deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence)))
-      .examples.filter(({ sequence }, i, all) => all.findIndex((one) => one.sequence === sequence) === i)
-      .slice(0, EXAMPLES);
+    const chosen = varied(
+      deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence))).examples.filter(
+        ({ sequence }, i, all) => all.findIndex((one) => one.sequence === sequence) === i,
+      ),
+    );
     for (const { sequence } of chosen) texts.add(sequence);
     return chosen;
   });
@@ -100,7 +119,7 @@ function ExpertCard({ run, expert, examples }: ExpertCardProps) {
 
 /** The text at a strength: stored, or generated after a change of the prompt or without stored texts. */
 function useText(run: string, request: SteeringRequest, edits: readonly Edit[], stored: ShowcaseText | undefined) {
-  const { generation, start } = useGeneration(run);
+  const { generation, start, stop } = useGeneration(run);
   const strength = edits[0]?.strength ?? 0;
   const isStored = stored !== undefined;
   const text = formatEdits(edits);
@@ -117,12 +136,12 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
         text: characters,
         value,
       }));
-      return { pieces, isBusy: false, failure: null };
+      return { pieces, isBusy: false, failure: null, stop };
     }
     const { status, failure } = generation;
     const pieces = generation[strength === 0 ? "baseline" : "steered"].continuations[0]?.pieces ?? [];
-    return { pieces, isBusy: status === "waiting" || status === "streaming", failure };
-  }, [stored, generation, strength]);
+    return { pieces, isBusy: status === "waiting" || status === "streaming", failure, stop };
+  }, [stored, generation, strength, stop]);
 }
 
 interface StrengthRowProps {
@@ -131,14 +150,14 @@ interface StrengthRowProps {
   readonly stops: readonly number[];
   readonly onDrag: (strength: number) => void;
   readonly onCommit: (strength: number) => void;
-  readonly run: string;
   readonly steeringUrl: string;
 }
 
-function StrengthRow({ value, stops, onDrag, onCommit, run, steeringUrl }: StrengthRowProps) {
+function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
   return (
     <div className="hero-slider">
-      <Slider
+      <div className="hero-track">
+        <Slider
         label="Strength of the experts"
         value={value}
         min={0}
@@ -149,16 +168,20 @@ function StrengthRow({ value, stops, onDrag, onCommit, run, steeringUrl }: Stren
         onChange={onDrag}
         onChangeEnd={onCommit}
       />
-      <output>+{formatFixed(value, 2)}</output>
-      <div className="hero-legend">
-        <RampLegend kind="diverging" low="less likely" high="more likely than without" />
-        <span className="dim">
-          Run <span className="mono">{run}</span>
-        </span>
       </div>
+      <output>
+        {value === 0 ? (
+          "Original"
+        ) : (
+          <>
+            +{formatFixed(value, 2)} × <Term id="p99">p99</Term>
+          </>
+        )}
+      </output>
       <LinkButton size="small" to={steeringUrl}>
         Open in Steer
       </LinkButton>
+      <RampLegend kind="diverging" low="Token less likely" high="more likely than without the experts" />
     </div>
   );
 }
@@ -199,10 +222,11 @@ interface SteeredTextProps {
   readonly shade: ((piece: Piece) => string) | null;
 }
 
-function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: SteeredTextProps) {
+function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }: SteeredTextProps) {
   const tips = useTips();
   // A tooltip goes with its text.
   useEffect(() => tips.hide, [pieces, tips]);
+  const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
   return (
     <div className="hero-text" aria-busy={isBusy}>
       <span className="hero-prompt">{prompt}</span>
@@ -221,7 +245,17 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: Steer
           </>
         )}
       />
+      {isCut && <span className="dim">…</span>}
       {isBusy && pieces.length === 0 && <Waiting />}
+      {isBusy && (
+        <span className="hero-waiting">
+          {" "}
+          {pieces.length} of {MAX_TOKENS} tokens{" "}
+          <Button size="small" onClick={stop}>
+            Stop
+          </Button>
+        </span>
+      )}
       {failure !== null && <p role="alert">{failure}</p>}
     </div>
   );
@@ -231,9 +265,7 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure }, shade }: Steer
 const shadeByChange = (piece: Piece) => (piece.text.trim() === "" ? "" : divergingClass(piece.value ?? 0, SCALE_LIMIT));
 
 interface HeroProps {
-  readonly run: string;
-  readonly numExperts: number;
-  readonly layer: number;
+  readonly run: RunSummary;
   /** What the experts do, after "Two of 4,096 experts of layer 16". */
   readonly title: string;
   readonly request: SteeringRequest;
@@ -243,12 +275,19 @@ interface HeroProps {
 }
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
-function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProps) {
+function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
+  const { name: run, num_experts: numExperts, layer } = summary;
   const [params, setParams] = useUrlState(HOME_PARAMS);
-  const prompt = params.prompt ?? request.prompt ?? "";
+  const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
   const initial = edits[0]?.strength ?? 0;
   const { shown, drag, commit } = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
+  const submit = () => {
+    if (draft.text.trim() !== "") return draft.commit();
+    // Without a prompt it returns to the example.
+    draft.setText(request.prompt ?? "");
+    setParams({ prompt: null });
+  };
   const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
   // While the slider is dragged only stored texts follow; a generation starts on release.
   const stored =
@@ -265,14 +304,27 @@ function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProp
   const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
   return (
     <section className="hero" aria-label="Steering a text">
-      <h1>
+      <header>
+        <h1>
         {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts of layer {layer} {title}. Move
         the slider.
       </h1>
+      <p className="ink2">
+        The run{" "}
+        <Link className="link mono" to={links.run(run)}>
+          {run}
+        </Link>{" "}
+        replaces this MLP of {summary.language_model_name} by a <Term id="mxd">Mixture of Decoders</Term>, of which{" "}
+        {activeK(summary)} experts are active on each token.
+      </p>
+      </header>
       <div className="hero-side">
         {edits.map(({ expert }, i) => (
           <ExpertCard key={expert} run={run} expert={expert} examples={examples?.[i]} />
         ))}
+        <p className="ink2">
+          <RampLegend kind="sequential" low="Activation 0" high="largest of the expert" />, ↵ line break
+        </p>
       </div>
       <div className="hero-main">
         <PromptBox
@@ -280,19 +332,18 @@ function Hero({ run, numExperts, layer, title, request, edits, texts }: HeroProp
           placeholder="Type the beginning of a text, then press Enter"
           value={draft.text}
           onChange={draft.setText}
-          onSubmit={draft.commit}
+          onSubmit={submit}
           onOpen="leave-focus"
           onEnter="submit"
         />
-        <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
         <StrengthRow
           value={shown}
           stops={stops}
           onDrag={drag}
           onCommit={commit}
-          run={run}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
         />
+        <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
         <Why />
       </div>
     </section>
@@ -337,7 +388,7 @@ function Doors({ run }: { readonly run: RunSummary }) {
       >
         Type a text and watch which experts each token uses{others.length > 0 && `, in ${others.length + 1} layers`}.
       </Door>
-      <Door icon="experts" title="Find an expert" to={links.page("experts")}>
+      <Door icon="experts" title="Find an expert" to={links.page("search")}>
         Search by word, by passage, by two texts, or by what the model should say.
       </Door>
       <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
@@ -365,9 +416,7 @@ function BestExpert({ run, children }: { readonly run: RunSummary; readonly chil
     <>
       <Hero
         key={`${run.name} ${expert}`}
-        run={run.name}
-        numExperts={run.num_experts}
-        layer={run.layer}
+        run={run}
         title="changes a text"
         request={{ prompt: EXAMPLE_PROMPT }}
         edits={[newEdit(expert)]}
@@ -409,9 +458,7 @@ function Content({ run, children }: { readonly run: RunSummary; readonly childre
   return (
     <>
       <Hero
-        run={shownRun.name}
-        numExperts={shownRun.num_experts}
-        layer={shownRun.layer}
+        run={shownRun}
         title={showcase.title}
         request={steering}
         edits={requestEdits(steering.edits ?? [])}

@@ -1,7 +1,10 @@
 import { Link, useLocation } from "react-router";
 
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { PLACES } from "@/components/layout/navigation/pages";
+import { SearchBox } from "@/components/layout/search/search-box";
 import { usePageLinks } from "@/components/runs/page-links";
+import { LinkButton } from "@/components/ui/button";
 import { EmptyState } from "@/components/ui/states";
 
 export default function NotFoundPage() {
@@ -10,11 +13,20 @@ export default function NotFoundPage() {
   return (
     <>
       <title>Not found · MxD Explorer</title>
-      <PageBar crumbs={[{ label: "Not found" }]} />
+      <PageBar crumbs={[{ label: "Not found" }]} withSearch={false} />
       <EmptyState title="Page not found">
-        There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
-        version. <Link to={links.page("home")}>Go to Home</Link>, or to the{" "}
-        <Link to={links.page("experts")}>experts of the run</Link>.
+        <p>
+          There is no page at <span className="mono">{pathname}</span>. The link may be incomplete, or from another
+          version. <Link to={links.page("home")}>Go to Home</Link>, or search:
+        </p>
+        <SearchBox />
+        <nav aria-label="Pages">
+          {PLACES.map(({ name, icon, views }) => (
+            <LinkButton key={name} icon={icon} to={links.page(views[0].page)}>
+              {name}
+            </LinkButton>
+          ))}
+        </nav>
       </EmptyState>
     </>
   );

@@ -1,12 +1,10 @@
 /** Activation densities and dead experts of a run, from its index. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useMemo } from "react";
 import { Link } from "react-router";
 
 import { figureQuery, reportQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
-import { withSparseDensityAxis } from "@/components/plots/axes/axes";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { inUnits } from "@/components/runs/run-labels";
@@ -70,6 +68,7 @@ export function Faithfulness({ run }: { readonly run: string }) {
 }
 
 const HEIGHT = 206;
+const MOST_TOKENS = 0.5;
 
 function HealthFigures({ run }: { readonly run: RunSummary }) {
   const metric = run.last_metric;
@@ -99,6 +98,9 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
           <span>
             <Term id="density">density</Term> {inUnits("of the most used expert in training", run)}
           </span>
+          {metric.max_density > MOST_TOKENS && (
+            <strong className="bad">It is active on most tokens, so it says little about any of them.</strong>
+          )}
         </div>
       )}
     </div>
@@ -107,13 +109,9 @@ function HealthFigures({ run }: { readonly run: RunSummary }) {
 
 function DensityHistogram({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(figureQuery("density-histogram", { run: run.name }));
-  const figure = useMemo(
-    () => data && withSparseDensityAxis(data, run.k / run.num_experts),
-    [data, run.k, run.num_experts],
-  );
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (figure === undefined) return <LoadingState label="Loading histogram" rows={6} rowHeight={32} />;
-  return <Plot figure={figure} height={HEIGHT} label={figure.title} />;
+  if (data === undefined) return <LoadingState label="Loading histogram" rows={6} rowHeight={32} />;
+  return <Plot figure={data} height={HEIGHT} label={data.title} />;
 }
 
 export function Health({ run }: { readonly run: RunSummary }) {

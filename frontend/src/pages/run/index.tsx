@@ -3,6 +3,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 
+import { ApiError } from "@/api/http/errors";
 import { figureQuery, runQuery } from "@/api/queries";
 import type { RunDetail, RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
@@ -21,7 +22,7 @@ import {
 import { Term } from "@/components/terms/term";
 import { LinkButton } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
-import { ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
@@ -178,7 +179,7 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
           <h1 className="mono">{run.name}</h1>
           <RunSummaryText run={run} />
         </div>
-        {run.status !== "finished" && <Progress run={run} />}
+        {run.status === "finished" ? <NextPages run={run} /> : <Progress run={run} />}
       </section>
       <Resume detail={detail} />
     </>
@@ -187,15 +188,15 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
 
 const HEIGHT = 420;
 
-function TrainingCurves({ run }: { readonly run: RunSummary }) {
+function StrengthSweeps({ run }: { readonly run: RunSummary }) {
   const { data, error, refetch } = useQuery(figureQuery("steering", { run: run.name }));
   if (data?.total === 0) {
     return (
-      <>
-        <p className="ink2">Not measured yet. To measure it, run:</p>
+      <details className="more-metrics">
+        <summary>Not measured yet: commands that measure it</summary>
         <Command text={`mxd ablate ${run.name}`} />
         <Command text={`mxd evaluate-steering ${run.name}`} />
-      </>
+      </details>
     );
   }
   if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
@@ -214,7 +215,7 @@ function Steering({ run }: { readonly run: RunSummary }) {
           {inUnits("do experts change texts more than random experts and random directions?", run)}
         </span>
       </div>
-      <TrainingCurves run={run} />
+      <StrengthSweeps run={run} />
     </section>
   );
 }
@@ -226,7 +227,7 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
     <>
       <RunHead detail={detail} />
       <Faithfulness run={detail.run.name} />
-      <NextPages run={detail.run} />
+      {detail.run.status !== "finished" && <NextPages run={detail.run} />}
       <div className="run-grid">
         <Curves
           detail={detail}
@@ -252,14 +253,18 @@ function RunView({ detail }: { readonly detail: RunDetail }) {
 export default function RunPage() {
   const { run = "" } = useParams();
   const { data, error, refetch } = useQuery(runQuery(run));
+  const isMissing = error instanceof ApiError && error.status === 404;
   return (
     <>
       <title>{`${run} · MxD Explorer`}</title>
       <PageBar crumbs={[{ label: "Runs", to: "/runs" }, { label: run }]} />
-      {error !== null && data === undefined && (
-        <ErrorState error={error} onRetry={() => void refetch()}>
+      {isMissing && (
+        <EmptyState title={`Run ${run} not found`}>
           <Link to="/runs">All runs</Link>
-        </ErrorState>
+        </EmptyState>
+      )}
+      {error !== null && !isMissing && data === undefined && (
+        <ErrorState error={error} onRetry={() => void refetch()} />
       )}
       {data === undefined && error === null && <LoadingState label="Loading run" rows={10} />}
       {data !== undefined && <RunView detail={data} />}

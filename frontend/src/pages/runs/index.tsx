@@ -122,13 +122,8 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
       <RunsTable
         runs={runs}
         withModel={withModel}
-        sorting={{ key: sort, order }}
-        onSort={(change) =>
-          setParams((now) => {
-            const next = change({ key: now.sort, order: now.order });
-            return { sort: next.key, order: next.order };
-          })
-        }
+        sorting={{ sort, order }}
+        onSort={(change) => setParams(change)}
       />
       {sample !== "" && (
         <p className="runs-note ink2">

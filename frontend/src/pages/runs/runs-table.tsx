@@ -197,11 +197,11 @@ interface RunsTableProps {
 
 function Body({ runs, withModel, sorting }: Omit<RunsTableProps, "onSort">) {
   const now = useNow(10_000);
-  const isGrouped = sorting.key === "layer";
+  const isGrouped = sorting.sort === "layer";
   const row = (run: RunSummary) => (
     <RunRow key={run.name} run={run} now={now} withLayer={!isGrouped} withModel={withModel} />
   );
-  if (!isGrouped) return sortedRuns(runs, sorting.key, sorting.order).map(row);
+  if (!isGrouped) return sortedRuns(runs, sorting.sort, sorting.order).map(row);
   return groupedRuns(runs, sorting.order).map((group) => (
     <Fragment key={`${group.model} ${group.layer}`}>
       <GroupRow group={group} columns={COLUMNS.length + 2 + Number(withModel)} />
@@ -230,7 +230,7 @@ export function RunsTable({ runs, withModel, sorting, onSort }: RunsTableProps) 
             <th className="r-size" scope="col">
               Method
             </th>
-            {sorting.key !== "layer" && header(LAYER)}
+            {sorting.sort !== "layer" && header(LAYER)}
             {COLUMNS.map(header)}
           </tr>
         </thead>

@@ -31,7 +31,3 @@ function row({ contrast, label, automatic }: ContrastHit): string[] {
 export function contrastCsv(result: Pick<ContrastResult, "more_in_a" | "more_in_b">): string {
   return toCsv({ columns: COLUMNS, rows: [...result.more_in_a, ...result.more_in_b].map(row) });
 }
-
-export function contrastJson(result: ContrastResult): string {
-  return JSON.stringify(result, null, 2);
-}

@@ -13,14 +13,14 @@ import { Concordance } from "@/components/tokens/concordance";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { ExportMenu } from "@/components/ui/export-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { chanceText, controlFails } from "./chance";
-import { contrastCsv, contrastJson } from "./contrast-export";
+import { contrastCsv } from "./contrast-export";
 import { ratioText, type Side, singleUnit } from "./ratio-text";
 
 /** The style sheet hides the other columns on narrow screens. */
@@ -281,7 +281,6 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
   const found = side === "a" ? result.more_in_a : result.more_in_b;
   const hits = onlyLabelled ? found.filter(isLabelled) : found;
   const shown = hits.slice(0, numShown);
-  const name = `${result.run}-${result.a.name}-${result.b.name}`;
   return (
     <>
       <Summary result={result} numExperts={numExperts} />
@@ -307,12 +306,11 @@ export function ResultView({ result, numExperts, side, onSide }: ResultViewProps
         </span>
         <span className="grow" />
         <AddToList run={result.run} experts={shown.map(({ contrast }) => contrast.expert)} label="Add shown to list" />
-        <Button icon="download" onClick={() => saveFile(`${name}.json`, contrastJson(result), "application/json")}>
-          JSON
-        </Button>
-        <Button icon="download" onClick={() => saveFile(`${name}.csv`, contrastCsv(result), "text/csv")}>
-          CSV
-        </Button>
+        <ExportMenu
+          name={`${result.run}-${result.a.name}-${result.b.name}`}
+          csv={() => contrastCsv(result)}
+          json={() => result}
+        />
       </div>
       {hits.length === 0 ? (
         <EmptyState

@@ -22,10 +22,10 @@ import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
+import { ExportMenu } from "@/components/ui/export-menu";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-columns";
 import { focusOnce } from "@/lib/browser/focus-once";
-import { saveFile } from "@/lib/browser/save-file";
 import { newEdit } from "@/lib/edits/edits";
 import { moveItem } from "@/lib/rows/move-item";
 import { formatCount } from "@/lib/text/format";
@@ -181,8 +181,6 @@ function ListHead({ run, data }: ListHeadProps) {
   const tray = useTray();
   const experts = data.entries.map((entry) => entry.row.expert);
   const notInTray = experts.filter((expert) => !tray.has(expert));
-  const name = fileName(run, data.list.name);
-  const isEmpty = experts.length === 0;
   return (
     <header className="list-head">
       <div className="list-title">
@@ -202,20 +200,12 @@ function ListHead({ run, data }: ListHeadProps) {
         >
           Add all to tray
         </Button>
-        <Button
-          icon="download"
-          disabled={isEmpty}
-          onClick={() => saveFile(`${name}.json`, JSON.stringify({ run, ...data }, null, 2), "application/json")}
-        >
-          JSON
-        </Button>
-        <Button
-          icon="download"
-          disabled={isEmpty}
-          onClick={() => saveFile(`${name}.csv`, listCsv(data, columns), "text/csv")}
-        >
-          CSV
-        </Button>
+        <ExportMenu
+          name={fileName(run, data.list.name)}
+          csv={() => listCsv(data, columns)}
+          json={() => ({ run, ...data })}
+          isDisabled={experts.length === 0}
+        />
         <DeleteList run={run} data={data} />
       </div>
     </header>

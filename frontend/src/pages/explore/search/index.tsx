@@ -1,25 +1,54 @@
 /** Search: experts by words in labels, tokens and examples, by their activations on a passage, or by two texts. */
 
 import "@/components/prompt/prompt.css";
+import "@/pages/steer/steering/find/find.css";
 import "./search.css";
-
-import { Link } from "react-router";
 
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
+import { PromptBox } from "@/components/prompt/prompt-box";
+import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
+import { LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { useUrlState } from "@/hooks/use-url-state";
 import { Contrast } from "@/pages/explore/contrast/contrast";
+import { FindPane } from "@/pages/steer/steering/find/find-pane";
+import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
 import { PassageSearch } from "./passage-search";
 import { SEARCH_PARAMS } from "./search-params";
 import { WordSearch } from "./word-search";
 
+/** Experts that make a text follow a prompt. Steer has the same search beside the steered text. */
+function EffectSearch({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(STEERING_PARAMS);
+  const links = usePageLinks();
+  const draft = usePromptDraft(params.prompt, (prompt) => setParams({ prompt }), null);
+  const { wanted, unwanted } = params;
+  return (
+    <>
+      <section className="prompt-row">
+        <PromptBox
+          label="Prompt"
+          placeholder="The beginning of a text"
+          value={draft.text}
+          onChange={draft.setText}
+          onSubmit={draft.commit}
+          onEnter="submit"
+        />
+        <div className="prompt-actions">
+          <LinkButton to={links.page("steering", { prompt: draft.text, wanted, unwanted })}>Open in Steer</LinkButton>
+        </div>
+      </section>
+      <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+    </>
+  );
+}
+
 function Search({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(SEARCH_PARAMS);
-  const links = usePageLinks();
   return (
     <>
       <div className="search-kind">
@@ -31,15 +60,14 @@ function Search({ run }: { readonly run: RunSummary }) {
             { value: "words", label: "Words" },
             { value: "passage", label: "A passage" },
             { value: "texts", label: "Two texts" },
+            { value: "effect", label: "I want it to say …" },
           ]}
-        />{" "}
-        <Link className="link" to={links.page("steering")}>
-          I want it to say …
-        </Link>
+        />
       </div>
       {params.kind === "words" && <WordSearch run={run} text={params.text} onText={(text) => setParams({ text })} />}
       {params.kind === "passage" && <PassageSearch run={run} params={params} setParams={setParams} />}
       {params.kind === "texts" && <Contrast run={run} />}
+      {params.kind === "effect" && <EffectSearch run={run} />}
     </>
   );
 }

@@ -3,8 +3,6 @@
 import type { PassageResult } from "@/api/types";
 import { toCsv } from "@/components/plots/figure/figure-data";
 
-import type { SearchParams } from "./search-params";
-
 const COLUMNS = [
   "expert",
   "label",
@@ -31,8 +29,4 @@ export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "token
     hit.top_tokens.map((token) => token.text).join(" "),
   ]);
   return toCsv({ columns: COLUMNS, rows });
-}
-
-export function passageJson(result: PassageResult, params: SearchParams): string {
-  return JSON.stringify({ asked: params, ...result }, null, 2);
 }

@@ -17,18 +17,18 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { displayText } from "@/components/tokens/token-text";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
+import { ExportMenu } from "@/components/ui/export-menu";
 import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
-import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { whitespaceName } from "@/lib/text/token-text";
 
-import { passageCsv, passageJson } from "./passage-export";
+import { passageCsv } from "./passage-export";
 import { SEARCH_PARAMS, type SearchParams } from "./search-params";
 
 interface PassageTokensProps {
@@ -55,7 +55,7 @@ function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
             aria-label={whitespaceName(token.text) ?? undefined}
             onClick={() => onChoose(i === position ? null : i)}
           >
-            {displayText(token.text, "line", true)}
+            {displayText(token.text, "line", true).trimStart()}
           </button>
         ),
       )}
@@ -210,7 +210,6 @@ function countText({ hits, matching, firing }: PassageResult, { position, max_de
 
 /** Number of matching experts, and actions on them. */
 function ResultSummary({ run, result, params }: AnswerProps) {
-  const name = `${run.name}-fires-on`;
   return (
     <>
       <span className="count" role="status">
@@ -222,12 +221,11 @@ function ResultSummary({ run, result, params }: AnswerProps) {
         experts={result.hits.map((hit) => hit.expert)}
         label={`Add ${formatCount(result.hits.length)} to list`}
       />
-      <Button icon="download" onClick={() => saveFile(`${name}.json`, passageJson(result, params), "application/json")}>
-        JSON
-      </Button>
-      <Button icon="download" onClick={() => saveFile(`${name}.csv`, passageCsv(result), "text/csv")}>
-        CSV
-      </Button>
+      <ExportMenu
+        name={`${run.name}-fires-on`}
+        csv={() => passageCsv(result)}
+        json={() => ({ asked: params, ...result })}
+      />
     </>
   );
 }
@@ -334,8 +332,8 @@ export function PassageSearch({ run, params, setParams }: PassageSearchProps) {
             <EmptyState title="No matching experts" />
           ) : (
             <>
-              <Caveat />
               <PassageHits result={data} by={by} position={isPlaceholderData ? null : position} />
+              <Caveat />
             </>
           )}
         </>

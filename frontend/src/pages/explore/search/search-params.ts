@@ -4,8 +4,8 @@ import { choiceParam, numberParam, textParam, type Values } from "@/hooks/use-ur
 
 export const RANKINGS = ["lift", "mass"] as const;
 
-/** `words` are looked up in labels, tokens and examples; a `passage` or two `texts` are run through the language model. */
-const SEARCH_KINDS = ["words", "passage", "texts"] as const;
+/** `words` are looked up in labels, tokens and examples; a `passage` or two `texts` are run through the language model, and an `effect` is what it should say. */
+const SEARCH_KINDS = ["words", "passage", "texts", "effect"] as const;
 
 export const SEARCH_PARAMS = {
   kind: choiceParam(SEARCH_KINDS, "words"),

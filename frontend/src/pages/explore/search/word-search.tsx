@@ -1,6 +1,6 @@
 /** Experts of all layers that match words, best match first, each with the reason. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { Link } from "react-router";
 
@@ -8,7 +8,7 @@ import { messageOf } from "@/api/http/errors";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
+import { noMatchText } from "@/components/layout/search/first-hits";
 import { MatchedText } from "@/components/layout/search/matched-text";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
@@ -23,8 +23,10 @@ import { Button } from "@/components/ui/button";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
-import { useExpertRows } from "@/hooks/use-expert-rows";
-import { formatCount, formatFoundAgain, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
+import { useExpertRowsOf } from "@/hooks/use-expert-rows";
+import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
+
+import { isFirst, mergeHits, type RankedHit } from "./merge-hits";
 
 /** What somebody may look for in any language model: meanings, a place, a programming language. */
 const EXAMPLES = ["days of the week", "family members", "China", "Python", "money", "numbers"];
@@ -42,27 +44,29 @@ function Reason({ hit, text }: ReasonProps) {
   return (
     <>
       {hit.matched === "related" ? "related word: " : "top token: "}
-      <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} %
+      <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} % of its tokens
     </>
   );
 }
 
 interface HitRowProps extends ReasonProps {
   readonly run: string;
+  readonly layer: number;
   readonly row: ExpertRow | undefined;
-  readonly withRecurrence: boolean;
 }
 
-function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
-  const links = pageLinks(run);
+function HitRow({ run, layer, hit, row, text }: HitRowProps) {
   return (
     <tr>
       <td className="c-plus">
         <PlusButton expert={hit.expert} run={run} />
       </td>
+      <td className="num" title={run}>
+        {layer}
+      </td>
       <td className="num mono">{hit.expert}</td>
       <td className="s-label">
-        <Link to={links.expert(hit.expert)}>
+        <Link to={pageLinks(run).expert(hit.expert)}>
           <ExpertLabel label={hit.label} automatic={hit.automatic} expert={hit.expert} />
         </Link>
       </td>
@@ -70,7 +74,6 @@ function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
         <Reason hit={hit} text={text} />
       </td>
       <td className="num">{row === undefined ? "" : formatShare(row.density)}</td>
-      {withRecurrence && <td className="num">{row === undefined ? "" : formatFoundAgain(row)}</td>}
       <td className="s-tokens">
         {row?.top_tokens.slice(0, 4).map((token) => (
           <TokenChip key={token.id} text={token.text} />
@@ -81,25 +84,26 @@ function HitRow({ run, hit, row, text, withRecurrence }: HitRowProps) {
 }
 
 interface WordHitsProps {
-  readonly run: string;
   readonly text: string;
-  readonly hits: readonly SearchHit[];
+  readonly hits: readonly RankedHit[];
 }
 
 /** Table of the experts that match words, with the reason of each match. */
-function WordHits({ run, text, hits }: WordHitsProps) {
-  const rows = useExpertRows(
-    run,
-    hits.map(({ expert }) => expert),
+function WordHits({ text, hits }: WordHitsProps) {
+  const runs = [...new Set(hits.map(({ run }) => run))];
+  const rows = useExpertRowsOf(
+    runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),
   );
-  const withRecurrence = [...rows.values()].some(({ recurrence }) => recurrence !== null);
   return (
-    <ScrollBox className="passage-hits" label={`Table of ${run}`}>
+    <ScrollBox className="passage-hits" label="Table of matching experts">
       <table className="grid plain word-hits">
         <thead>
           <tr>
             <th className="c-plus" scope="col">
               <span className="sr">Tray</span>
+            </th>
+            <th scope="col" className="num s-layer">
+              Layer
             </th>
             <th scope="col" className="num s-id">
               Id
@@ -109,25 +113,20 @@ function WordHits({ run, text, hits }: WordHitsProps) {
             <th scope="col" className="num s-density">
               <Term id="density">Density, %</Term>
             </th>
-            {withRecurrence && (
-              <th scope="col" className="num s-density">
-                <Term id="recurrence">Found again</Term>
-              </th>
-            )}
             <th scope="col">
               <Term id="top_tokens">Top tokens</Term>
             </th>
           </tr>
         </thead>
         <tbody>
-          {hits.map((hit) => (
+          {hits.map(({ run, layer, hit }) => (
             <HitRow
-              key={hit.expert}
+              key={`${run}/${hit.expert}`}
               run={run}
+              layer={layer}
               hit={hit}
-              row={rows.get(hit.expert)}
+              row={rows[runs.indexOf(run)]?.get(hit.expert)}
               text={text}
-              withRecurrence={withRecurrence}
             />
           ))}
         </tbody>
@@ -144,92 +143,36 @@ const RELATED_AFTER_MS = 600;
 /** Related words that are named. */
 const MAX_WORDS = 10;
 
-interface SummaryProps {
+interface ActionsProps {
   readonly run: RunSummary;
   readonly text: string;
-  readonly hits: readonly SearchHit[];
+  readonly experts: readonly number[];
 }
 
 /** What can be done with the experts of the current run. */
-function CurrentActions({ run, text, hits }: SummaryProps) {
-  const experts = hits.map((hit) => hit.expert);
+function CurrentActions({ run, text, experts }: ActionsProps) {
   const links = usePageLinks();
   const { data } = useInfiniteQuery(expertsQuery(run.name, { sort: "expert", order: "asc", search: text }, 1));
   const total = data?.pages[0]?.matching ?? 0;
+  if (experts.length === 0) return null;
   return (
     <>
       {total > experts.length && (
         <Link className="link" to={links.page("experts", { search: text })}>
-          See all {formatCount(total)} in the table
+          See all {formatCount(total)} of layer {run.layer}
         </Link>
       )}
-      <AddToList run={run.name} experts={experts} label={`Add ${formatCount(experts.length)} to list`} />
+      <AddToList
+        run={run.name}
+        experts={experts}
+        label={`Add ${formatCount(experts.length)} of layer ${run.layer} to list`}
+      />
     </>
   );
 }
 
 /** Experts listed at first. */
-const PREVIEW = 10;
-const PREVIEW_OF_OTHERS = 5;
-
-/**
- * Text matches with a reason of their own come before related words, and text around an example comes last. While the
- * related words are computed, only what will stay in its place.
- */
-function merged(hits: readonly SearchHit[], related: readonly SearchHit[] | undefined): readonly SearchHit[] {
-  const isExample = ({ matched }: SearchHit) => matched === "example";
-  const direct = hits.filter((hit) => !isExample(hit));
-  return firstHitPerExpert(related === undefined ? direct : [...direct, ...related, ...hits.filter(isExample)]);
-}
-
-interface LayerHitsProps {
-  readonly run: RunSummary;
-  readonly isCurrent: boolean;
-  readonly text: string;
-  /** Undefined while they are computed. */
-  readonly related: readonly SearchHit[] | undefined;
-}
-
-/** The experts of one layer. Other layers than the current one are left out if they have none. */
-function LayerHits({ run, isCurrent, text, related }: LayerHitsProps) {
-  const { data, error, refetch } = useQuery(searchQuery(run.name, text, MAX_HITS));
-  const [isAll, setAll] = useState(false);
-  const links = usePageLinks();
-  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
-  if (data === undefined) return isCurrent && <LoadingState label="Searching" rows={10} />;
-  const hits = merged(data, related);
-  if (!isCurrent && (related === undefined || hits.length === 0)) return null;
-  const preview = isCurrent ? PREVIEW : PREVIEW_OF_OTHERS;
-  return (
-    <section className="layer-hits" aria-label={`Layer ${run.layer}, ${run.name}`}>
-      <div className="pane-h wrap">
-        <h2>Layer {run.layer}</h2>
-        <span className="note">
-          <span className="mono">{run.name}</span>
-          {hits.length > 0 && `, ${formatPlural(hits.length, "expert")}`}
-        </span>
-        <span className="grow" />
-        {isCurrent && hits.length > 0 && <CurrentActions run={run} text={text} hits={hits} />}
-      </div>
-      {hits.length === 0 && related !== undefined && (
-        <p className="dim">
-          {noMatchText(text)} A token matches if it starts with the text.{" "}
-          <Link className="link" to={links.page("search", { kind: "passage", text })}>
-            Run it through the model
-          </Link>{" "}
-          to find the experts that fire on it.
-        </p>
-      )}
-      {hits.length > 0 && <WordHits run={run.name} text={text} hits={isAll ? hits : hits.slice(0, preview)} />}
-      {related === undefined && <LoadingState label="Computing related words" rows={4} />}
-      {hits.length > preview && (
-        <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
-          {isAll ? `Show ${preview}` : `Show all ${formatCount(hits.length)}`}
-        </Button>
-      )}
-    </section>
-  );
-}
+const PREVIEW = 20;
 
 interface RelatedWordsProps {
   readonly words: readonly string[] | undefined;
@@ -245,14 +188,14 @@ function RelatedWords({ words, failure }: RelatedWordsProps) {
         "Computing related words with the language model…"
       ) : (
         <>
-          Matching labels first, then top tokens, then words that the language model relates to the text
+          Best matches first: labels, top tokens, words that the language model relates to the text
           {words.length > 0 && (
             <>
               {" "}
               (<i>{words.slice(0, MAX_WORDS).join(", ")}</i>)
             </>
           )}
-          , then text around an example, where an expert may fire on other words.
+          , and last text around an example, where an expert may fire on other words.
         </>
       )}
     </p>
@@ -277,20 +220,47 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
   const names = layers.map(({ name }) => name);
   const isSettled = useDebouncedValue(text, RELATED_AFTER_MS) === text;
   const related = useQuery(relatedQuery(names, isSettled ? text : ""));
-  const relatedOf = (name: string) => related.data?.find((one) => one.run === name);
+  const direct = useQueries({ queries: names.map((name) => searchQuery(name, text, MAX_HITS)) });
+  const [isAll, setAll] = useState(false);
+  const links = usePageLinks();
+  const failed = direct.find(({ error }) => error !== null);
+  if (failed !== undefined) return <ErrorState error={failed.error} onRetry={() => void failed.refetch()} />;
+  if (direct.some(({ data }) => data === undefined)) return <LoadingState label="Searching" rows={10} />;
+  const isWaiting = related.data === undefined && related.error === null;
+  const hits = mergeHits(
+    layers.map(({ name, layer }, i) => {
+      const ofRelated = related.data?.find((one) => one.run === name)?.hits ?? [];
+      const all = [...(direct[i]?.data ?? []), ...ofRelated];
+      return { run: name, layer, hits: isWaiting ? all.filter(isFirst) : all };
+    }),
+  );
+  const ofRun = hits.filter((one) => one.run === run.name).map(({ hit }) => hit.expert);
   return (
     <>
-      <RelatedWords words={relatedOf(run.name)?.words} failure={related.error} />
+      <RelatedWords words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
       <div role="region" aria-label="Matching experts">
-        {layers.map((layer) => (
-          <LayerHits
-            key={`${layer.name} ${text}`}
-            run={layer}
-            isCurrent={layer.name === run.name}
-            text={text}
-            related={related.error === null ? relatedOf(layer.name)?.hits : []}
-          />
-        ))}
+        <div className="pane-h wrap">
+          <h2>{formatPlural(hits.length, "expert")}</h2>
+          <span className="note">in {layers.length === 1 ? run.name : `${layers.length} layers`}</span>
+          <span className="grow" />
+          <CurrentActions run={run} text={text} experts={ofRun} />
+        </div>
+        {hits.length === 0 && !isWaiting && (
+          <p className="dim">
+            {noMatchText(text)} A token matches if it starts with the text.{" "}
+            <Link className="link" to={links.page("search", { kind: "passage", text })}>
+              Run it through the model
+            </Link>{" "}
+            to find the experts that fire on it.
+          </p>
+        )}
+        {hits.length > 0 && <WordHits text={text} hits={isAll ? hits : hits.slice(0, PREVIEW)} />}
+        {isWaiting && <LoadingState label="Computing related words" rows={4} />}
+        {hits.length > PREVIEW && (
+          <Button size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
+            {isAll ? `Show ${PREVIEW}` : `Show all ${formatCount(hits.length)}`}
+          </Button>
+        )}
       </div>
     </>
   );

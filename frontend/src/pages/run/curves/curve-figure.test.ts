@@ -52,7 +52,7 @@ describe("training curves", () => {
 
   it("have raw, smoothed and other runs' lines, and an end marker", () => {
     const curve = { tokens: [1, 2], values: [1, 0.5] };
-    const figure = { name: "normalized_mse", curve, run: "a", axisEnd: 10 } as const;
+    const figure = { name: "normalized_mse", curve, run: "a", axisEnd: 10, heldOut: null } as const;
     expect(curveFigure({ ...figure, other: null }).data).toHaveLength(3);
     expect(curveFigure({ ...figure, other: { run: "b", curve } }).data).toHaveLength(5);
     expect(curveFigure({ ...figure, curve: { tokens: [], values: [] }, other: null }).data).toHaveLength(2);
@@ -65,6 +65,7 @@ describe("training curves", () => {
       curve,
       run: "a",
       axisEnd: 10,
+      heldOut: 0.6,
       other: { run: "b", curve: { tokens: [1], values: [0.7] } },
     });
     expect(data.slice(-2).map(({ text, textposition }) => [text, textposition])).toEqual([

@@ -14,7 +14,7 @@ interface CurveLabels {
 }
 
 export const CURVE_LABELS: Readonly<Record<CurveName, CurveLabels>> = {
-  normalized_mse: { title: "Normalised MSE", segment: "MSE", scale: "log", digits: 4, note: "in training, log scale" },
+  normalized_mse: { title: "Normalised MSE", segment: "MSE", scale: "log", digits: 4, note: "in training, log" },
   dead_share: {
     title: "Dead share",
     segment: "Dead share",
@@ -90,6 +90,8 @@ interface CurveFigure {
   readonly axisEnd: number;
   /** Another run's curve to compare with. */
   readonly other: { readonly run: string; readonly curve: Curve } | null;
+  /** Value on held-out text, if it was measured. */
+  readonly heldOut: number | null;
 }
 
 interface End {
@@ -121,7 +123,23 @@ function endMarker({ tokens, value }: End, other: End | null, role: string, digi
   };
 }
 
-export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): FigureData {
+/** The error on held-out text, which is not the one that the curve ends with. */
+function heldOutLine(value: number, axisEnd: number) {
+  return {
+    type: "scatter",
+    mode: "lines+text",
+    name: "held-out text",
+    meta: { role: "reference" },
+    x: [0, axisEnd / MILLION],
+    y: [value, value],
+    text: [`held-out ${value.toFixed(4)}`, ""],
+    textposition: "top right",
+    line: { dash: "dot" },
+    hoverinfo: "skip",
+  };
+}
+
+export function curveFigure({ name, curve, run, axisEnd, other, heldOut }: CurveFigure): FigureData {
   const { scale, digits, title } = CURVE_LABELS[name];
   const smoothed = smooth(curve.values);
   const end = endOf(curve, axisEnd);
@@ -132,6 +150,7 @@ export function curveFigure({ name, curve, run, axisEnd, other }: CurveFigure): 
     drawn: curve.values.length,
     total: curve.values.length,
     data: [
+      ...(heldOut === null ? [] : [heldOutLine(heldOut, axisEnd)]),
       ...(other === null
         ? []
         : [line(other.curve, smooth(other.curve.values), "other", `${other.run}, moving average`, digits)]),

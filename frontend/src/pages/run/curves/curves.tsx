@@ -14,12 +14,11 @@ import { TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import { formatFixed } from "@/lib/text/format";
 import { type CurveName, CURVES } from "@/pages/run/run-params";
 
 import { CURVE_LABELS, curveFigure, mergeCurve } from "./curve-figure";
 
-const HEIGHT = 276;
+const HEIGHT = 330;
 const NO_COMPARISON = "—";
 
 interface CurvesProps {
@@ -74,6 +73,7 @@ function useCurveFigure({
   axisEnd,
 }: Pick<CurvesProps, "detail" | "curve" | "compare" | "axisEnd">) {
   const { run, metrics } = detail;
+  const heldOut = curve === "normalized_mse" ? (run.held_out?.normalized_mse ?? null) : null;
   const own = useQuery(figureQuery("training", { run: run.name }));
   const other = useQuery({ ...figureQuery("training", { run: compare ?? "" }), enabled: compare !== null });
   const others = useMemo(
@@ -83,8 +83,8 @@ function useCurveFigure({
   );
   const figure = useMemo(
     () =>
-      curveFigure({ name: curve, curve: mergeCurve(own.data, metrics, curve), run: run.name, axisEnd, other: others }),
-    [own.data, others, metrics, curve, axisEnd, run.name],
+      curveFigure({ name: curve, curve: mergeCurve(own.data, metrics, curve), run: run.name, axisEnd, other: others, heldOut }),
+    [own.data, others, metrics, curve, axisEnd, run.name, heldOut],
   );
   const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;
   const missing = others?.curve.values.length === 0 ? `; not measured for ${others.run}` : "";
@@ -110,11 +110,6 @@ function NoCurve({ run }: { readonly run: RunSummary }) {
   );
 }
 
-/** The error on held-out text, which is not the one that the curve ends with. */
-function heldOutNote({ held_out: heldOut }: RunSummary, curve: CurveName): string {
-  return heldOut === null || curve !== "normalized_mse" ? "" : `; held-out: ${formatFixed(heldOut.normalized_mse, 4)}`;
-}
-
 export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: CurvesProps) {
   const { figure, missing, hasRanks, isPending, error, refetch } = useCurveFigure({ detail, curve, compare, axisEnd });
   const labels = CURVE_LABELS[curve];
@@ -131,23 +126,13 @@ export function Curves({ detail, curve, compare, axisEnd, onCurve, children }: C
       }))}
     />
   );
-  if (figure.drawn === 0 && curve === "stable_rank") {
-    return (
-      <section className="pane">
-        <div className="pane-h">{curveSelector}</div>
-        <EmptyState title="No expert ranks logged">
-          Expert ranks are logged during training (since database version 6). For older runs, use mxd evaluate.
-        </EmptyState>
-      </section>
-    );
-  }
   if (figure.drawn === 0) return <NoCurve run={detail.run} />;
   return (
     <section className="pane">
       <FigureView
         figure={figure}
         title={labels.title}
-        note={`${labels.note}; line: moving average, label: last value${compare === null ? heldOutNote(detail.run, curve) : ""}${missing}`}
+        note={`${labels.note}; line: moving average${missing}`}
         height={HEIGHT}
         controls={
           <>

@@ -95,7 +95,7 @@ function Explanation({ data }: { readonly data: SimilarExperts }) {
   if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
   if (data.active_tokens === 0) return `It is inactive on the ${sampled} sampled tokens.`;
   return data.enough_tokens
-    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice, by Jaccard index. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
+    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice, by Jaccard index, each with the share of those tokens, × its usual rate, counts and interval. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
     : `It is active on only ${active} of the ${sampled} sampled tokens: too few for percentages. The counts may be chance.`;
 }
 

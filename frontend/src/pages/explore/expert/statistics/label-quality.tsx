@@ -96,15 +96,6 @@ function Measure({ name, children }: { readonly name: ReactNode; readonly childr
 const share = (value: number | null, reason: string) =>
   value === null ? <span>{reason}</span> : `${formatPercent(value, 0)} %`;
 
-/** The interval is over the examples that the label matches. It ends at the accuracy if those are all or none. */
-function intervalText(examples: number, accuracy: number, [low, high]: readonly [number, number]): string {
-  const isAt = (end: number) => Math.abs(end - accuracy) < 1e-6;
-  const method = "Its interval (95 %, Wilson) is over the examples";
-  if (isAt(high)) return `${method}. All ${examples} match the label, so it ends at the value.`;
-  if (isAt(low)) return `${method}. None of them match the label, so it starts at the value.`;
-  return `${method}.`;
-}
-
 interface ScoresProps {
   readonly automatic: AutomaticLabel;
   readonly interval: ExpertDetail["accuracy_interval"];
@@ -135,7 +126,7 @@ function Scores({ automatic, interval }: ScoresProps) {
       </dl>
       <p className="ablation-note">
         Balanced accuracy (0.5 is chance): on {examples} held-out examples
-        {isRule ? ` and on inactive tokens. ${intervalText(examples, accuracy, interval)}` : "."}
+        {isRule ? " and on inactive tokens. Its interval (95 %, Wilson) is over the examples." : "."}
       </p>
       {isRule && (
         <p className="ablation-note">
@@ -149,27 +140,20 @@ function Scores({ automatic, interval }: ScoresProps) {
 
 export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
   const { automatic, label } = detail.row;
+  if (automatic === null) return null;
   return (
-    <>
-      {label !== null && (
-        <section>
-          <p className="ablation-note">The label was written by a user. It is not tested.</p>
-        </section>
+    <section>
+      <div className="pane-h">
+        <h2>
+          <Term id="automatic_label">Automatic label</Term>
+        </h2>
+        <span className="note">{automatic.label}</span>
+      </div>
+      <Scores automatic={automatic} interval={detail.accuracy_interval} />
+      {!automatic.is_clear && (
+        <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
       )}
-      {automatic !== null && (
-        <section>
-          <div className="pane-h">
-            <h2>
-              <Term id="automatic_label">Automatic label</Term>
-            </h2>
-            <span className="note">{automatic.label}</span>
-          </div>
-          <Scores automatic={automatic} interval={detail.accuracy_interval} />
-          {!automatic.is_clear && (
-            <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
-          )}
-        </section>
-      )}
-    </>
+      {label !== null && <p className="ablation-note">The user label is not tested.</p>}
+    </section>
   );
 }

@@ -2,18 +2,13 @@
 
 import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 
-import { listsQuery, useCreateList } from "@/api/lists";
+import { listsQuery } from "@/api/lists";
 import { expertsQuery } from "@/api/queries";
 import { AddToList } from "@/components/lists/add-to-list";
 import { usePageLinks } from "@/components/runs/page-links";
 import { Button, LinkButton } from "@/components/ui/button";
-import { Failure } from "@/components/ui/states";
-import { useBestExperts } from "@/hooks/use-best-experts";
 import { formatCount } from "@/lib/text/format";
 import { type ExpertsView, toFilters } from "@/pages/explore/experts/experts-params";
-
-const EXAMPLE = "Experts to start with";
-const EXAMPLE_EXPERTS = 5;
 
 interface SavedListsProps {
   readonly run: string;
@@ -37,33 +32,6 @@ function SavedFilter({ name, experts, isChosen, onChoose }: SavedFilterProps) {
     >
       {name} <span className="dim">{formatCount(experts)}</span>
     </Button>
-  );
-}
-
-/** As long as there are no lists: one that can be created. */
-function ExampleList({ run, onCreated }: { readonly run: string; readonly onCreated: (list: number) => void }) {
-  const experts = useBestExperts(run).experts.slice(0, EXAMPLE_EXPERTS);
-  const creation = useCreateList(run);
-  // A callback of the mutation would be dropped: with the new list, this example is no longer on the page.
-  const create = () =>
-    creation.mutateAsync({ name: EXAMPLE, experts: experts.map(({ expert }) => expert) }).then(
-      ({ id }) => onCreated(id),
-      () => undefined, // shown below
-    );
-  return (
-    <>
-      <span className="dim wide-only">none yet; a list keeps the experts of a question, in order and with notes</span>
-      <Button
-        size="small"
-        icon="plus"
-        disabled={experts.length === 0 || creation.isPending}
-        title="Strong experts that are active on few tokens and kinds of token"
-        onClick={() => void create()}
-      >
-        Example: {EXAMPLE_EXPERTS} experts to start with
-      </Button>
-      <Failure error={creation.error} />
-    </>
   );
 }
 
@@ -94,7 +62,9 @@ export function SavedLists({ run, view }: SavedListsProps) {
           onChoose={(isChosen) => setParams({ list: isChosen ? id : null }, "push")}
         />
       ))}
-      {data?.lists.length === 0 && <ExampleList run={run} onCreated={(list) => setParams({ list }, "push")} />}
+      {data?.lists.length === 0 && (
+        <span className="dim wide-only">none yet; a list keeps the experts of a question, in order and with notes</span>
+      )}
       {params.list !== null && (
         <LinkButton size="small" variant="ghost" icon="list" to={links.list(params.list)}>
           Open list: order, notes, export

@@ -1,10 +1,10 @@
 /** Overview of all experts by density and activation. A lasso selection can be turned into a table filter. */
 
-import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 import { useNavigate } from "react-router";
 
-import { expertsQuery, figureQuery } from "@/api/queries";
+import { figureQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -16,6 +16,7 @@ import { Icon } from "@/components/ui/icon";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-best-experts";
+import { useExpertRows } from "@/hooks/use-expert-rows";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import { MAX_IN_URL } from "@/pages/explore/experts/experts-params";
@@ -33,14 +34,16 @@ interface SelectionPaneProps {
 
 /** The most interesting experts, for those who open the page for the first time. */
 function FirstExperts({ run }: { readonly run: string }) {
-  const { experts } = useBestExperts(run);
+  const experts = useBestExperts(run).experts.slice(0, MAX_LISTED);
   return (
     <div className="pane selection">
-      <div className="pane-h">
+      <div className="pane-h wrap">
         <h2>Experts to start with</h2>
+        <span className="grow" />
+        <AddToList run={run} experts={experts.map(({ expert }) => expert)} className="btn sm" label="Save as list" />
       </div>
       <ul className="selected">
-        {experts.slice(0, MAX_LISTED).map(({ expert, label, automatic }) => (
+        {experts.map(({ expert, label, automatic }) => (
           <li key={expert}>
             <ExpertLink expert={expert} label={label} automatic={automatic} />
           </li>
@@ -52,13 +55,6 @@ function FirstExperts({ run }: { readonly run: string }) {
 
 function span(values: readonly number[], format: (value: number) => string): string {
   return `${format(Math.min(...values))} to ${format(Math.max(...values))}`;
-}
-
-/** Automatic labels of the listed experts. */
-function useAutomaticLabels(run: string, experts: readonly number[]) {
-  const filters = { sort: "expert", order: "asc", among: experts.join(",") } as const;
-  const { data } = useInfiniteQuery({ ...expertsQuery(run, filters, MAX_LISTED), enabled: experts.length > 0 });
-  return new Map(data?.pages[0]?.experts.map((row) => [row.expert, row.automatic]));
 }
 
 const fitsLink = (chosen: readonly OverviewPoint[]) => chosen.length <= MAX_IN_URL;
@@ -100,7 +96,7 @@ function SelectionPane(props: SelectionPaneProps) {
   const { run, chosen } = props;
   const labelled = chosen.filter((point) => point.label !== null);
   const listed = [...labelled, ...chosen.filter((point) => point.label === null)].slice(0, MAX_LISTED);
-  const automatic = useAutomaticLabels(
+  const rows = useExpertRows(
     run.name,
     listed.map((point) => point.expert),
   );
@@ -133,7 +129,7 @@ function SelectionPane(props: SelectionPaneProps) {
       <ul className="selected">
         {listed.map((point) => (
           <li key={point.expert}>
-            <ExpertLink expert={point.expert} label={point.label} automatic={automatic.get(point.expert)} />
+            <ExpertLink expert={point.expert} label={point.label} automatic={rows.get(point.expert)?.automatic} />
           </li>
         ))}
       </ul>
@@ -211,7 +207,21 @@ function Controls({ drag, onDrag }: ControlsProps) {
   );
 }
 
-export function Overview({ run, onFilter, ...selecting }: OverviewProps) {
+/** Folded on phones, where the table comes first. */
+export function Overview(props: OverviewProps) {
+  const isNarrow = useIsNarrow();
+  const [isOpen, setOpen] = useState(!isNarrow);
+  return (
+    <details className="overview-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
+      <summary>
+        <b>Map of all experts</b> <span className="note wide-only">by density and activation, and experts to start with</span>
+      </summary>
+      {isOpen && <ExpertMap {...props} />}
+    </details>
+  );
+}
+
+function ExpertMap({ run, onFilter, ...selecting }: OverviewProps) {
   const { data, error, refetch } = useQuery(figureQuery("density-activation", { run: run.name }));
   const [drag, setDrag] = useState<Drag>("lasso");
   const isNarrow = useIsNarrow();

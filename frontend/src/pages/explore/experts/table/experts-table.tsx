@@ -1,24 +1,13 @@
 /** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
-import {
-  lazy,
-  memo,
-  type ReactNode,
-  Suspense,
-  useCallback,
-  useEffect,
-  useLayoutEffect,
-  useMemo,
-  useRef,
-  useState,
-} from "react";
+import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 import { Link, NavigationType, useLocation, useNavigationType } from "react-router";
 
 import { expertsQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
 import { ActivationCell } from "@/components/experts/activation-cell";
-import { formatBound, formatValue, isNumeric } from "@/components/experts/columns";
+import { formatValue, isNumeric } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { usePageLinks } from "@/components/runs/page-links";
@@ -33,7 +22,6 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
 import { readTablePosition, restoresPosition, saveTablePosition } from "@/lib/browser/table-position";
 import { formatFixed, formatShare } from "@/lib/text/format";
-import { visibleText } from "@/lib/text/token-text";
 import { type ExpertsView, orderOf, sortOf, toFilters } from "@/pages/explore/experts/experts-params";
 
 import { useAvailableColumns, useStrongest } from "./use-available-columns";
@@ -41,19 +29,13 @@ import { useAvailableColumns, useStrongest } from "./use-available-columns";
 const cellClass = (column: Column) =>
   `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;
 
-const MAX_BAR_WIDTH = 33;
-const DECADES = 6;
-
-/** Width of the bar of a density, on a log scale from one in a million to 1. */
-function densityBarWidth(density: number): number {
-  if (!(density > 0)) return 0;
-  return Math.max(1, Math.round(MAX_BAR_WIDTH * (1 + Math.log10(density) / DECADES)));
-}
-
 function LabelCell({ row }: { readonly row: ExpertRow }) {
   const links = usePageLinks();
   return (
     <Link to={links.expert(row.expert)}>
+      <span className="mono dim" aria-hidden="true">
+        {row.expert}{" "}
+      </span>
       {row.active_tokens === 0 && row.label === null ? (
         <span className="dim">dead</span>
       ) : (
@@ -77,12 +59,7 @@ function TopTokens({ row }: { readonly row: ExpertRow }) {
 /** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
 const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
   label: (row) => <LabelCell row={row} />,
-  density: ({ density }) => (
-    <>
-      <i style={{ width: densityBarWidth(density) }} />
-      {formatShare(density)}
-    </>
-  ),
+  density: ({ density }) => formatShare(density),
   max_activation: (row, largest) =>
     row.max_activation > 0 ? <ActivationCell value={row.max_activation} largest={largest} /> : formatFixed(0),
   top_tokens: (row) => <TopTokens row={row} />,
@@ -155,9 +132,6 @@ function useScrollRestoration(run: string, { count, hasMore, fetchMore }: Loaded
   }, [run, search, wantedRef]);
 }
 
-/** Lazy, because only narrow screens need it. */
-const RowSheet = lazy(() => import("./row-sheet"));
-
 interface ExpertsTableProps {
   readonly run: string;
   readonly view: ExpertsView;
@@ -167,29 +141,16 @@ const ROW_HEIGHT = 31;
 const NARROW_ROW_HEIGHT = 44;
 const NO_ROWS: ExpertRow[] = [];
 
-function NoMatches({ view: { params, setParams, filters, bounds, setBounds } }: Omit<ExpertsTableProps, "run">) {
+function NoMatches({ view: { setParams, filters, setBounds } }: Omit<ExpertsTableProps, "run">) {
+  const clear = () => {
+    setParams({ search: "", token: "", among: [] }, "push");
+    setBounds(Object.fromEntries(filters.map(({ name }) => [name, null])));
+  };
   return (
     <EmptyState title="No matching experts">
-      {params.search !== "" && (
-        <Button size="small" icon="close" onClick={() => setParams({ search: "" }, "push")}>
-          Clear search “{params.search}”
-        </Button>
-      )}{" "}
-      {params.token !== "" && (
-        <Button size="small" icon="close" onClick={() => setParams({ token: "" }, "push")}>
-          Clear token “{visibleText(params.token)}”
-        </Button>
-      )}{" "}
-      {filters.map((filter) => {
-        const value = bounds[filter.name] ?? null;
-        if (value === null) return null;
-        const { name, label, sign, unit } = filter;
-        return (
-          <Button key={name} size="small" icon="close" onClick={() => setBounds({ [name]: null }, "push")}>
-            Clear {label} {sign} {formatBound(filter, value)} {unit}
-          </Button>
-        );
-      })}
+      <Button size="small" icon="close" onClick={clear}>
+        Clear search and filters
+      </Button>
     </EmptyState>
   );
 }
@@ -223,11 +184,11 @@ function Head({ view, columns }: HeadProps) {
               column={key}
               className={cellClass(column)}
               definition={{ name: title, text: description }}
-              sorting={{ key: sortOf(view), order: orderOf(view) }}
+              sorting={{ sort: sortOf(view), order: orderOf(view) }}
               onSort={(change) =>
                 setParams((params) => {
                   const now = { columns: view.columns, params };
-                  const { key: sort, order } = change({ key: sortOf(now), order: orderOf(now) });
+                  const { sort, order } = change({ sort: sortOf(now), order: orderOf(now) });
                   return { sort, order: sort === sortOf(now) ? order : "default" };
                 }, "push")
               }
@@ -247,12 +208,10 @@ interface BodyRowProps {
   readonly row: ExpertRow;
   readonly largest: number;
   readonly columns: readonly Column[];
-  /** Set on narrow screens, where a row opens a sheet. */
-  readonly onOpen?: (row: ExpertRow) => void;
 }
 
 /** Memoised, so that scrolling renders new rows only. */
-const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRowProps) {
+const BodyRow = memo(function BodyRow({ row, largest, columns }: BodyRowProps) {
   return (
     <tr>
       <td className="c-plus">
@@ -260,18 +219,7 @@ const BodyRow = memo(function BodyRow({ row, largest, columns, onOpen }: BodyRow
       </td>
       {columns.map((column) => (
         <td key={column.key} className={cellClass(column)}>
-          {onOpen !== undefined && column.key === "label" ? (
-            <button type="button" className="row-open" onClick={() => onOpen(row)}>
-              <span className="mono dim">{row.expert}</span>{" "}
-              {row.active_tokens === 0 && row.label === null ? (
-                <span className="dim">dead</span>
-              ) : (
-                <ExpertLabel label={row.label} automatic={row.automatic} />
-              )}
-            </button>
-          ) : (
-            cellOf(column, row, largest)
-          )}
+          {cellOf(column, row, largest)}
         </td>
       ))}
     </tr>
@@ -283,7 +231,6 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
   const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
   const isNarrow = useIsNarrow();
-  const [opened, setOpened] = useState<ExpertRow | null>(null);
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
   const available = useAvailableColumns(run, view.columns);
@@ -303,17 +250,11 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
         <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = rows[index];
-            const openProps = isNarrow && { onOpen: setOpened };
-            return row && <BodyRow key={row.expert} row={row} largest={largest} columns={columns} {...openProps} />;
+            return row && <BodyRow key={row.expert} row={row} largest={largest} columns={columns} />;
           }}
         </VirtualRows>
       </table>
       {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
-      {isNarrow && (
-        <Suspense>
-          <RowSheet columns={available} row={opened} onClose={() => setOpened(null)} />
-        </Suspense>
-      )}
     </>
   );
 }
