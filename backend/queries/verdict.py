@@ -190,7 +190,10 @@ def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tupl
         f"({method_title(other.method)})"
         for other, (difference, _) in known
     ]
-    detail = f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}."
+    detail = (
+        f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}. "
+        "Paired by sequence, it can be clear although the intervals of the runs overlap."
+    )
     return f"{recovered}In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
 
 
