@@ -19,7 +19,9 @@ function firstWord({ tokens, position }: Example, before: number): number {
   const from = Math.max(0, position - before);
   const start = from + tokens.slice(from, position).findLastIndex(isBoundary) + 1;
   if (start > from) return start;
-  const word = tokens.slice(from, position).findIndex((text, i) => text.startsWith(" ") || tokens[from + i - 1] === "\n");
+  const word = tokens
+    .slice(from, position)
+    .findIndex((text, i) => text.startsWith(" ") || tokens[from + i - 1] === "\n");
   return from + Math.max(0, word);
 }
 

@@ -2,7 +2,7 @@
 
 import "./dots.css";
 
-import { Fragment } from "react";
+import { Fragment, type ReactNode } from "react";
 import { Link } from "react-router";
 
 import type { Cell as Value, Head, Row, Table } from "@/api/types";
@@ -103,6 +103,43 @@ function Legend({ rows }: Pick<Table, "rows">) {
 const HEAD_WIDTH = 280;
 const COLUMN_WIDTH = 420;
 
+interface HeadsProps extends Pick<Table, "corner" | "columns"> {
+  /** Ends of the axis of the table and of each column, if they have one. */
+  readonly axisOfAll: string;
+  readonly axes: readonly string[];
+  readonly children: ReactNode;
+}
+
+function Heads({ corner, columns, axisOfAll, axes, children }: HeadsProps) {
+  return (
+    <thead>
+      <tr>
+        <th scope="col">
+          {corner} <span className="dim">{axisOfAll}</span>
+        </th>
+        {columns.map((head, i) => (
+          <th key={head.key} scope="col">
+            <Title head={head} />
+            <span className="dim">{head.detail}</span>
+            <span className="dim">{axes[i]}</span>
+          </th>
+        ))}
+        {children}
+      </tr>
+    </thead>
+  );
+}
+
+function GroupHead({ group, span }: { readonly group: string; readonly span: number }) {
+  return (
+    <tr className="dots-group">
+      <th scope="rowgroup" colSpan={span}>
+        {group}
+      </th>
+    </tr>
+  );
+}
+
 interface DotTableProps {
   readonly table: Table;
   readonly label: string;
@@ -115,7 +152,7 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
     table: () => rows.flatMap(({ cells }) => cells),
   };
   const hasDots = axis !== null;
-  const columnAxis = (i: number) => (axis === "column" ? axisText(axisCells.column(null, i)) : "");
+  const axes = columns.map((_, i) => (axis === "column" ? axisText(axisCells.column(null, i)) : ""));
   return (
     <ScrollBox className="dots-scroll" label={label}>
       {hasDots && <Legend rows={rows} />}
@@ -123,32 +160,18 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
         className={hasDots ? "dots" : "dots numbers"}
         style={hasDots ? { maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length } : {}}
       >
-        <thead>
-          <tr>
-            <th scope="col">
-              {corner}
-              {axis === "table" && <span className="dim">{axisText(axisCells.table())}</span>}
-            </th>
-            {columns.map((head, i) => (
-              <th key={head.key} scope="col">
-                <Title head={head} />
-                {head.detail !== "" && <span className="dim">{head.detail}</span>}
-                {columnAxis(i) !== "" && <span className="dim">{columnAxis(i)}</span>}
-              </th>
-            ))}
-            {!hasDots && <th scope="col">Description</th>}
-          </tr>
-        </thead>
+        <Heads
+          corner={corner}
+          columns={columns}
+          axisOfAll={axis === "table" ? axisText(axisCells.table()) : ""}
+          axes={axes}
+        >
+          {!hasDots && <th scope="col">Description</th>}
+        </Heads>
         <tbody>
           {rows.map((row, at) => (
             <Fragment key={row.key}>
-              {row.group !== (rows[at - 1]?.group ?? "") && (
-                <tr className="dots-group">
-                  <th scope="rowgroup" colSpan={columns.length + 2}>
-                    {row.group}
-                  </th>
-                </tr>
-              )}
+              {row.group !== (rows[at - 1]?.group ?? "") && <GroupHead group={row.group} span={columns.length + 2} />}
               <tr>
                 <th scope="row">
                   <Title head={row} />
@@ -160,7 +183,7 @@ export function DotTable({ table: { corner, columns, rows, axis, reference }, la
                   )}
                 </th>
                 {row.cells.map((cell, i) => (
-                  <td key={columns[i]?.key} data-label={[columns[i]?.title, columnAxis(i)].filter(Boolean).join(", ")}>
+                  <td key={columns[i]?.key} data-label={[columns[i]?.title, axes[i]].filter(Boolean).join(", ")}>
                     {cell === null && <span className="dim">–</span>}
                     {cell !== null && hasDots && (
                       <Dot cell={cell} axis={axisOf(axisCells[axis](row, i))} reference={reference} />

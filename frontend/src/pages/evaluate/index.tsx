@@ -43,7 +43,13 @@ function Fold({ id, title, note, children }: FoldProps) {
       void navigate({ pathname, search, hash: open ? id : "" }, { replace: true, preventScrollReset: true });
   };
   return (
-    <details className="fold" id={id} ref={element} open={isOpen} onToggle={(event) => onToggle(event.currentTarget.open)}>
+    <details
+      className="fold"
+      id={id}
+      ref={element}
+      open={isOpen}
+      onToggle={(event) => onToggle(event.currentTarget.open)}
+    >
       <summary>
         <b>{title}</b> <span className="note">{note}</span>
       </summary>

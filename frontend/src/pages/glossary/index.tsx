@@ -80,7 +80,7 @@ export default function GlossaryPage() {
     .filter(({ ids }) => ids.length > 0);
   useEffect(() => {
     // Newer browsers return a promise, which must not be returned from an effect.
-    void document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
+    document.getElementById(hash.slice(1))?.scrollIntoView({ block: "center" });
   }, [hash]);
   return (
     <>

@@ -158,16 +158,16 @@ function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRo
     <div className="hero-slider">
       <div className="hero-track">
         <Slider
-        label="Strength of the experts"
-        value={value}
-        min={0}
-        max={stops.at(-1) ?? NO_TEXTS_END}
-        step={STEP}
-        neutral={0}
-        ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
-        onChange={onDrag}
-        onChangeEnd={onCommit}
-      />
+          label="Strength of the experts"
+          value={value}
+          min={0}
+          max={stops.at(-1) ?? NO_TEXTS_END}
+          step={STEP}
+          neutral={0}
+          ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
+          onChange={onDrag}
+          onChangeEnd={onCommit}
+        />
       </div>
       <output>
         {value === 0 ? (
@@ -274,17 +274,39 @@ interface HeroProps {
   readonly texts: readonly ShowcaseText[];
 }
 
+interface HeroHeadProps extends Pick<HeroProps, "run" | "title"> {
+  readonly numEdits: number;
+}
+
+function HeroHead({ run, numEdits, title }: HeroHeadProps) {
+  return (
+    <header>
+      <h1>
+        {NUMBER_WORDS[numEdits] ?? numEdits} of {formatCount(run.num_experts)} experts of layer {run.layer} {title}.
+        Move the slider.
+      </h1>
+      <p className="ink2">
+        The run{" "}
+        <Link className="link mono" to={pageLinks(run.name).run(run.name)}>
+          {run.name}
+        </Link>{" "}
+        replaces this MLP of {run.language_model_name} by a <Term id="mxd">Mixture of Decoders</Term>, of which{" "}
+        {activeK(run)} experts are active on each token.
+      </p>
+    </header>
+  );
+}
+
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
-  const { name: run, num_experts: numExperts, layer } = summary;
+  const run = summary.name;
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
   const initial = edits[0]?.strength ?? 0;
   const { shown, drag, commit } = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
-  const submit = () => {
-    if (draft.text.trim() !== "") return draft.commit();
-    // Without a prompt it returns to the example.
+  /** Without a prompt it returns to the example. */
+  const reset = () => {
     draft.setText(request.prompt ?? "");
     setParams({ prompt: null });
   };
@@ -300,24 +322,10 @@ function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
     edits.map(({ expert }) => expert),
   );
   const links = pageLinks(run);
-  const ofTexts = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
-  const stops = ofTexts.length > 0 ? ofTexts : [initial, NO_TEXTS_END];
+  const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
   return (
     <section className="hero" aria-label="Steering a text">
-      <header>
-        <h1>
-        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(numExperts)} experts of layer {layer} {title}. Move
-        the slider.
-      </h1>
-      <p className="ink2">
-        The run{" "}
-        <Link className="link mono" to={links.run(run)}>
-          {run}
-        </Link>{" "}
-        replaces this MLP of {summary.language_model_name} by a <Term id="mxd">Mixture of Decoders</Term>, of which{" "}
-        {activeK(summary)} experts are active on each token.
-      </p>
-      </header>
+      <HeroHead run={summary} numEdits={edits.length} title={title} />
       <div className="hero-side">
         {edits.map(({ expert }, i) => (
           <ExpertCard key={expert} run={run} expert={expert} examples={examples?.[i]} />
@@ -332,13 +340,13 @@ function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
           placeholder="Type the beginning of a text, then press Enter"
           value={draft.text}
           onChange={draft.setText}
-          onSubmit={submit}
+          onSubmit={draft.text.trim() === "" ? reset : draft.commit}
           onOpen="leave-focus"
           onEnter="submit"
         />
         <StrengthRow
           value={shown}
-          stops={stops}
+          stops={stops.length > 0 ? stops : [initial, NO_TEXTS_END]}
           onDrag={drag}
           onCommit={commit}
           steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}

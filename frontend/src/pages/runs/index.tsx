@@ -119,12 +119,7 @@ function Runs({ runs }: { readonly runs: readonly RunSummary[] }) {
           </Button>
         </p>
       )}
-      <RunsTable
-        runs={runs}
-        withModel={withModel}
-        sorting={{ sort, order }}
-        onSort={(change) => setParams(change)}
-      />
+      <RunsTable runs={runs} withModel={withModel} sorting={{ sort, order }} onSort={(change) => setParams(change)} />
       {sample !== "" && (
         <p className="runs-note ink2">
           {sample}, with 95 % intervals over sequences, not seeds. The routing share is the loss increase with frozen

@@ -11,8 +11,20 @@ test("hits of all layers are one list, the best match first, and each expert has
   const label = { is_clear: true, balanced_accuracy: 0.9 } as SearchHit["automatic"];
   const weak = { is_clear: false, balanced_accuracy: 0.95 } as SearchHit["automatic"];
   const merged = mergeHits([
-    { run: "a", layer: 1, hits: [hit(1, "example"), hit(2, "related", { token_share: 0.2 }), hit(1, "token", { token_share: 0.001 })] },
-    { run: "b", layer: 2, hits: [hit(1, "label", { automatic: label }), hit(3, "label", { automatic: weak }), hit(4, "token", { token_share: 0.4 })] },
+    {
+      run: "a",
+      layer: 1,
+      hits: [hit(1, "example"), hit(2, "related", { token_share: 0.2 }), hit(1, "token", { token_share: 0.001 })],
+    },
+    {
+      run: "b",
+      layer: 2,
+      hits: [
+        hit(1, "label", { automatic: label }),
+        hit(3, "label", { automatic: weak }),
+        hit(4, "token", { token_share: 0.4 }),
+      ],
+    },
   ]);
   expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`)).toEqual(["b1", "b4", "a2", "a1", "b3"]);
 });

@@ -83,7 +83,14 @@ function useCurveFigure({
   );
   const figure = useMemo(
     () =>
-      curveFigure({ name: curve, curve: mergeCurve(own.data, metrics, curve), run: run.name, axisEnd, other: others, heldOut }),
+      curveFigure({
+        name: curve,
+        curve: mergeCurve(own.data, metrics, curve),
+        run: run.name,
+        axisEnd,
+        other: others,
+        heldOut,
+      }),
     [own.data, others, metrics, curve, axisEnd, run.name, heldOut],
   );
   const hasRanks = mergeCurve(own.data, metrics, "stable_rank").values.length > 0;

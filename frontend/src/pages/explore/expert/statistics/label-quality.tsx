@@ -150,9 +150,7 @@ export function LabelQuality({ detail }: { readonly detail: ExpertDetail }) {
         <span className="note">{automatic.label}</span>
       </div>
       <Scores automatic={automatic} interval={detail.accuracy_interval} />
-      {!automatic.is_clear && (
-        <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>
-      )}
+      {!automatic.is_clear && <p className="ablation-note">Too weak for a name: {automatic.weaknesses.join(", ")}.</p>}
       {label !== null && <p className="ablation-note">The user label is not tested.</p>}
     </section>
   );

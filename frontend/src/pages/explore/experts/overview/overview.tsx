@@ -214,7 +214,8 @@ export function Overview(props: OverviewProps) {
   return (
     <details className="overview-fold" open={isOpen} onToggle={(event) => setOpen(event.currentTarget.open)}>
       <summary>
-        <b>Map of all experts</b> <span className="note wide-only">by density and activation, and experts to start with</span>
+        <b>Map of all experts</b>{" "}
+        <span className="note wide-only">by density and activation, and experts to start with</span>
       </summary>
       {isOpen && <ExpertMap {...props} />}
     </details>
