@@ -248,12 +248,11 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
       {isCut && <span className="dim">…</span>}
       {isBusy && pieces.length === 0 && <Waiting />}
       {isBusy && (
-        <span className="hero-waiting">
-          {" "}
-          {pieces.length} of {MAX_TOKENS} tokens{" "}
+        <span className="hero-progress">
           <Button size="small" onClick={stop}>
             Stop
-          </Button>
+          </Button>{" "}
+          {pieces.length} of {MAX_TOKENS} tokens
         </span>
       )}
       {failure !== null && <p role="alert">{failure}</p>}

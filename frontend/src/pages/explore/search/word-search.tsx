@@ -95,7 +95,7 @@ function WordHits({ text, hits }: WordHitsProps) {
     runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),
   );
   return (
-    <ScrollBox className="passage-hits" label="Table of matching experts">
+    <ScrollBox className="passage-hits" label="Table of experts">
       <table className="grid plain word-hits">
         <thead>
           <tr>
