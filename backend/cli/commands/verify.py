@@ -167,7 +167,13 @@ def compare(recorded: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, An
 def results_in(document: Any) -> list[dict[str, Any]]:
     """Results with a recorded command that a JSON document contains at any depth, in order."""
     if isinstance(document, dict):
-        if "command" in (document.get("provenance") or {}):
+        provenance = document.get("provenance")
+        if isinstance(provenance, dict) and "command" in provenance:
+            if lacking := {"runs", "seconds"} - provenance.keys():
+                raise UserError(
+                    f"The provenance of a result of '{provenance['command']}' has no {' or '.join(sorted(lacking))}. "
+                    "Record the result again with --json."
+                )
             return [document]
         document = list(document.values())
     return [result for each in document for result in results_in(each)] if isinstance(document, list) else []

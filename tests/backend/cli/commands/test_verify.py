@@ -33,6 +33,15 @@ def record(trained: Path, capsys: Capture) -> Path:
     return file
 
 
+@pytest.mark.parametrize("lacking", ["runs", "seconds"])
+def test_a_record_with_an_incomplete_provenance_is_refused(tmp_path: Path, capsys: Capture, lacking: str) -> None:
+    origin = {"command": "mxd evaluate small", "runs": {}, "seconds": 1.0}
+    del origin[lacking]
+    (tmp_path / "record.json").write_text(json.dumps([{"provenance": origin}]))
+    assert run(["verify", str(tmp_path / "record.json")]) == 2
+    assert f"'mxd evaluate small' has no {lacking}. Record the result again" in capsys.readouterr().err
+
+
 def test_a_measurement_names_its_command_weights_text_and_code(record: Path) -> None:
     origin = json.loads(record.read_text())["texts"]["provenance"]
     assert shlex.split(origin["command"])[:3] == ["mxd", "contrast", "small"]
