@@ -59,12 +59,11 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
 
 
 def test_every_expert_has_a_predicted_and_a_measured_effect(circuits: Page) -> None:
-    verdict = circuits.get_by_role("status").filter(has_text="predictions")
+    verdict = circuits.get_by_role("status").filter(has_text="shown alone")
     expect(verdict).to_have_text(
-        re.compile(r"20 of \d+ active experts do .* as many random ones .*Expert \d+, layer \d.* (supports|opposes) \d")
+        re.compile(r"(shown experts|this circuit).*All \d+ experts[+−]\d.*20 random ones alone.*measuredr = \d")
     )
-    expect(checks(circuits)).to_have_text(re.compile(r"20 in the predicted direction; largest miss \d"))
-    expect(checks(circuits)).to_contain_text("with as many random experts")
+    expect(checks(circuits)).to_have_text(re.compile(r"\d+ % as predicted.*largest miss \d"))
     table = circuits.get_by_role("region", name="Experts of the circuit")
     rows = table.get_by_role("rowgroup").last.get_by_role("row")
     expect(rows).to_have_count(20)
@@ -105,7 +104,7 @@ def test_other_targets_and_back(circuits: Page) -> None:
     likely.nth(1).click()
     expect(circuits).to_have_url(re.compile(r"[?&]target=\d+"))
     expect(likely.nth(1)).to_have_attribute("aria-pressed", "true")
-    circuits.get_by_role("combobox", name="minus").select_option(index=1)
+    circuits.get_by_role("combobox", name="Contrast with").select_option(index=1)
     expect(circuits).to_have_url(re.compile(r"[?&]target=\d+-\d+"))
     expect(graph(circuits).get_by_role("button", name=re.compile("^Target: logit of .* minus that of"))).to_be_visible()
     continuation = circuits.get_by_role("textbox", name="Continuation to explain")

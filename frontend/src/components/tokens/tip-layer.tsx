@@ -22,7 +22,9 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { createListeners } from "@/lib/browser/listeners";
 
 interface Tip {
+  /** What it describes, and what it is placed below. */
   readonly anchor: Element;
+  readonly place: Element;
   readonly content: ReactNode;
   readonly id: number;
   readonly kind: TipKind;
@@ -32,7 +34,7 @@ interface Tip {
 type TipKind = "hover" | "locked";
 
 export interface Tips {
-  readonly show: (anchor: Element, content: ReactNode, kind?: TipKind) => void;
+  readonly show: (anchor: Element, content: ReactNode, kind?: TipKind, place?: Element) => void;
   readonly hide: () => void;
 }
 
@@ -56,9 +58,9 @@ function createTipStore(): TipStore {
   };
   return {
     read: () => tip,
-    show: (anchor, content, kind = "hover") => {
+    show: (anchor, content, kind = "hover", place = anchor) => {
       count += 1;
-      set({ anchor, content, id: count, kind });
+      set({ anchor, place, content, id: count, kind });
     },
     hide: () => {
       if (tip !== null) set(null);
@@ -70,7 +72,7 @@ function createTipStore(): TipStore {
 function OpenTip({ tip, onClose }: { readonly tip: Tip; readonly onClose: () => void }) {
   const overlay = useRef<HTMLDivElement>(null);
   const arrow = useRef<HTMLSpanElement>(null);
-  const target = useMemo(() => ({ current: tip.anchor }), [tip.anchor]);
+  const target = useMemo(() => ({ current: tip.place }), [tip.place]);
   const { overlayProps, arrowProps, placement } = useOverlayPosition({
     targetRef: target,
     overlayRef: overlay,

@@ -1,4 +1,4 @@
-/** A box that scrolls sideways, with a line that says so while columns on the right are hidden. */
+/** A box that scrolls sideways, with a line that says so while columns are hidden. */
 
 import { type ReactNode, useCallback, useLayoutEffect, useRef, useState } from "react";
 
@@ -10,11 +10,11 @@ interface ScrollBoxProps {
 
 export function ScrollBox({ className, label, children }: ScrollBoxProps) {
   const box = useRef<HTMLDivElement>(null);
-  const [isCut, setCut] = useState(false);
+  const [cut, setCut] = useState<"right" | "left" | null>(null);
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth, scrollWidth } = box.current;
-    setCut(scrollWidth - clientWidth - scrollLeft > 1);
+    setCut(scrollWidth - clientWidth - scrollLeft > 1 ? "right" : scrollLeft > 1 ? "left" : null);
   }, []);
   useLayoutEffect(() => {
     if (box.current === null) return undefined;
@@ -34,7 +34,7 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
       <div
         ref={box}
         className={className}
-        data-cut={isCut || undefined}
+        data-cut={cut === "right" || undefined}
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
         tabIndex={0}
         role="region"
@@ -43,7 +43,7 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
       >
         {children}
       </div>
-      <p className="scroll-cue dim">{isCut && "More columns to the right: scroll sideways"}</p>
+      <p className="scroll-cue dim">{cut !== null && `More columns to the ${cut}: scroll sideways`}</p>
     </>
   );
 }

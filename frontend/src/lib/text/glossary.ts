@@ -176,7 +176,7 @@ export const GLOSSARY = {
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. The shown experts alone are also compared with as many random ones. These limits are conventions of MxD Explorer.",
+    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. If the shown experts alone do more than as many random ones, they explain most (from 50 %), part (from 20 %) or little of what all do. These limits are conventions of MxD Explorer.",
   },
   circuit_effect: {
     name: "Effect in a circuit",

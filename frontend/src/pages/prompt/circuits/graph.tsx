@@ -102,7 +102,7 @@ function Node(props: NodeProps) {
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
-      <span>
+      <span title={placed === null ? undefined : boxName(response, node)}>
         <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
         {boxName(response, node)}
         {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
@@ -122,9 +122,6 @@ type PartProps = GraphProps & Pick<NodeProps, "largest">;
 const LABEL = "Circuit; use the arrow keys to move between nodes";
 /** Width of the names of the rows. */
 const ROW_NAMES = 68;
-/** Narrower columns show only tokens of few characters. */
-const NAMED_WIDTH = 60;
-const SHORT = 4;
 
 /** On a narrow screen: the target and the experts of each layer, one below the other. */
 function NodeList(props: PartProps) {
@@ -171,9 +168,9 @@ function Drawing(props: PartProps) {
           ))}
         </div>
         <div className="circuit" role="group" aria-label={LABEL} style={{ width, height }}>
-          {layout.columns.map(({ text, x, width: column }) => (
+          {layout.columns.map(({ text, label, x, width: column }) => (
             <span key={x} className="ctoken" title={text} style={{ left: x, width: column }}>
-              {column < NAMED_WIDTH && text.length > SHORT ? "…" : text}
+              {label}
             </span>
           ))}
           <Edges response={response} layout={layout} active={active} />

@@ -34,7 +34,6 @@ import { continuationPrompt } from "@/lib/text/prompts";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { Graph } from "./graph";
-import { effectText, nodeName } from "./names";
 import { NodePanel } from "./panel";
 import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
 import { ExpertTable } from "./table";
@@ -57,7 +56,7 @@ interface AgainstProps extends TargetBarProps {
 function Against({ graph, token, onChange }: AgainstProps) {
   return (
     <label>
-      minus{" "}
+      Contrast with{" "}
       <select
         value={graph.target.kind === "difference" ? graph.target.other : ""}
         onChange={({ currentTarget: { value } }) =>
@@ -89,7 +88,7 @@ function Continuation({ graph, onChange }: TargetBarProps) {
       <input
         className="field"
         aria-label="Continuation to explain"
-        placeholder="or type it, with its space"
+        placeholder="Another text, with its space"
         value={text}
         onChange={({ currentTarget }) => setText(currentTarget.value)}
       />
@@ -139,53 +138,62 @@ interface CircuitParts extends UrlState<typeof CIRCUIT_PARAMS> {
   readonly check: CircuitCheck | null;
 }
 
-interface VerdictLineProps extends Pick<CircuitParts, "response" | "check"> {
+interface CheckedProps extends Pick<CircuitParts, "response" | "check"> {
   readonly error: Error | null;
 }
 
-/** What the graph is worth, and what to look at first. */
-function VerdictLine({ response, check, error }: VerdictLineProps) {
-  const { graph } = response;
+/** What the graph is worth: a claim, and the figures that it rests on. */
+function VerdictLine({ response: { graph }, check, error }: CheckedProps) {
   const found = check === null ? null : verdict(graph, check);
-  const first = graph.nodes[1];
   return (
-    <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null}>
-      {found === null ? (
-        (error?.message ?? `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`)
-      ) : (
-        <>
-          <b>
-            <Term id="circuit_verdict">{found.headline}</Term>.
-          </b>{" "}
-          {found.amount}
-        </>
-      )}{" "}
-      {first !== undefined && (
-        <span className="dim">
-          Largest predicted effect: {nodeName(response, first)} {effectText(first.predicted)}.
-        </span>
-      )}
-    </p>
+    <div
+      className="circuit-verdict"
+      data-level={found?.level}
+      role="status"
+      aria-busy={found === null && error === null}
+    >
+      <p>
+        {error?.message ??
+          (found === null ? (
+            `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
+          ) : (
+            <b>
+              <Term id="circuit_verdict">{found.claim}</Term>
+            </b>
+          ))}
+      </p>
+      <dl>
+        {found?.figures.map(({ name, value, note }) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>
+              <b>{value}</b> {note}
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </div>
   );
 }
 
-/** The figures behind the verdict. */
-function Figures({ graph, check }: { readonly graph: CircuitGraph; readonly check: CircuitCheck | null }) {
+/** The other figures. */
+function Checks({ response: { graph }, check }: Pick<CheckedProps, "response" | "check">) {
   return (
     <section className="circuit-checks" aria-label="Checks" aria-busy={check === null}>
-      {check !== null && (
-        <dl>
-          {verdict(graph, check).figures.map(({ name, value, note }) => (
+      <dl>
+        {check !== null &&
+          verdict(graph, check).details.map(({ name, value, note = "" }) => (
             <div key={name}>
               <dt>{name}</dt>
-              <dd className="value">{value}</dd>
+              <dd>
+                <b>{value}</b>
+              </dd>
               <dd className="dim">
                 <LinkedText text={note} />
               </dd>
             </div>
           ))}
-        </dl>
-      )}
+      </dl>
     </section>
   );
 }
@@ -225,11 +233,6 @@ function GraphToolbar({ response, request, check, params, setParams }: GraphTool
   const { graph } = response;
   return (
     <div className="circuit-toolbar">
-      <span className="dim">
-        {formatPercent(graph.retained, 2)} % of all predicted effects. Green supports the target, purple and dashed
-        opposes it; darker is stronger. In each box: how much the target <Term id="circuit_effect">changes</Term>{" "}
-        without the expert.
-      </span>
       <label>
         Experts{" "}
         <NumberInput
@@ -279,6 +282,11 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
       <VerdictLine response={response} check={check} error={error} />
       <div className="circuit-columns">
         <section className="circuit-main" aria-label="Graph">
+          <p className="dim">
+            Green supports the target, purple and dashed opposes it: how much the target{" "}
+            <Term id="circuit_effect">changes</Term> without the expert. {formatPercent(graph.retained, 2)} % of all
+            predicted effects are shown.
+          </p>
           <Graph
             response={response}
             check={check}
@@ -299,7 +307,7 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
           />
         </aside>
       </div>
-      <Figures graph={graph} check={check} />
+      <Checks response={response} check={check} />
       <section className="circuit-list" aria-label="Circuit as table">
         <ExpertTable response={response} check={check} onSelect={select} />
       </section>

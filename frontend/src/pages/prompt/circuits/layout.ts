@@ -10,13 +10,14 @@ import { tokenText } from "./names";
  */
 const WIDTH = { min: 108, usual: 136, max: 210 } as const;
 const HIGH = 3;
-export const NODE_HEIGHT = 54;
+export const NODE_HEIGHT = 42;
 const GAP = 8;
-const ROW_GAP = 34;
+const ROW_GAP = 26;
 const TARGET_WIDTH = 210;
 const TOKEN_HEIGHT = 26;
-/** Least width of the tokens between two that have experts. */
-const BETWEEN = 28;
+/** Least width of the tokens between two that have experts, and the largest one of a token without experts. */
+const BETWEEN = { min: 28, max: 84 } as const;
+const CHARACTER = 7.8;
 
 export interface Placed {
   readonly index: number;
@@ -29,6 +30,8 @@ export interface Placed {
 interface Column {
   /** A token with experts, or those between two such tokens. */
   readonly text: string;
+  /** The text, or the number of tokens if it is too long. */
+  readonly label: string;
   readonly x: number;
   readonly width: number;
 }
@@ -102,21 +105,32 @@ function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[]
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
-  const numBetween = runs.filter(({ cells }) => cells.every(({ length }) => length === 0)).length;
-  const room = available - numBetween * BETWEEN;
+  const texts = runs.map(({ positions }) => positions.map((position) => tokenText(graph, position)).join(" "));
+  const needs = texts.map((text) => Math.min(BETWEEN.max, Math.max(BETWEEN.min, CHARACTER * text.length + 10)));
+  const isBetween = runs.map(({ cells }) => cells.every(({ length }) => length === 0));
+  const sumNeeds = needs.reduce((sum, need, i) => sum + (isBetween[i] === true ? need : 0), 0);
+  const scale = Math.min(1, available / 4 / Math.max(1, sumNeeds));
+  const room = available - scale * sumNeeds;
   const across = boxesAcross(runs, room);
   const total = Math.max(
     1,
     across.reduce((sum, count) => sum + count, 0),
   );
   const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / total) - GAP));
-  const left = room - total * (nodeWidth + GAP);
-  const between = BETWEEN + Math.max(0, left) / Math.max(1, numBetween);
+  const left = Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, isBetween.filter(Boolean).length);
   let x = 0;
   const columns = runs.map(({ positions }, i): Column => {
-    const width = across[i] === 0 ? between : (across[i] ?? 0) * (nodeWidth + GAP);
+    const width = isBetween[i] === true ? left + scale * (needs[i] ?? 0) : (across[i] ?? 0) * (nodeWidth + GAP);
+    const text = texts[i] ?? "";
+    const count = positions.length;
+    const isCut = CHARACTER * text.length + 8 > width;
     x += width;
-    return { text: positions.map((position) => tokenText(graph, position)).join(" "), x: x - width, width };
+    return {
+      text,
+      label: isCut && count > 1 ? (width < 80 ? `+${count}` : `${count} tokens`) : text,
+      x: x - width,
+      width,
+    };
   });
   const width = Math.max(x, TARGET_WIDTH);
   const last = columns.findLast((_, i) => across[i] !== 0);

@@ -84,28 +84,39 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
     return activation == null ? "" : `${formatSigned((100 * change) / activation, 0)}\u00a0%`;
   };
   return (
-    <>
-      <h3>{direction === "in" ? "Activated by" : "Activates"}</h3>
-      <ul className="edge-list">
+    <table className="edge-list">
+      <thead>
+        <tr>
+          <th scope="col">{direction === "in" ? "Activated by" : "Activates"}</th>
+          <th scope="col" className="num">
+            Predicted
+          </th>
+          <th scope="col" className="num">
+            Measured
+          </th>
+        </tr>
+      </thead>
+      <tbody>
         {rows.map(({ edge, number, there, other }) => (
-          <li key={number}>
-            <button type="button" onClick={() => onSelect(there)}>
-              {boxName(response, other)}
-              <span className="dim">
-                {" "}
-                layer {other.layer}, on {tokenText(response.graph, other.position)}
-              </span>
-            </button>
-            <span className="num">
-              {share(edge, edge.predicted)}
-              {check !== null && (
-                <b> {check.left_top_k[number] === true ? "inactive" : share(edge, check.edges[number] ?? 0)}</b>
-              )}
-            </span>
-          </li>
+          <tr key={number}>
+            <td>
+              <button type="button" onClick={() => onSelect(there)}>
+                {boxName(response, other)}
+                <span className="dim">
+                  {" "}
+                  layer {other.layer}, on {tokenText(response.graph, other.position)}
+                </span>
+              </button>
+            </td>
+            <td className="num">{share(edge, edge.predicted)}</td>
+            <td className="num">
+              {check !== null &&
+                (check.left_top_k[number] === true ? "inactive" : share(edge, check.edges[number] ?? 0))}
+            </td>
+          </tr>
         ))}
-      </ul>
-    </>
+      </tbody>
+    </table>
   );
 }
 
@@ -137,7 +148,7 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
         <h2>{nodeName(response, node)}</h2>
         <p>
           Value {formatFixed(node.predicted, 3)}. An expert that supports it by 0.5 lowers it by 0.5 when ablated on its
-          token. Effects are predicted, then measured in bold.
+          token.
         </p>
       </section>
     );

@@ -30,7 +30,7 @@ test.each([
   expect(verdict(GRAPH, check(correlation, sameSign)).level).toBe(level);
 });
 
-test("experts that do no more alone than random ones are said in the verdict, whatever the sign of the target", () => {
+test("experts that do no more alone than random ones are said in the claim, whatever the sign of the target", () => {
   for (const [value, without, mean, control] of [
     [10, 6, 6.2, 6.4],
     [-10, -6, -6.2, -6.4],
@@ -38,25 +38,31 @@ test("experts that do no more alone than random ones are said in the verdict, wh
     const checked = check(0.97, 1);
     const sufficiency = { ...checked.sufficiency, without_experts: without, mean, control };
     const found = verdict({ ...GRAPH, value }, { ...checked, sufficiency });
-    expect(found.level).toBe("weak");
-    expect(found.headline).toContain("The predictions hold, but");
+    expect([found.level, found.claim]).toEqual(["weak", "The 20 shown experts alone do no more than random ones"]);
   }
 });
 
-test("sufficiency is a share of what all experts do", () => {
-  const [, , , alone] = verdict(GRAPH, check(0.97, 1)).figures;
-  expect(alone?.value).toBe("50\u00a0%"); // (8 - 6) / (10 - 6)
-  expect(alone?.note).toContain("random experts 10\u00a0%"); // 0.4 / 4
-  expect(alone?.note).toContain("worst of 8 draws 25\u00a0%");
-});
+test.each([
+  [6.5, "weak", "little"],
+  [7, "good", "part"],
+  [8, "good", "most"],
+  [14, "good", "most"],
+])(
+  "experts that alone lead to %s are %s: they explain %s of a target of 10, which is 6 without experts",
+  (mean, level, amount) => {
+    const checked = check(0.97, 1);
+    const found = verdict(GRAPH, { ...checked, sufficiency: { ...checked.sufficiency, mean } });
+    expect([found.level, found.claim]).toEqual([level, `The 20 shown experts explain ${amount} of the prediction`]);
+  },
+);
 
-test("a share above 1 is said as changes of the target", () => {
-  const checked = check(0.97, 1);
-  expect(verdict(GRAPH, checked).amount).toBe(
-    "20 of 90 active experts do 50\u00a0% of what all do together, as many random ones 10\u00a0%.",
-  );
-  const sufficiency = { ...checked.sufficiency, mean: 14 };
-  expect(verdict(GRAPH, { ...checked, sufficiency }).amount).toBe(
-    "20 of 90 active experts alone change the target by +8.00, all together by +4.00, as many random ones by +0.40.",
-  );
+test("each figure is a change of the target, and its share of what all experts do", () => {
+  const { figures, details } = verdict(GRAPH, check(0.97, 1));
+  expect(figures.map(({ value, note = "" }) => `${value} ${note}`.trim())).toEqual([
+    "+4.00",
+    "+2.00 50\u00a0%",
+    "+0.40 10\u00a0%",
+    "r = 0.97",
+  ]);
+  expect(details[3]?.note).toBe("worst of 8 draws 25\u00a0%");
 });

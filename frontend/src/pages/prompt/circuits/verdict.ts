@@ -1,27 +1,31 @@
-/** What a check says about a circuit, in a line and some figures. */
+/** What a check says about a circuit: one claim, the figures that it rests on, and all others. */
 
 import type { CircuitCheck, CircuitGraph } from "@/api/types";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 
-/** Limits of the headline. They are conventions of MxD Explorer, and are stated in the glossary. */
+/** Limits of the claim. They are conventions of MxD Explorer, and are stated in the glossary. */
 const GOOD = { correlation: 0.9, sameSign: 0.8 };
 const WEAK = { correlation: 0.6, sameSign: 0.65 };
+/** Shares of what all experts do. */
+const PART = 0.2;
+const MOST = 0.5;
 
-export interface Figure {
+interface Figure {
   readonly name: string;
   readonly value: string;
-  readonly note: string;
+  readonly note?: string;
 }
 
-export interface Verdict {
+interface Verdict {
   readonly level: "good" | "weak" | "bad";
-  readonly headline: string;
-  /** How much the shown experts do, in a sentence. */
-  readonly amount: string;
+  readonly claim: string;
+  /** What the shown experts do, and whether the predictions hold. */
   readonly figures: readonly Figure[];
+  readonly details: readonly Figure[];
 }
 
 const percent = (share: number) => `${formatFixed(100 * share, 0)}\u00a0%`;
+const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
 
 function levelOf({ correlation, same_sign: sameSign }: CircuitCheck["experts"]): Verdict["level"] {
   const reaches = (limits: typeof GOOD) =>
@@ -29,55 +33,55 @@ function levelOf({ correlation, same_sign: sameSign }: CircuitCheck["experts"]):
   return reaches(GOOD) ? "good" : reaches(WEAK) ? "weak" : "bad";
 }
 
-const HEADLINES = {
-  good: "The predictions hold",
-  weak: "The predictions hold roughly",
-  bad: "Do not rely on the predictions",
-};
-
-export function verdict(graph: CircuitGraph, check: CircuitCheck): Verdict {
-  const { experts, between, joint, sufficiency, scores } = check;
-  const whole = graph.value - sufficiency.without_experts;
-  const share = (value: number) => (whole === 0 ? "–" : percent((value - sufficiency.without_experts) / whole));
-  const holds = levelOf(experts);
-  const suffice = (sufficiency.mean - sufficiency.control) * Math.sign(whole) > 0;
-  const level = holds === "good" && !suffice ? "weak" : holds;
-  const addition = holds === "bad" || suffice ? "" : ", but the shown experts alone do no more than random ones";
-  const r = experts.correlation === null ? "too few for r" : `r = ${formatFixed(experts.correlation, 2)}`;
-  const figures: Figure[] = [
-    {
-      name: "Single experts",
-      value: r,
-      note: `${percent(experts.same_sign ?? 0)} of ${experts.count} in the predicted direction; largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
-    },
-    {
-      name: "All together",
-      value: formatSigned(joint.measured, 2),
-      note: `sum of the predictions ${formatSigned(joint.predicted, 2)}`,
-    },
-    {
-      name: "Edges",
-      value: between.correlation === null ? "too few for r" : `r = ${formatFixed(between.correlation, 2)}`,
-      note: `${between.count} between experts`,
-    },
-    {
-      name: "Shown experts alone",
-      value: share(sufficiency.mean),
-      note: `of the effect of all ${graph.active} experts remains; with as many random experts ${share(sufficiency.control)}; others at random strengths ${share(sufficiency.random_mean)}, worst of ${sufficiency.draws} draws ${share(sufficiency.random_worst)}`,
-    },
-    {
-      name: "circuit-tracer scores",
-      value: formatFixed(scores.completeness, 2),
-      note: `[completeness](/glossary#circuit_scores); [replacement](/glossary#circuit_scores) ${formatFixed(scores.replacement, 2)}`,
-    },
-  ];
-  const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
-  const kept = (sufficiency.mean - sufficiency.without_experts) / whole;
-  const change = (value: number) => formatSigned(value - sufficiency.without_experts, 2);
-  // A share of a small sum of large effects of both signs says little.
-  const amount =
-    kept >= 0 && kept <= 1
-      ? `${shown} do ${share(sufficiency.mean)} of what all do together, as many random ones ${share(sufficiency.control)}.`
-      : `${shown} alone change the target by ${change(sufficiency.mean)}, all together by ${formatSigned(whole, 2)}, as many random ones by ${change(sufficiency.control)}.`;
-  return { level, headline: HEADLINES[holds] + addition, amount, figures };
+export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {
+  const base = sufficiency.without_experts;
+  const whole = graph.value - base;
+  const share = (value: number) => (whole === 0 ? "–" : percent((value - base) / whole));
+  const change = (value: number) => formatSigned(value - base, 2);
+  const predictions = levelOf(experts);
+  const isBeyondChance = (sufficiency.mean - sufficiency.control) * Math.sign(whole) > 0;
+  const kept = whole === 0 ? 0 : (sufficiency.mean - base) / whole;
+  const explains = isBeyondChance
+    ? `explain ${kept >= MOST ? "most" : kept >= PART ? "part" : "little"} of the prediction`
+    : "alone do no more than random ones";
+  return {
+    level: predictions === "good" && (!isBeyondChance || kept < PART) ? "weak" : predictions,
+    claim:
+      predictions === "bad"
+        ? "Do not rely on this circuit: its predictions do not hold"
+        : `The ${experts.count} shown experts ${explains}`,
+    figures: [
+      { name: `All ${formatCount(graph.active)} experts`, value: change(graph.value) },
+      { name: `The ${experts.count} shown alone`, value: change(sufficiency.mean), note: share(sufficiency.mean) },
+      {
+        name: `${experts.count} random ones alone`,
+        value: change(sufficiency.control),
+        note: share(sufficiency.control),
+      },
+      { name: "Predicted, measured", value: correlationText(experts.correlation) },
+    ],
+    details: [
+      {
+        name: "Single experts",
+        value: `${percent(experts.same_sign ?? 0)} as predicted`,
+        note: `direction of ${experts.count}; largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
+      },
+      {
+        name: "All together",
+        value: formatSigned(joint.measured, 2),
+        note: `sum of the predictions ${formatSigned(joint.predicted, 2)}`,
+      },
+      { name: "Edges", value: correlationText(between.correlation), note: `${between.count} between experts` },
+      {
+        name: "Others at random strengths",
+        value: share(sufficiency.random_mean),
+        note: `worst of ${sufficiency.draws} draws ${share(sufficiency.random_worst)}`,
+      },
+      {
+        name: "circuit-tracer scores",
+        value: formatFixed(scores.completeness, 2),
+        note: `[completeness](/glossary#circuit_scores); [replacement](/glossary#circuit_scores) ${formatFixed(scores.replacement, 2)}`,
+      },
+    ],
+  };
 }

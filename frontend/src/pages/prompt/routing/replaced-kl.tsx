@@ -14,10 +14,10 @@ interface ReplacedKlProps {
 
 export function ReplacedKl({ subject, layers = 1, columns, predicted }: ReplacedKlProps) {
   return (
-    <p className="heat-order dim" aria-busy={predicted === undefined}>
+    <span className="dim" aria-busy={predicted === undefined}>
       {subject}: mean <Term id="kl">KL</Term> from the original model {meanKl(columns, predicted, "kl")} nats over{" "}
       {columns.length} {columns.length === 1 ? "token" : "tokens"}, {meanKl(columns, predicted, "zeroed_kl")} with{" "}
       {layers === 1 ? "the MLP" : `all ${layers} MLPs`} removed.
-    </p>
+    </span>
   );
 }

@@ -49,6 +49,8 @@ interface HeatBarProps extends RoutingState {
   /** Numbers of experts: visible rows of the map, and all that pass the filters. */
   readonly shown: number;
   readonly total: number;
+  /** End of the colour scale. */
+  readonly end: number;
 }
 
 const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
@@ -80,7 +82,7 @@ function Download({ response, predicted, withStart }: DownloadProps) {
 }
 
 /** Header of the heat map: controls, ranking, table view and download. */
-function HeatBar({ run, response, predicted, locked, shown, total, params, setParams }: HeatBarProps) {
+function HeatBar({ run, response, predicted, locked, shown, total, end, params, setParams }: HeatBarProps) {
   return (
     <>
       <div className="pane-h">
@@ -102,13 +104,16 @@ function HeatBar({ run, response, predicted, locked, shown, total, params, setPa
         <Download response={response} predicted={predicted} withStart={params.start} />
       </div>
       <p className="heat-order dim">
-        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
-        {locked !== undefined && (
-          <>
-            by activation × rarity on <TokenChip text={locked.text} />, then{" "}
-          </>
-        )}
-        {RANKINGS[params.rank]}
+        <span>
+          {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+          {locked !== undefined && (
+            <>
+              by activation × rarity on <TokenChip text={locked.text} />, then{" "}
+            </>
+          )}
+          {RANKINGS[params.rank]}
+        </span>
+        <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
       </p>
     </>
   );
@@ -155,17 +160,24 @@ function useLock({ params, setParams }: RoutingState) {
 }
 
 interface FootProps extends RoutingState {
+  readonly run: RunSummary;
+  readonly columns: readonly Column[];
+  readonly predicted: Predicted;
   readonly rows: readonly HeatRow[];
   readonly shown: number;
-  readonly end: number;
 }
 
-function Foot({ params, setParams, rows, shown, end }: FootProps) {
+function Foot({ run, params, setParams, columns, predicted, rows, shown }: FootProps) {
   const hidden = rows.length - shown;
   return (
     <div className="heat-foot">
-      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
-      <span className="grow" />
+      <p>
+        <ReplacedKl
+          subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
+          columns={columns}
+          predicted={predicted}
+        />
+      </p>
       <StartToken params={params} setParams={setParams} />
       <DensityFilter params={params} setParams={setParams} />
       {hidden > 0 && (
@@ -213,7 +225,14 @@ export function RoutingView(props: RoutingViewProps) {
   return (
     <div className="prompted-columns">
       <section className="prompted-main heat-pane" aria-label="Experts by token">
-        <HeatBar {...props} predicted={predicted} locked={locked?.token} shown={shown.length} total={rows.length} />
+        <HeatBar
+          {...props}
+          predicted={predicted}
+          locked={locked?.token}
+          shown={shown.length}
+          total={rows.length}
+          end={end}
+        />
         <HeatMap
           columns={columns}
           rows={shown}
@@ -224,12 +243,7 @@ export function RoutingView(props: RoutingViewProps) {
           onLock={onLock}
           onPreview={preview.onPreview}
         />
-        <Foot {...props} rows={rows} shown={shown.length} end={end} />
-        <ReplacedKl
-          subject={`${methodName(run.method)} spliced in at layer ${run.layer}`}
-          columns={columns}
-          predicted={predicted}
-        />
+        <Foot {...props} rows={rows} shown={shown.length} columns={columns} predicted={predicted} />
       </section>
       {column !== undefined && (
         <TokenPanel

@@ -1,20 +1,15 @@
 /** Which tokens and experts the routing shows. */
 
-import { Button } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 
 import type { RoutingState } from "./routing-params";
 
 export function StartToken({ params, setParams }: RoutingState) {
   return (
-    <Button
-      size="small"
-      variant={params.start ? "chosen" : "ghost"}
-      aria-pressed={params.start}
-      onClick={() => setParams(({ start }) => ({ start: !start }))}
-    >
+    <label className="start-token">
+      <input type="checkbox" checked={params.start} onChange={() => setParams(({ start }) => ({ start: !start }))} />
       Start token
-    </Button>
+    </label>
   );
 }
 

@@ -15,7 +15,7 @@ import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/columns";
 import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
@@ -23,6 +23,7 @@ import {
   alignRoutings,
   type DifferenceRow,
   differenceRows,
+  firstDifference,
   largestDifference,
   sharedDifference,
   type TokenPair,
@@ -69,22 +70,23 @@ interface MapProps {
 }
 
 function DifferenceMap({ pairs, rows, end }: MapProps) {
-  const shown = pairs.slice(0, MAX_COLUMNS);
+  const from = firstDifference(pairs);
+  const shown = pairs.slice(from, from + MAX_COLUMNS);
   return (
     <ScrollBox className="difference-box" label="Difference by token">
       <table className="difference" aria-label="Differences, tokens by experts">
         <thead>
           <tr>
             <th scope="col">Expert</th>
-            <th scope="col" className="sum" title="Sum of the absolute differences; times rarity, it ranks the rows">
-              Size
+            {shown.map((pair, i) => (
+              <PairHead key={i} pair={pair} />
+            ))}
+            <th scope="col" className="sum" title="Sum of the absolute differences × rarity">
+              Score
             </th>
             <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
               Change
             </th>
-            {shown.map((pair, i) => (
-              <PairHead key={i} pair={pair} />
-            ))}
           </tr>
         </thead>
         <tbody>
@@ -93,11 +95,11 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
               <th scope="row">
                 <ExpertName row={row} />
               </th>
-              <td className="num sum">{formatFixed(row.totalChange)}</td>
-              <td className="num sum">{formatSigned(row.change, 2)}</td>
               {shown.map((_, i) => (
-                <Cell key={i} value={row.cells.get(i)} end={end} />
+                <Cell key={i} value={row.cells.get(from + i)} end={end} />
               ))}
+              <td className="num sum">{formatFixed(row.totalChange * row.rarity, 1)}</td>
+              <td className="num sum">{formatSigned(row.change, 2)}</td>
             </tr>
           ))}
         </tbody>
@@ -156,10 +158,12 @@ function Strongest({ row, children }: { readonly row: DifferenceRow | undefined;
 interface HeadProps extends RoutingState {
   readonly run: RunSummary;
   readonly rows: readonly DifferenceRow[];
+  /** End of the colour scale. */
+  readonly end: number;
 }
 
 /** How much the texts differ, in which experts most, and what the rows are ranked by. */
-function Head({ run, rows, params, setParams }: HeadProps) {
+function Head({ run, rows, end, params, setParams }: HeadProps) {
   const byChange = rows.toSorted((a, b) => a.change * a.rarity - b.change * b.rarity);
   const [lowest, highest] = [byChange[0], byChange.at(-1)];
   return (
@@ -170,9 +174,7 @@ function Head({ run, rows, params, setParams }: HeadProps) {
         </h2>
         <span className="note">
           {methodName(run.method)}, layer {run.layer} only; by{" "}
-          {params.align === "aligned"
-            ? "size (the sum of the absolute differences) × rarity"
-            : "size of the change × rarity"}
+          {params.align === "aligned" ? "score: summed size of the differences" : "size of the change"} × rarity
         </span>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
@@ -187,16 +189,23 @@ function Head({ run, rows, params, setParams }: HeadProps) {
         />
       </div>
       {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
-      {params.align === "aligned" && (
-        <div className="difference-strongest">
-          <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
-            Most in the <span className="up">second</span> text:
-          </Strongest>
-          <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
-            Most in the <span className="down">first</span> text:
-          </Strongest>
-        </div>
-      )}
+      <div className="difference-strongest">
+        <RampLegend
+          kind="diverging"
+          low={`First text −${formatFixed(end, 1)}`}
+          high={`+${formatFixed(end, 1)} second text`}
+        />
+        {params.align === "aligned" && (
+          <>
+            <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
+              Most specific to the <span className="up">second</span> text:
+            </Strongest>
+            <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
+              Most specific to the <span className="down">first</span> text:
+            </Strongest>
+          </>
+        )}
+      </div>
     </>
   );
 }
@@ -226,11 +235,12 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
     ...sharedDifference(run.name, pairs.slice(0, MAX_COLUMNS), shown),
   }));
   const isAligned = align === "aligned";
+  const from = firstDifference(pairs);
   const largestChange = rows.reduce((largest, row) => Math.max(largest, Math.abs(row.change)), 0);
   const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
-      <Head run={run} rows={rows} params={params} setParams={setParams} />
+      <Head run={run} rows={rows} end={end} params={params} setParams={setParams} />
       {isAligned ? (
         <DifferenceMap pairs={pairs} rows={shown} end={end} />
       ) : (
@@ -240,17 +250,14 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
         </div>
       )}
       <div className="heat-foot">
-        <RampLegend
-          kind="diverging"
-          low={`First text −${formatFixed(end, 1)}`}
-          high={`+${formatFixed(end, 1)} second text`}
-        />
-        <span className="grow" />
-        {isAligned && pairs.length > MAX_COLUMNS && (
-          <span className="dim">
-            First {MAX_COLUMNS} of {formatCount(pairs.length)} tokens shown; “Whole texts” includes all.
-          </span>
-        )}
+        <p className="dim">
+          {isAligned &&
+            from > 0 &&
+            `Both texts begin with the same ${formatPlural(from, "token")}: no expert differs there. `}
+          {isAligned &&
+            pairs.length - from > MAX_COLUMNS &&
+            `${MAX_COLUMNS} of the other ${formatCount(pairs.length - from)} tokens are shown; “Whole texts” includes all.`}
+        </p>
         {rows.length > shown.length && (
           <Button size="small" onClick={() => setParams(({ rows }) => ({ rows: rows + MORE_ROWS }))}>
             {formatCount(rows.length - shown.length)} more experts

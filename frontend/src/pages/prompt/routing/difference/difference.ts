@@ -82,6 +82,13 @@ export function differenceRows(
   return rows.sort((x, y) => size(y) - size(x) || x.expert - y.expert);
 }
 
+/** Index of the first pair of different tokens; nothing before it can differ. */
+export const firstDifference = (pairs: readonly TokenPair[]): number =>
+  Math.max(
+    0,
+    pairs.findIndex(({ a, b }) => a?.id !== b?.id),
+  );
+
 /** Largest absolute cell, the end of the diverging scale. */
 export function largestDifference(rows: readonly DifferenceRow[]): number {
   return rows.reduce(

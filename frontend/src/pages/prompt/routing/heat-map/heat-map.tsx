@@ -97,7 +97,7 @@ function HeatHead(props: HeatHeadProps) {
 }
 
 /** Width in pixels of the labels: what the tokens leave, or the usual width if they leave too little and scroll. */
-const LABEL_WIDTH = { min: 170, usual: 214, max: 400 } as const;
+const LABEL_WIDTH = { min: 170, usual: 214, max: 520 } as const;
 
 interface HeatMapProps {
   readonly columns: readonly Column[];
@@ -118,11 +118,8 @@ const MIN_TOKEN_HEIGHT = 45;
 const isSameWindow = (a: ColumnWindow, b: ColumnWindow) => a.from === b.from && a.to === b.to;
 
 const widthOf = (box: HTMLElement, selector: string) => box.querySelector<HTMLElement>(selector)?.offsetWidth ?? 0;
-/** Width of the sticky last column. */
-const pinnedRight = (box: HTMLElement) => widthOf(box, ".sum");
-
 function countHiddenRight(box: HTMLElement, offsets: readonly number[]): number {
-  const right = box.scrollLeft + box.clientWidth - widthOf(box, ".c0") - pinnedRight(box);
+  const right = box.scrollLeft + box.clientWidth - widthOf(box, ".c0");
   return offsets.slice(1).filter((end) => end > right + 1).length;
 }
 
@@ -138,7 +135,7 @@ function useColumnWindow(offsets: readonly number[]) {
     const next = visibleColumns(offsets, scrollLeft, scrollLeft + clientWidth);
     setWindow((old) => (isSameWindow(old, next) ? old : next));
     setHiddenRight(countHiddenRight(box.current, offsets));
-    const free = clientWidth - (offsets.at(-1) ?? 0) - pinnedRight(box.current);
+    const free = clientWidth - (offsets.at(-1) ?? 0) - widthOf(box.current, ".sum");
     setLabelWidth(free < LABEL_WIDTH.min ? LABEL_WIDTH.usual : Math.min(LABEL_WIDTH.max, free));
   }, [offsets]);
   useLayoutEffect(() => {
@@ -162,7 +159,7 @@ function useScrollToLockedColumn(
     const [from, to] = [offsets[column], offsets[column + 1]];
     if (box.current === null || from === undefined || to === undefined) return;
     const { scrollLeft, clientWidth } = box.current;
-    const visibleWidth = clientWidth - widthOf(box.current, ".c0") - pinnedRight(box.current);
+    const visibleWidth = clientWidth - widthOf(box.current, ".c0");
     if (from < scrollLeft || to > scrollLeft + visibleWidth)
       box.current.scrollTo({ left: Math.max(0, from - visibleWidth / 2) });
     // eslint-disable-next-line react-hooks/exhaustive-deps -- only a new lock scrolls, not scrolling itself
@@ -216,7 +213,7 @@ export const HeatMap = memo(function HeatMap(props: HeatMapProps) {
   useScrollToFirstRow(box, locked);
   const events = useEvents(props);
   return (
-    <div ref={box} className={hiddenRight > 0 ? "heat-box more-right" : "heat-box"} onScroll={update}>
+    <div ref={box} className="heat-box" onScroll={update}>
       <table
         className="heat"
         aria-label="Activations, tokens by experts"

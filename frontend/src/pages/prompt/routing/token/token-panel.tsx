@@ -155,16 +155,18 @@ export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false
   return (
     <tr className={isLocked ? "rowlk" : undefined}>
       <td className="a">
-        <Link to={pageLinks(run).expert(routed.expert)}>
-          <span className="mono id">{routed.expert}</span>{" "}
-          {hasLabel(info) && (
-            <span className="lab">
-              <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
-            </span>
-          )}
-        </Link>
-        <div className="chips">
-          <ExpertTokens info={info} effect={effect} />
+        <div>
+          <Link to={pageLinks(run).expert(routed.expert)}>
+            <span className="mono id">{routed.expert}</span>{" "}
+            {hasLabel(info) && (
+              <span className="lab">
+                <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
+              </span>
+            )}
+          </Link>
+          <div className="chips">
+            <ExpertTokens info={info} effect={effect} />
+          </div>
         </div>
       </td>
       <td className="num">

@@ -82,7 +82,7 @@ export const sharedLayers = (columns: readonly Column[], layers: readonly TraceL
 });
 
 /** Width in pixels of a cell of the table, of the gap beside it, and of the column before the first one. */
-export const CELL = { min: 84, narrow: 100, gap: 6, head: 82 } as const;
+export const CELL = { min: 80, narrow: 84, gap: 6, head: 82 } as const;
 
 /**
  * Width of the cells in a box: the tokens share it, or as many of them as it can hold, so that none is cut before
@@ -101,9 +101,10 @@ export interface Fed extends TracedCell {
   readonly share: number;
 }
 
-/** The most cells that lines lead to, and the smallest relative change. */
+/** The most cells that lines lead to, and the smallest change, relative to the cell and to the largest one. */
 const MAX_FED = 12;
-const MIN_SHARE = 0.01;
+const MIN_SHARE = 0.001;
+const MIN_OF_LARGEST = 0.2;
 /** The server's limit. */
 const MAX_READ = 1024;
 
@@ -124,12 +125,12 @@ export function laterCells(layers: readonly TraceLayer[], { run, position: from 
 
 /** The cells with the largest relative changes. `changes`: of their activations when the chosen expert is ablated. */
 export function strongestFed(later: ReturnType<typeof laterCells>, changes: readonly number[]): readonly Fed[] {
-  return later
+  const fed = later
     .map(({ activation, ...cell }, index): Fed => {
       const change = -(changes[index] ?? 0);
       return { ...cell, change, share: change / activation };
     })
-    .filter(({ share }) => Math.abs(share) >= MIN_SHARE)
-    .sort((a, b) => Math.abs(b.share) - Math.abs(a.share))
-    .slice(0, MAX_FED);
+    .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
+  const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));
+  return fed.filter(({ share }) => Math.abs(share) >= least).slice(0, MAX_FED);
 }

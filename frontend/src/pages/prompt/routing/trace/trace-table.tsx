@@ -129,6 +129,9 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       <span className="name">
         <Name info={row.info} expert={row.expert} />
       </span>
+      <small className="mono" aria-hidden="true">
+        {row.expert}
+      </small>
       {amount !== undefined && <em className="num">{formatSigned(amount.change, 2)}</em>}
     </button>
   );
@@ -192,6 +195,8 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
         const { layer, traced, column } = find(position, element.dataset.run);
         if (column === undefined) return;
         const isCell = layer !== undefined && traced !== undefined;
+        const index = element.closest<HTMLTableCellElement>("td, th")?.cellIndex ?? 0;
+        const lowest = element.closest("table")?.tBodies[0]?.lastElementChild?.children[index];
         tips.show(
           element,
           isCell ? (
@@ -199,6 +204,8 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
           ) : (
             <ColumnTip column={column} predicted={predicted} />
           ),
+          "hover",
+          lowest, // below it, over no cell
         );
       },
       onLeave: tips.hide,
@@ -229,18 +236,18 @@ function NextToken({ token, layers }: { readonly token: PredictedToken | undefin
   );
 }
 
-/** Width of a cell in a box, which scrolls to the token of a shared link. */
+/** Width of a cell in a box, which scrolls to the token of the panel. */
 function useCellWidth(box: RefObject<HTMLElement | null>, { columns, current }: TraceTableProps): number {
   const isNarrow = useIsNarrow();
   const width = useWidth(box);
   useEffect(() => {
     const [scroller, head] = [".trace-box", "thead .lk"].map((name) => box.current?.querySelector<HTMLElement>(name));
-    if (scroller == null || head == null || current === columns.at(-1)?.position) return;
+    if (scroller == null || head == null) return;
     const { scrollLeft, clientWidth } = scroller;
     const { offsetLeft: left, offsetWidth } = head;
     const isHidden = left < scrollLeft + CELL.head || left + offsetWidth > scrollLeft + clientWidth;
     if (isHidden) scroller.scrollTo({ left: left - CELL.head });
-  }, [box, columns, current, width]);
+  }, [box, current, width]);
   return cellWidth(width, columns.length, isNarrow ? CELL.narrow : CELL.min);
 }
 

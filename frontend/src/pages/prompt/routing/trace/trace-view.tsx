@@ -152,15 +152,13 @@ interface NotesProps {
 
 function Notes({ runs, layers, ...shared }: NotesProps) {
   return (
-    <>
-      <p className="dim">
-        Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
-        <Term id="traced_order">share × rarity</Term>.
-        {runs.some((run, i) => runs.slice(0, i).some((other) => haveSameStart(run, other))) &&
-          " Experts of one number may mean the same in several layers: they were initialised at the same example token."}
-      </p>
+    <p className="dim">
+      Each layer reads the original model’s activations. A cell shows the expert with the largest{" "}
+      <Term id="traced_order">share × rarity</Term>.
+      {runs.some((run, i) => runs.slice(0, i).some((other) => haveSameStart(run, other))) &&
+        " Experts of one number may mean the same in several layers: they were initialised at the same example token."}{" "}
       <ReplacedKl subject={`All ${layers} layers spliced in together`} layers={layers} {...shared} />
-    </>
+    </p>
   );
 }
 
@@ -177,10 +175,10 @@ function Feeds({ chosen, feeds: { fed, error } }: FeedsProps) {
       : fed === undefined
         ? "Ablating the expert on this token…"
         : fed.length === 0
-          ? "Ablating this expert changes no cell above it by 1 % or more."
-          : "Lines and numbers: what the expert adds to the activation of later cells, measured by ablating it on this token. Green raises, purple lowers.";
+          ? "Ablating this expert changes no cell above it by 0.1 % or more."
+          : "What it adds to later cells, measured by ablating it on this token: green raises, purple lowers.";
   return (
-    <p className="trace-feeds" role="status">
+    <p className={chosen === null ? "dim" : undefined} role="status">
       {error === null ? text : <span className="bad">{messageOf(error)}</span>}
     </p>
   );
@@ -220,6 +218,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         <div className="pane-h">
           <Feeds chosen={chosen} feeds={feeds} />
           <span className="grow" />
+          <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         </div>
         <TraceTable
@@ -233,12 +232,10 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           onChoose={onChoose}
         />
         <div className="heat-foot">
-          <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
-          <span className="grow" />
+          <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
           <StartToken params={params} setParams={setParams} />
           <DensityFilter params={params} setParams={setParams} />
         </div>
-        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
       </section>
       {column !== undefined && (
         <PathPanel column={column} layers={layers} predicted={predicted} method={`${layers.length} layers`} />
