@@ -73,7 +73,7 @@ def test_the_strength_sweep_suggests_a_strength(page: Page) -> None:
     expect(page.get_by_role("complementary", name="Tray")).to_be_hidden()
     sweep = page.get_by_role("region", name="Strength sweep")
     expect(sweep.get_by_role("row")).to_have_count(8)
-    expect(sweep.get_by_role("status")).to_contain_text(re.compile("exceeds the control|No strength suits"))
+    expect(sweep.get_by_role("status")).to_contain_text(re.compile("· perplexity ×|No strength suits"))
     expect(sweep).to_contain_text("a random expert of similar density")
     row = sweep.get_by_role("row").nth(4)
     expect(row.get_by_role("cell").nth(1)).to_contain_text(re.compile(r"% \(control"))

@@ -356,7 +356,7 @@ def steering_snapshot(
     ]
     note = (
         "Both texts use the same random numbers, so all differences come from the edits. Green tokens are more "
-        "probable with them, purple ones less."
+        f"probable with them, purple ones less; the darkest by {SHADED_NATS:g} nats."
     )
     modes = {edit.mode for edit in edits}
     note = " ".join([note, *(text for mode, text in UNITS.items() if mode in modes)])

@@ -6,6 +6,7 @@ The HTML has no script and loads nothing. Every text is escaped.
 from __future__ import annotations
 
 import html
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,8 +56,9 @@ def activation_shade(share: float) -> str:
 
 
 def change_shade(share: float) -> str:
-    """Return the shade of a change: green above 0, purple below. 1 is the strongest shade."""
-    step = min(round(abs(share) * CHANGE_STEPS), CHANGE_STEPS)
+    """Return the shade of a change as in the dashboard: green above 0, purple below. 1 is the strongest shade, and a
+    change below 0.1 has none."""
+    step = min(math.ceil(abs(share) * CHANGE_STEPS - 1e-9), CHANGE_STEPS) if abs(share) >= 0.1 else 0
     return f"{'u' if share > 0 else 'd'}{step}" if step else ""
 
 

@@ -97,7 +97,15 @@ def test_a_page_loads_nothing_and_has_the_command_and_the_weights() -> None:
 
 def test_shades_have_the_steps_of_the_scales() -> None:
     assert [activation_shade(share) for share in (0.0, 0.01, 0.5, 1.0, 7.0)] == ["", "s1", "s4", "s9", "s9"]
-    assert [change_shade(share) for share in (-9.0, -0.5, 0.0, 0.1, 1.0)] == ["d4", "d2", "", "", "u4"]
+    assert [change_shade(share) for share in (-9.0, -0.5, 0.0, 0.09, 0.1, 0.3, 1.0)] == [
+        "d4",
+        "d2",
+        "",
+        "",
+        "u1",
+        "u2",
+        "u4",
+    ]
 
 
 def test_files_are_html_or_markdown(tmp_path: Path) -> None:

@@ -102,37 +102,53 @@ function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[]
   return across;
 }
 
+/** Columns from left to right. A text that does not fit is replaced by its number of tokens. */
+function columnsOf(texts: readonly (readonly string[])[], widths: readonly number[]): readonly Column[] {
+  let x = 0;
+  return texts.map((tokens, i) => {
+    const width = widths[i] ?? 0;
+    const text = tokens.join(" ");
+    const isCut = tokens.length > 1 && CHARACTER * text.length + 8 > width;
+    x += width;
+    const label = isCut ? (width < 80 ? `+${tokens.length}` : `${tokens.length} tokens`) : text;
+    return { text, label, x: x - width, width };
+  });
+}
+
+/** The runs' tokens, the widths of those between experts (0 for the others), and the room for boxes. */
+function textsOf(graph: CircuitGraph, runs: readonly TokenRun[], available: number) {
+  const texts = runs.map(({ positions }) => positions.map((position) => tokenText(graph, position)));
+  const needs = texts.map((tokens, i) =>
+    runs[i]?.cells.some(({ length }) => length > 0) === true
+      ? 0
+      : Math.min(BETWEEN.max, Math.max(BETWEEN.min, CHARACTER * tokens.join(" ").length + 10)),
+  );
+  const sum = Math.max(1, needs.reduce((all, need) => all + need, 0));
+  const numBetween = needs.filter((need) => need > 0).length;
+  const boxes = (runs.length - numBetween) * (WIDTH.usual + GAP);
+  const least = (numBetween * BETWEEN.min) / sum;
+  const scale = Math.min(1, Math.max(least, Math.min(available / 4, available - boxes) / sum));
+  return { texts, betweens: needs.map((need) => scale * need), room: available - (numBetween === 0 ? 0 : scale * sum) };
+}
+
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
-  const texts = runs.map(({ positions }) => positions.map((position) => tokenText(graph, position)).join(" "));
-  const needs = texts.map((text) => Math.min(BETWEEN.max, Math.max(BETWEEN.min, CHARACTER * text.length + 10)));
-  const isBetween = runs.map(({ cells }) => cells.every(({ length }) => length === 0));
-  const sumNeeds = needs.reduce((sum, need, i) => sum + (isBetween[i] === true ? need : 0), 0);
-  const scale = Math.min(1, available / 4 / Math.max(1, sumNeeds));
-  const room = available - scale * sumNeeds;
+  const { texts, betweens, room } = textsOf(graph, runs, available);
   const across = boxesAcross(runs, room);
   const total = Math.max(
     1,
     across.reduce((sum, count) => sum + count, 0),
   );
   const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / total) - GAP));
-  const left = Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, isBetween.filter(Boolean).length);
-  let x = 0;
-  const columns = runs.map(({ positions }, i): Column => {
-    const width = isBetween[i] === true ? left + scale * (needs[i] ?? 0) : (across[i] ?? 0) * (nodeWidth + GAP);
-    const text = texts[i] ?? "";
-    const count = positions.length;
-    const isCut = CHARACTER * text.length + 8 > width;
-    x += width;
-    return {
-      text,
-      label: isCut && count > 1 ? (width < 80 ? `+${count}` : `${count} tokens`) : text,
-      x: x - width,
-      width,
-    };
-  });
-  const width = Math.max(x, TARGET_WIDTH);
+  const left =
+    Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, across.filter((count) => count === 0).length);
+  const columns = columnsOf(
+    texts,
+    across.map((boxes, i) => (boxes === 0 ? left + (betweens[i] ?? 0) : boxes * (nodeWidth + GAP))),
+  );
+  const { x = 0, width: lastWidth = 0 } = columns.at(-1) ?? {};
+  const width = Math.max(x + lastWidth, TARGET_WIDTH);
   const last = columns.findLast((_, i) => across[i] !== 0);
   const end = last === undefined ? width / 2 : last.x + last.width / 2;
   const placed: Placed[] = [

@@ -10,7 +10,7 @@ import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
 import { useShare } from "@/components/layout/share";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
-import { Examples } from "@/components/prompt/example-prompts";
+import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
@@ -20,10 +20,9 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
-import { lastMessage } from "@/lib/text/prompts";
+import { continuationPrompt, lastMessage } from "@/lib/text/prompts";
 import { ChatInput, History, Strengths } from "./chat/chat";
 import { EditList } from "./edits/edit-list";
-import { EmptyPrompt } from "./inputs/empty-prompt";
 import { PromptHead } from "./inputs/prompt-head";
 import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
 import { CodeExport } from "./sharing/code-export";
@@ -167,7 +166,12 @@ function useSteering(run: RunSummary, view: View) {
     const begun = withReplies(params.turns, bothReplies(generator.generation));
     setParams({ turns: [...begun, { role: "user", text: message }], ...NO_SELECTION }, "push");
   };
-  return { params, setParams, edits, replaceAll, generator, draft, request, generate, send, choose };
+  /** Its edits leave the tray with it. */
+  const closeSession = () => {
+    setParams({ session: "" });
+    replaceAll([]);
+  };
+  return { params, setParams, edits, replaceAll, closeSession, generator, draft, request, generate, send, choose };
 }
 
 /** What the page's views share. */
@@ -214,7 +218,7 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
   const start = replyStart(begun);
   return (
     <>
-      <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+      <OpenedSession id={params.session} onClose={state.closeSession} />
       {begun.length === 0 ? (
         <div className="steering-empty">
           {edits.length === 0 ? (
@@ -251,6 +255,28 @@ function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) 
         }}
       />
     </>
+  );
+}
+
+interface EmptyPromptProps {
+  readonly run: RunSummary;
+  readonly isTyped: boolean;
+  readonly onChoose: (prompt: string) => void;
+}
+
+/** What can be continued, while there is no prompt. */
+function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
+  return (
+    <div className="steering-empty">
+      <EmptyState title={isTyped ? "Press Generate to continue the prompt" : "Type a prompt to continue"}>
+        It is continued twice with the same random numbers: as baseline, and with the edits on the left.
+      </EmptyState>
+      <Gallery run={run} most={6}>
+        {run.indexed_tokens !== null && (
+          <ExamplePrompts run={run.name} toPrompt={continuationPrompt} onChoose={onChoose} />
+        )}
+      </Gallery>
+    </div>
   );
 }
 

@@ -216,7 +216,7 @@ function EditPriceLine({ run, edits }: EditPriceProps) {
   return (
     <section className="edit-price" aria-label="Price of the edits">
       <header>
-        <h3>Price on unrelated text</h3>
+        <h3>Side effects on other text</h3>
         {isWorking ? (
           <Button size="small" icon="stop" onClick={work.stop}>
             Stop
@@ -388,12 +388,6 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
       )}
       {edits.some(hasStrength) && sweepUrl !== null && <SuggestStrength to={sweepUrl} />}
       {!isEmpty && <EditPriceLine run={run.name} edits={edits} />}
-      {!isEmpty && (
-        <p className="hint">
-          The unit of add and set is the 99th percentile of each expert’s own activation, so that strengths are
-          comparable.
-        </p>
-      )}
     </section>
   );
 }

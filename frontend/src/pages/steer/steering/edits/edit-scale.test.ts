@@ -13,13 +13,13 @@ describe("the slider of an edit", () => {
 
   it("describes the strength as an activation", () => {
     expect(describeStrength("add", 2.5, STATISTICS)).toBe(
-      "Adds 10.0 to its activation on each edited token. The largest in the index is 5.0. Steering usually needs more than the natural range.",
+      "Adds 10.0 (2.5 × its 99th percentile) on each edited token. The largest in the index is 5.0. Steering usually needs more than the natural range.",
     );
     expect(describeStrength("add", -1, STATISTICS)).toBe(
-      "Subtracts 4.0 from its activation on each edited token. The largest in the index is 5.0.",
+      "Subtracts 4.0 (1.0 × its 99th percentile) on each edited token. The largest in the index is 5.0.",
     );
     expect(describeStrength("set", 0.5, STATISTICS)).toBe(
-      "Sets its activation to 2.0 on each edited token. The largest in the index is 5.0.",
+      "Sets its activation to 2.0 (0.5 × its 99th percentile) on each edited token. The largest in the index is 5.0.",
     );
     expect(describeStrength("scale", 4, STATISTICS)).toBe("");
     expect(describeStrength("add", 4, null)).toBe("");

@@ -52,13 +52,13 @@ export function isExcessive(mode: EditMode, strength: number, statistics: Compar
 /** The strength as an activation, compared with the expert's largest one in the index. */
 export function describeStrength(mode: EditMode, strength: number, statistics: Compared): string {
   if (statistics === null || mode === "ablate" || mode === "scale" || !(statistics.p99 > 0)) return "";
-  const activation = formatFixed(Math.abs(strength) * statistics.p99, 1);
+  const activation = `${formatFixed(Math.abs(strength) * statistics.p99, 1)} (${formatFixed(Math.abs(strength), 1)} × its 99th percentile)`;
   const change =
     mode === "set"
       ? `Sets its activation to ${activation}`
       : strength < 0
-        ? `Subtracts ${activation} from its activation`
-        : `Adds ${activation} to its activation`;
+        ? `Subtracts ${activation}`
+        : `Adds ${activation}`;
   const sentence = `${change} on each edited token. The largest in the index is ${formatFixed(statistics.max_activation, 1)}.`;
   if (isExcessive(mode, strength, statistics)) return `${sentence} So strong an edit may break the text.`;
   return exceedsRange(mode, strength, statistics)

@@ -120,6 +120,9 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
   );
 }
 
+/** A probability from which an expert is worth trying. */
+const LIKELY = 0.01;
+
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const found = useQuery(findQuery(request));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
@@ -133,7 +136,10 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
     <>
       <p role="status">
         {what} follows with a probability of {formatProbability(probability)} %.{" "}
-        {experts.length === 0 && "No expert makes it more probable."}
+        {experts.length === 0
+          ? "No expert makes it more probable."
+          : experts.every((expert) => expert.probability < LIKELY) &&
+            `With none of these experts it reaches ${formatPercent(LIKELY, 0)} %, so they hardly make the model say it.`}
       </p>
       {experts.length > 0 && <FoundTable run={run} request={request} found={found.data} />}
     </>
@@ -159,9 +165,6 @@ function FoundTable({ run, request, found }: FoundTableProps) {
               Strength
             </th>
             <th scope="col" className="num">
-              Per unit <span className="unit">nats</span>
-            </th>
-            <th scope="col" className="num">
               Predicted <span className="unit">nats</span>
             </th>
             <th scope="col" className="num">
@@ -171,7 +174,10 @@ function FoundTable({ run, request, found }: FoundTableProps) {
               Probability <span className="unit">%</span>
             </th>
             <th scope="col" className="num">
-              <Term id="edit_price">Price</Term> <span className="unit">random</span>
+              <Term id="edit_price">Price</Term> <span className="unit">nats</span>
+            </th>
+            <th scope="col" className="num">
+              Random price
             </th>
             <th scope="col">
               <span className="sr">Add to tray</span>
@@ -218,9 +224,6 @@ function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowPro
       <td className="num" data-name="strength">
         {describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 })}
       </td>
-      <td className="num" data-name="per unit, nats">
-        {formatSigned(effect.per_unit)}
-      </td>
       <td className="num" data-name="predicted, nats">
         {formatSigned(effect.predicted)}
       </td>
@@ -228,16 +231,13 @@ function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowPro
         {formatSigned(effect.change)}
       </td>
       <td className="num" data-name="probability, %">
-        {formatPercent(effect.probability, 1)}
+        {formatProbability(effect.probability)}
       </td>
-      <td className="num" data-name="price (random expert)">
-        {price === undefined ? (
-          <span className="dim">…</span>
-        ) : (
-          <>
-            {formatFixed(price.price, 3)} <span className="dim">{formatFixed(price.random_price, 3)}</span>
-          </>
-        )}
+      <td className="num" data-name="price, nats">
+        {price === undefined ? "…" : formatFixed(price.price, 3)}
+      </td>
+      <td className="num dim" data-name="price of a random expert">
+        {price === undefined ? "…" : formatFixed(price.random_price, 3)}
       </td>
       <td>
         <Button

@@ -1,5 +1,7 @@
 /** What the texts continue, above them: a prompt with its search by effect, or the chat that was opened before. */
 
+import { useState } from "react";
+
 import type { RunSummary } from "@/api/types";
 import { PromptRow } from "@/components/prompt/prompt-row";
 import { Button } from "@/components/ui/button";
@@ -46,6 +48,8 @@ export function PromptHead(props: PromptHeadProps) {
   const { run, state, action, onSubmit, onStop } = props;
   const { params, setParams, draft, choose } = state;
   const message = lastMessage(params.turns);
+  const [isOpen, setOpen] = useState(state.edits.length === 0);
+  const isFinding = isOpen || params.wanted + params.unwanted !== "";
   return (
     <>
       {message === "" ? (
@@ -58,13 +62,17 @@ export function PromptHead(props: PromptHeadProps) {
             onSubmit={onSubmit}
             onExample={(example) => choose(continuationPrompt(example))}
             onStop={onStop}
-          />
-          <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+          >
+            {!isFinding && <Button onClick={() => setOpen(true)}>I want it to say …</Button>}
+          </PromptRow>
+          {isFinding && (
+            <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+          )}
         </>
       ) : (
         <ChatRow {...props} message={message} />
       )}
-      <OpenedSession id={params.session} onClose={() => setParams({ session: "" })} />
+      <OpenedSession id={params.session} onClose={state.closeSession} />
     </>
   );
 }

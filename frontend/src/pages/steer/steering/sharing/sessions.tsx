@@ -9,6 +9,7 @@ import { messageOf } from "@/api/http/errors";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
 import { sessionQuery, sessionsQuery } from "@/api/queries";
 import type { RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
@@ -82,7 +83,9 @@ function RunGroup({ run, sessions }: RunSessions) {
                   })}
                   {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
                 </span>
-                <span className="dim">“{toOneLine(prompt, true)} …”</span>
+                <span className="dim">
+                  {session.is_chat ? "Chat" : "Text"}, {session.saved_at.slice(0, 10)}: “{toOneLine(prompt, true)} …”
+                </span>
               </Link>
               <CopyButton
                 size="small"
@@ -144,9 +147,13 @@ export function Gallery({ run, children, ...shown }: GalleryProps) {
 
 const NAME_LENGTH = 60;
 
-function defaultName(request: SteeringRequest): string {
-  const prompt = request.turns?.at(-1)?.text ?? request.prompt ?? "";
-  return toOneLine(prompt, true).slice(0, NAME_LENGTH);
+/** The first edit's label, and the prompt. */
+function useDefaultName(run: string, { turns, prompt = "", edits: [first] = [] }: SteeringRequest): string {
+  const rows = useExpertRows(first?.run ?? run, first === undefined ? [] : [first.expert]);
+  const row = first === undefined ? undefined : rows.get(first.expert);
+  const label = row?.label ?? shownAutomatic(row?.automatic)?.label ?? (first && `Expert ${first.expert}`);
+  const text = toOneLine(turns?.at(-1)?.text ?? prompt, true);
+  return (label === undefined ? text : `${label}: ${text}`).slice(0, NAME_LENGTH);
 }
 
 interface SaveProps {
@@ -156,7 +163,9 @@ interface SaveProps {
 }
 
 function SaveForm({ run, request, onSaved }: SaveProps) {
-  const [name, setName] = useState(defaultName(request));
+  const usual = useDefaultName(run, request);
+  const [typed, setName] = useState<string | null>(null);
+  const name = typed ?? usual;
   const save = useSaveSession(run);
   const submit = () => save.mutate({ name, steering: request }, { onSuccess: (session) => onSaved(session.id) });
   return (
@@ -170,8 +179,11 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
       <span className="field">
         <input
           aria-label="Session name"
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to type the name
+          autoFocus
           maxLength={200}
           value={name}
+          onFocus={(event) => event.target.select()}
           onChange={(event) => setName(event.target.value)}
         />
       </span>
@@ -215,6 +227,7 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
       {data !== undefined && (
         <>
           Session <b>{data.name}</b>
+          <span className="dim">its edits are in the tray</span>
           {data.changed.map((sentence) => (
             <span key={sentence} className="bad">
               {sentence}
@@ -230,7 +243,14 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
           </CopyButton>
         </>
       )}
-      <Button size="small" variant="ghost" icon="close" aria-label="Close session" onClick={onClose} />
+      <Button
+        size="small"
+        variant="ghost"
+        icon="close"
+        aria-label="Close session"
+        title="Close the session and empty the tray"
+        onClick={onClose}
+      />
     </p>
   );
 }

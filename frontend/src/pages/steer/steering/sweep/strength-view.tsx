@@ -1,11 +1,12 @@
 /** Strength: one edit of the tray at several strengths, measured as soon as there are a prompt and an edit. */
 
+import { useQuery } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import { ListBox, ListBoxItem, Popover, Select } from "react-aria-components";
 import { useLocation } from "react-router";
 
 import { streamStrengthSweep } from "@/api/http/stream";
-import { isEmptyPrompt } from "@/api/queries";
+import { isEmptyPrompt, showcaseQuery } from "@/api/queries";
 import type {
   RunSummary,
   SteeringRequest,
@@ -13,19 +14,19 @@ import type {
   StrengthSweepProgressEvent,
   StrengthSweepRequest,
 } from "@/api/types";
+import { pageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { useTray } from "@/components/tray/tray-context";
-import { TriggerButton } from "@/components/ui/button";
+import { LinkButton, TriggerButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { EmptyState } from "@/components/ui/states";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { writeParams } from "@/hooks/use-url-state";
-import { describeEdit, type Edit, editKey, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
+import { describeEdit, type Edit, editKey, formatEdits, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
 import type { SteeringPageState } from "@/pages/steer/steering/index";
 import { PromptHead } from "@/pages/steer/steering/inputs/prompt-head";
-import { paramsToPrompt, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
+import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
-import { ExampleSweep } from "./example-sweep";
 import { SWEEP_STRENGTHS, sweepKey, sweepRequest } from "./sweep";
 import { SweepResult } from "./sweep-result";
 
@@ -72,7 +73,7 @@ function EditChoice({ edits, edit, onEdit }: EditChoiceProps) {
         {editKey(edit)}
         <Icon name="chevronDown" />
       </TriggerButton>
-      <Popover className="popover" placement="top start">
+      <Popover className="popover" placement="bottom start">
         <ListBox items={edits.map((one) => ({ id: editKey(one), one }))}>
           {({ id, one }) => (
             <ListBoxItem id={id} textValue={id}>
@@ -116,18 +117,29 @@ function SweepProgress({
   );
 }
 
-/** What is missing for a sweep, and an example of one. */
+/** What is missing for a sweep, and an example of one: the demo's session. */
 function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPrompt: boolean }) {
   const missing = [...(hasPrompt ? [] : ["a prompt above"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
+  const { run, steering } = useQuery(showcaseQuery).data?.showcase?.session ?? {};
   return (
-    <div className="steering-empty">
-      <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
+    <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
+      <p>
         {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
         Then the prompt is continued at seven strengths. The texts are scored beside those of a random expert, and the
         smallest strength that clearly exceeds it is suggested.
-      </EmptyState>
-      <ExampleSweep />
-    </div>
+      </p>
+      {run !== undefined && steering !== undefined && (
+        <LinkButton
+          icon="chart"
+          to={pageLinks(run).page("strength", {
+            prompt: steering.prompt ?? "",
+            edits: formatEdits(requestEdits(steering.edits ?? [])),
+          })}
+        >
+          Measure an example
+        </LinkButton>
+      )}
+    </EmptyState>
   );
 }
 

@@ -13,7 +13,15 @@ import { describeEdit, type Edit, type StrengthEdit } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
-import { describeSample, describeScore, formatShare, rowsSoFar, SWEEP_STRENGTHS, type SweepRowData } from "./sweep";
+import {
+  describeSample,
+  describeScore,
+  describeSuggestion,
+  formatShare,
+  rowsSoFar,
+  SWEEP_STRENGTHS,
+  type SweepRowData,
+} from "./sweep";
 
 /** The texts of the edited expert, or of the control. */
 type Shown = "steered" | "control";
@@ -57,9 +65,12 @@ interface RowProps extends Omit<SweepTableProps, "rows" | "suggested" | "current
   readonly isSuggested: boolean;
   /** Largest score of each measure, for the bars. */
   readonly largest: { readonly activation: number; readonly promoted: number };
+  /** Whether any text has a promoted token. */
+  readonly hasPromoted: boolean;
 }
 
-function SweepRow({ row, isCurrent, isSuggested, largest, shown, describe, onChoose }: RowProps) {
+function SweepRow(props: RowProps) {
+  const { row, isCurrent, isSuggested, largest, hasPromoted, shown, describe, onChoose } = props;
   const { perplexity_ratio: ratio } = row;
   const isBroken = shown === "steered" && row.is_fluent === false;
   const text = shown === "steered" ? row.text : row.control_text;
@@ -73,16 +84,18 @@ function SweepRow({ row, isCurrent, isSuggested, largest, shown, describe, onCho
         {isSuggested && <span className="chip">suggested</span>}
       </th>
       <td className="sweep-text">{text === undefined ? "" : `…${toOneLine(text, true)}`}</td>
-      <td data-name="mean activation, % of p99">
+      <td data-name="Mean activation, % of p99">
         <ScoreBar score={row.activation} largest={largest.activation} shown={shown} />
       </td>
-      <td data-name="promoted, %">
-        <ScoreBar score={row.promoted} largest={largest.promoted} shown={shown} />
-      </td>
+      {hasPromoted && (
+        <td data-name="Promoted, %">
+          <ScoreBar score={row.promoted} largest={largest.promoted} shown={shown} />
+        </td>
+      )}
       <td className="num" data-name={`KL, nats${ofSteered}`}>
         {row.kl === undefined ? "–" : formatFixed(row.kl)}
       </td>
-      <td className="num" data-name={`perplexity${ofSteered}`}>
+      <td className="num" data-name={`Perplexity${ofSteered}`}>
         {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
       </td>
     </tr>
@@ -100,6 +113,7 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
       ...rows.flatMap(({ [measure]: score }) => (score === undefined ? [] : [score.steered, score.control])),
     );
   const largest = { activation: largestOf("activation"), promoted: largestOf("promoted") };
+  const hasPromoted = rows.some(({ promoted }) => promoted !== undefined && promoted.steered + promoted.control > 0);
   const ofSteered = props.shown === "control" && <small className="unit">of steered texts</small>;
   return (
     <table className="sweep-table">
@@ -110,9 +124,11 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
           <th scope="col">
             <Term id="concept_activation">Mean activation</Term> <span className="unit">% of p99</span>
           </th>
-          <th scope="col">
-            <Term id="promoted_share">Promoted</Term> <span className="unit">% of tokens</span>
-          </th>
+          {hasPromoted && (
+            <th scope="col">
+              <Term id="promoted_share">Promoted</Term> <span className="unit">% of tokens</span>
+            </th>
+          )}
           <th scope="col" className="num">
             <Term id="kl">KL</Term> <span className="unit">nats</span>
             {ofSteered}
@@ -129,6 +145,7 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
             key={row.strength}
             row={row}
             largest={largest}
+            hasPromoted={hasPromoted}
             isCurrent={row.strength === current}
             isSuggested={row.strength === suggested}
             {...props}
@@ -142,16 +159,18 @@ function SweepTable({ rows, suggested, current, ...props }: SweepTableProps) {
 const MAX_PROMOTED = 6;
 
 interface SampleProps {
+  readonly request: SteeringRequest;
   readonly done: StrengthSweepDoneEvent;
   readonly run: string;
   readonly shown: Shown;
 }
 
 /** What the figures are measured on and compared with. */
-function Sample({ done, run, shown }: SampleProps) {
+function Sample({ request, done, run, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
-      The first text per strength is shown. {shown === "steered" && <>Texts that are no longer fluent are greyed. </>}
+      {describeSample(request)} The first text per strength is shown.{" "}
+      {shown === "steered" && <>Texts that are no longer fluent are greyed. </>}
       Tokens that the expert promotes here:{" "}
       {done.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
         <TokenChip key={i} text={text} />
@@ -190,14 +209,19 @@ export function SweepResult({ result, progress, run, request, edit, onChange, te
       <div className="sweep-verdict" role="status">
         <div>
           <h3>
-            {result === null && "One text per strength; click a strength to put it into the tray"}
-            {result !== null && (suggested === null ? "No suggestion" : `Suggested: ${describe(suggested)}`)}
+            {result === null && "The suggestion follows once all texts are scored"}
+            {result !== null &&
+              (suggested === null
+                ? "No suggestion"
+                : describeSuggestion(
+                    describe(suggested),
+                    rows.find(({ strength }) => strength === suggested),
+                  ))}
           </h3>
-          <p>{result === null ? "The verdict follows once all texts are scored." : result.verdict}</p>
+          {result !== null && suggested === null && <p>{result.verdict}</p>}
           <p className="dim">
-            {describeSample(request)}
-            {!rows.some(({ strength }) => strength === edit.strength) &&
-              ` The tray has ${describe(edit.strength)}, which is not among these strengths.`}
+            {suggested !== null && "Steered vs control. "}Click a strength to put it into the tray.
+            {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
           </p>
         </div>
         <SegmentedControl
@@ -225,7 +249,7 @@ export function SweepResult({ result, progress, run, request, edit, onChange, te
         describe={describe}
         onChoose={(strength) => onChange({ ...edit, strength })}
       />
-      {result !== null && <Sample done={result} run={run} shown={shown} />}
+      {result !== null && <Sample request={request} done={result} run={run} shown={shown} />}
     </>
   );
 }

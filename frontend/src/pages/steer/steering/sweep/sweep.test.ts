@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { SteeringRequest } from "@/api/types";
 
-import { describeSample, describeScore, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
+import { describeSample, describeScore, describeSuggestion, sweepKey, sweepRequest, rowsSoFar } from "./sweep";
 
 const REQUEST = {
   prompt: "It",
@@ -42,6 +42,16 @@ describe("a strength sweep", () => {
 
   it("describes a score with its interval", () => {
     expect(describeScore(SHOWN)).toBe("20\u00a0% (control 2.0\u00a0%, difference +18.0 ± 6.0)");
+  });
+
+  it("describes a suggestion by the scores that exceed the control", () => {
+    const point = {
+      strength: 1,
+      activation: SHOWN,
+      promoted: { ...SHOWN, exceeds_control: false },
+      perplexity_ratio: 2.44,
+    };
+    expect(describeSuggestion("+1", point)).toBe("+1 · activation 20\u00a0% vs 2.0\u00a0% · perplexity ×\u00a02.4");
   });
 
   it("says how many texts and tokens were measured", () => {

@@ -73,6 +73,21 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
+/** For example `+1 · activation 8.4 % vs 1.6 % · perplexity × 2.4`: steered, and the control. */
+export function describeSuggestion(strength: string, point: SweepRowData | undefined): string {
+  const scores = (
+    [
+      ["activation", point?.activation],
+      ["promoted", point?.promoted],
+    ] as const
+  ).flatMap(([name, score]) =>
+    score?.exceeds_control === true
+      ? [`${name} ${formatShare(score.steered)}\u00a0% vs ${formatShare(score.control)}\u00a0%`]
+      : [],
+  );
+  return [strength, ...scores, `perplexity ×\u00a0${formatFixed(point?.perplexity_ratio ?? 1, 1)}`].join(" · ");
+}
+
 /** What the figures are measured on. */
 export function describeSample({ sampling = {} }: SteeringRequest): string {
   return `Figures are means over ${SAMPLES} texts of up to ${sweepTokens(sampling)} tokens. Only the difference has an interval, ± 2 standard errors.`;

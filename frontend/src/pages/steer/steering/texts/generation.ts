@@ -198,16 +198,24 @@ function withoutCutSentence(text: VariantText): VariantText {
   };
 }
 
-/** A chat's replies: whole sentences, and nothing of the turn before. */
-export function asReplies(state: Generation): Generation {
-  if (state.isOutdated) return { ...state, baseline: NO_TEXT, steered: NO_TEXT };
-  const { done } = state;
-  if (done === null) return state;
+function withoutEndToken(text: VariantText): VariantText {
   return {
-    ...state,
-    ...(done.baseline_reason === "length" && { baseline: withoutCutSentence(state.baseline) }),
-    ...(done.steered_reason === "length" && { steered: withoutCutSentence(state.steered) }),
+    ...text,
+    continuations: text.continuations.map(({ tokens, pieces }) => {
+      const count = tokens.filter(({ reason }) => reason !== "end-of-text").length;
+      return { tokens: tokens.slice(0, count), pieces: pieces.slice(0, count) };
+    }),
   };
+}
+
+/** A chat's replies: whole sentences, without the token that ends a reply, and nothing of the turn before. */
+export function asReplies(state: Generation): Generation {
+  const reply = (variant: Variant) => {
+    if (state.isOutdated) return NO_TEXT;
+    const text = withoutEndToken(state[variant]);
+    return state.done?.[`${variant}_reason`] === "length" ? withoutCutSentence(text) : text;
+  };
+  return { ...state, baseline: reply("baseline"), steered: reply("steered") };
 }
 
 /** The first text of each variant without its end-of-text token, once both are complete. */

@@ -1,7 +1,7 @@
-/** Baseline and steered text side by side, with legend, error and plain-text view. */
+/** Baseline and steered text side by side, below the legend of their colours. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type CSSProperties, type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
+import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "react";
 
 import { ApiError, NO_RESPONSE } from "@/api/http/errors";
 import { healthQuery } from "@/api/queries";
@@ -10,7 +10,6 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-strip";
-import { Button } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -26,6 +25,7 @@ import {
   describeProgress,
   expectedCharacters,
   type Generation,
+  hasBothTexts,
   isGrowing,
   isRunning,
   meanKl,
@@ -114,37 +114,15 @@ function ContinuationText(props: TextProps) {
   );
 }
 
-/** Auto-scroll while a text grows, unless the user has scrolled up. Finished texts begin at the top, to be compared; a chat stays at its end. */
-function useAutoScroll(count: number, isSingle: boolean, isGrowing: boolean, isChat: boolean) {
-  const box = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
-  const onScroll = () => {
-    if (box.current === null) return;
-    const { scrollHeight, scrollTop, clientHeight } = box.current;
-    isAtEnd.current = scrollHeight - scrollTop - clientHeight < AUTO_SCROLL_DISTANCE;
-  };
-  useLayoutEffect(() => {
-    if (isSingle && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
-  }, [count, isSingle]);
-  useLayoutEffect(() => {
-    if (!isGrowing) box.current?.scrollTo({ top: isChat ? box.current.scrollHeight : 0 });
-  }, [isGrowing, isChat]);
-  return { box, onScroll };
-}
-
 const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered: "Steered" };
+
+/** Text of about this length keeps the room of what is still to come. */
+const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(characters / 11))}`;
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
 function StreamPane({ badge, history, ...props }: StreamPaneProps) {
   const { variant, generation, prompt, maxTokens } = props;
   const { continuations } = generation[variant];
-  const count = continuations.reduce((sum, { tokens }) => sum + tokens.length, 0);
-  const { box, onScroll } = useAutoScroll(
-    count,
-    continuations.length === 1,
-    isRunning(generation),
-    history !== undefined,
-  );
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
       <div className="pane-h">
@@ -155,14 +133,18 @@ function StreamPane({ badge, history, ...props }: StreamPaneProps) {
           {isRunning(generation) && <i className="live" aria-hidden="true" />}
           {describeProgress(generation, variant)}
         </span>
+        <CopyButton
+          size="small"
+          variant="ghost"
+          aria-label={`Copy the ${variant} text`}
+          text={() => continuations.map((one) => prompt + continuationText(one)).join("\n\n---\n\n")}
+        />
       </div>
+      {history}
       <div
-        ref={box}
-        className="stream-box"
-        style={{ "--expected-characters": expectedCharacters(generation, prompt, maxTokens) } as CSSProperties}
-        onScroll={onScroll}
+        className="stream-texts"
+        data-room={history === undefined ? roomFor(expectedCharacters(generation, prompt, maxTokens)) : undefined}
       >
-        {history}
         {continuations.map((continuation, sample) => (
           <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />
         ))}
@@ -185,30 +167,6 @@ interface StreamsProps {
   readonly history?: (variant: Variant) => ReactNode;
 }
 
-function PlainTexts({ generation, prompt }: Pick<StreamsProps, "generation" | "prompt">) {
-  return (
-    <div className="plain-texts">
-      {(["baseline", "steered"] as const).map((variant) => {
-        const texts = generation[variant].continuations.map((continuation) => prompt + continuationText(continuation));
-        return (
-          <section key={variant} aria-label={variant === "steered" ? "Steered" : "Baseline"}>
-            <div className="pane-h">
-              <h2>{variant === "baseline" ? "Baseline" : "Steered"}</h2>
-              <span className="grow" />
-              <CopyButton size="small" variant="ghost" text={() => texts.join("\n\n---\n\n")}>
-                Copy
-              </CopyButton>
-            </div>
-            {texts.map((text, i) => (
-              <p key={i}>{markBoundaries(text)}</p>
-            ))}
-          </section>
-        );
-      })}
-    </div>
-  );
-}
-
 /** Why there is no text. Once a server that did not respond is back, the text is generated again. */
 function Failed({ failure, onRetry }: { readonly failure: string; readonly onRetry: () => void }) {
   const { dataUpdatedAt } = useQuery(healthQuery);
@@ -221,45 +179,65 @@ function Failed({ failure, onRetry }: { readonly failure: string; readonly onRet
   return <ErrorState error={new ApiError("generation", failure, 0)} onRetry={onRetry} />;
 }
 
+/** Keeps the end of a chat in view while it grows, unless the user has scrolled up. */
+function useChatEnd({ baseline, steered }: Generation, isChat: boolean) {
+  const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
+  const onScroll = () => {
+    if (box.current === null) return;
+    const { scrollHeight, scrollTop, clientHeight } = box.current;
+    isAtEnd.current = scrollHeight - scrollTop - clientHeight < AUTO_SCROLL_DISTANCE;
+  };
+  useLayoutEffect(() => {
+    if (isChat && isAtEnd.current) box.current?.scrollTo({ top: box.current.scrollHeight });
+  }, [baseline, steered, isChat]);
+  return { ref: box, onScroll };
+}
+
+/** Mean KL below which the edits hardly change the text, in nats per token. */
+const SMALL_KL = 0.1;
+
 export function Streams({ generation, prompt, maxTokens, edits, lock, onLock, onRetry, history }: StreamsProps) {
   const [hovered, setHovered] = useState<Hovered | null>(null);
-  const [asText, setAsText] = useState(false);
   useShortcut("release", () => onLock(null), lock !== null);
+  const scrolled = useChatEnd(generation, history !== undefined);
   const paneProps = { generation, prompt, maxTokens, lock, hovered, onHover: setHovered, onLock };
   const kl = meanKl(generation.steered);
   return (
     <div className={history === undefined ? "streams" : "streams of-chat"}>
-      {asText ? (
-        <PlainTexts generation={generation} prompt={prompt} />
-      ) : (
-        <div className="stream-panes">
-          <StreamPane variant="baseline" {...paneProps} history={history?.("baseline")} />
-          <StreamPane
-            variant="steered"
-            {...paneProps}
-            history={history?.("steered")}
-            badge={
-              <span className={edits > 0 ? "chip sel" : "chip"}>
-                {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
-              </span>
-            }
-          />
-        </div>
-      )}
       {generation.failure !== null && <Failed failure={generation.failure} onRetry={onRetry} />}
-      <div className="stream-foot">
-        <RampLegend kind="diverging" low={`Δ log p under steering, nats: −${SCALE_LIMIT}`} high={`+${SCALE_LIMIT}`} />
-        <span className="grow" />
-        {kl !== null && !generation.isOutdated && (
-          <span className="dim">
-            <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
-          </span>
-        )}
-        <span className="dim wide">Both texts use the same seed</span>
-        <Button size="small" variant="ghost" onClick={() => setAsText(!asText)}>
-          {asText ? "Highlighting" : "Plain text"}
-        </Button>
-      </div>
+      {(generation.failure === null || hasBothTexts(generation)) && (
+        <>
+          <div className="stream-head">
+            <RampLegend
+              kind="diverging"
+              low={`Change of log p by the edits, nats: −${SCALE_LIMIT}`}
+              high={`+${SCALE_LIMIT}`}
+            />
+            <span className="grow" />
+            {kl !== null && !generation.isOutdated && (
+              <span className="dim">
+                <Term id="kl">KL</Term> {formatFixed(kl, 2)} nats per token
+                {edits > 0 && kl < SMALL_KL && ": a small effect"}
+              </span>
+            )}
+          </div>
+          {/* eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling a chat needs keyboard focus */}
+          <div className="stream-panes" tabIndex={history === undefined ? undefined : 0} {...scrolled}>
+            <StreamPane variant="baseline" {...paneProps} history={history?.("baseline")} />
+            <StreamPane
+              variant="steered"
+              {...paneProps}
+              history={history?.("steered")}
+              badge={
+                <span className={edits > 0 ? "chip sel" : "chip"}>
+                  {edits === 0 ? "no edits" : formatPlural(edits, "edit")}
+                </span>
+              }
+            />
+          </div>
+        </>
+      )}
     </div>
   );
 }
