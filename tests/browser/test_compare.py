@@ -75,9 +75,7 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     hover(cell)
     expect(page.get_by_role("tooltip")).to_contain_text(re.compile(r"Rank on this token.*Writes.*[+−]0\.", re.DOTALL))
     cell.click()
-    expect(
-        page.get_by_role("status").filter(has_text=re.compile("^What it adds|changes no cell"))
-    ).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text=re.compile("^What it adds|changes no cell"))).to_be_visible()
     # Each line starts on top of the cell that was pressed.
     box = cell.bounding_box()
     starts = page.locator(".trace-lines path").evaluate_all(

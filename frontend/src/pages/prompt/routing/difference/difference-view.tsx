@@ -2,7 +2,7 @@
 
 import "./difference.css";
 
-import { type ReactNode, useMemo } from "react";
+import { useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
 import { ExpertLink } from "@/components/experts/expert-link";
@@ -145,16 +145,6 @@ function DifferenceList({ title, rows, end }: DifferenceListProps) {
   );
 }
 
-/** The expert with the largest change in one direction. */
-function Strongest({ row, children }: { readonly row: DifferenceRow | undefined; readonly children: ReactNode }) {
-  if (row === undefined) return null;
-  return (
-    <p>
-      <span>{children}</span> <ExpertName row={row} /> <b className="num">{formatSigned(row.change, 2)}</b>
-    </p>
-  );
-}
-
 interface HeadProps extends RoutingState {
   readonly run: RunSummary;
   readonly rows: readonly DifferenceRow[];
@@ -162,10 +152,8 @@ interface HeadProps extends RoutingState {
   readonly end: number;
 }
 
-/** How much the texts differ, in which experts most, and what the rows are ranked by. */
+/** How many experts differ, what the rows are ranked by, and the legend. */
 function Head({ run, rows, end, params, setParams }: HeadProps) {
-  const byChange = rows.toSorted((a, b) => a.change * a.rarity - b.change * b.rarity);
-  const [lowest, highest] = [byChange[0], byChange.at(-1)];
   return (
     <>
       <div className="pane-h">
@@ -189,23 +177,11 @@ function Head({ run, rows, end, params, setParams }: HeadProps) {
         />
       </div>
       {rows.length === 0 && <p className="dim">Both texts activate the same experts equally strongly.</p>}
-      <div className="difference-strongest">
-        <RampLegend
-          kind="diverging"
-          low={`First text −${formatFixed(end, 1)}`}
-          high={`+${formatFixed(end, 1)} second text`}
-        />
-        {params.align === "aligned" && (
-          <>
-            <Strongest row={highest !== undefined && highest.change > 0 ? highest : undefined}>
-              Most specific to the <span className="up">second</span> text:
-            </Strongest>
-            <Strongest row={lowest !== undefined && lowest.change < 0 ? lowest : undefined}>
-              Most specific to the <span className="down">first</span> text:
-            </Strongest>
-          </>
-        )}
-      </div>
+      <RampLegend
+        kind="diverging"
+        low={`First text −${formatFixed(end, 1)}`}
+        high={`+${formatFixed(end, 1)} second text`}
+      />
     </>
   );
 }
