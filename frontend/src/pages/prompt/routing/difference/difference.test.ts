@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { differenceRows, largestDifference, alignRoutings } from "./difference";
+import { differenceRows, firstDifference, largestDifference, alignRoutings } from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -32,6 +32,7 @@ describe("the difference between two routings", () => {
       [1, 1],
       [2, 3],
     ]);
+    expect([firstDifference(pairs), firstDifference(alignRoutings(A, A))]).toEqual([1, 0]);
     const rows = differenceRows(pairs, A.experts, "aligned");
     expect(rows.map((row) => row.expert)).toEqual([7, 8]);
     expect([...(rows[0]?.cells ?? [])]).toEqual([

@@ -139,7 +139,7 @@ function Found({ run, request }: { readonly run: string; readonly request: FindR
         {experts.length === 0
           ? "No expert makes it more probable."
           : experts.every((expert) => expert.probability < LIKELY) &&
-            `With none of these experts it reaches ${formatPercent(LIKELY, 0)} %, so they hardly make the model say it.`}
+            `None of these experts brings it to ${formatPercent(LIKELY, 0)} %, so they hardly make the model say it.`}
       </p>
       {experts.length > 0 && <FoundTable run={run} request={request} found={found.data} />}
     </>

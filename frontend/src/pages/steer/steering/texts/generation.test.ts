@@ -164,6 +164,7 @@ describe("the room for a text", () => {
     const finished = reduceEvents(running, [DONE], 1);
     expect(bothReplies(finished)).toEqual({ steered: "Use leaves.", original: "Boil" });
     expect(bothReplies(requested(finished))).toBeUndefined();
+    expect(asReplies(finished).steered.continuations[0]?.tokens.map(({ text }) => text)).toEqual([" Use", " leaves."]);
   });
 
   it("leaves out a reply's last sentence if the limit of tokens has cut it", () => {
