@@ -49,6 +49,7 @@ def test_the_slider_and_both_texts_come_first_on_a_phone(page: Page) -> None:
     page.set_viewport_size({"width": 390, "height": 844})
     page.goto(f"/steering?run={RUN}&prompt=One day&edits={ANSWERING}:add:1.5")
     expect(page.get_by_role("heading", name="Steered")).to_be_in_viewport()
+    page.get_by_role("button", name="I want it to say").click()
     tops = [
         page.locator(part).first.bounding_box()["y"]  # type: ignore[index]
         for part in (".chat-strengths input", ".stream-pane", ".find")
