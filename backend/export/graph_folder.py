@@ -17,7 +17,7 @@ from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import clear_labels
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
-from mxd.trainer.storage.database.tables import AblationRecord, RunRecord
+from mxd.trainer.storage.database.tables import AblationRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.utils.files import atomic_write
 
@@ -46,17 +46,13 @@ def export_circuit(
         experts = {expert.expert for expert in circuit.experts if expert.run == run.name}
         try:
             record = find_run(session, run.name)
-            labels[run.name] = _labels(session, record, experts)
+            # User labels take precedence over automatic ones.
+            labels[run.name] = clear_labels(session, record, experts) | notes.labels_of(session, run.name, experts)
             exported = open_run(session, record, Vocabulary(run.tokenizer))
         except (RunNotFoundError, NoIndexError):
             continue
         write_features(session, exported, experts, folder)
     return write_graph(attribution_graph(circuit, GraphContext(labels, check, model_id or LOCAL_SCAN)), folder)
-
-
-def _labels(session: Session, run: RunRecord, experts: set[int]) -> dict[int, str]:
-    """Labels of experts. User labels take precedence over automatic ones."""
-    return clear_labels(session, run, experts) | notes.labels_of(session, run.name, experts)
 
 
 def write_features(session: Session, exported: Exported, experts: Collection[int], folder: Path) -> None:

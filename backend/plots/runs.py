@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.overview import Point, densities, sample
+from mxd.backend.queries.overview import densities, sample
 from mxd.backend.queries.runs import find_index, metrics_after
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.storage.database.tables import RunRecord
@@ -57,7 +57,7 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
         x=[point.density for point in points],
         y=[point.mean for point in points],
         customdata=[[point.expert, point.label] for point in points],
-        text=_names(points),
+        text=[point.label or point.automatic or "no clear label" for point in points],
         mode="markers",
         name="Experts",
         meta={"role": "expert"},
@@ -67,10 +67,6 @@ def density_activation(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(type="log", title={"text": "Density, share of tokens"})
     figure.update_yaxes(title={"text": "Mean activation"}, rangemode="tozero")
     return as_figure("density-activation", f"Experts of {run.name}", figure, len(points), total)
-
-
-def _names(points: Sequence[Point]) -> list[str]:
-    return [point.label or point.automatic or "no clear label" for point in points]
 
 
 def density_histogram(session: Session, run: RunRecord) -> Figure:

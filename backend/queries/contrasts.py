@@ -6,7 +6,7 @@ import os
 from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sqlalchemy.orm import Session
 
@@ -22,7 +22,7 @@ from mxd.backend.schemas.comparison import (
 )
 from mxd.backend.schemas.experts import Example
 from mxd.backend.schemas.routing import TextKind, TextKinds
-from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, ContrastExamples
+from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastedText, ContrastExample, ContrastExamples
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.tables import IndexRecord, RunRecord
 from mxd.trainer.utils.display import suggest
@@ -119,22 +119,23 @@ def contrast_result(
             examples_b=_examples(examples.b, vocabulary),
         )
 
+    def text(side: ContrastedText, choice: ContrastText, otherwise: str) -> ContrastedText:
+        return replace(side, name=otherwise if choice.documents or choice.kind is None else choice.kind)
+
     return ContrastResult(
-        **_summary(contrast, request),
+        run=contrast.run,
+        a=text(contrast.a, request.a, "A"),
+        b=text(contrast.b, request.b, "B"),
+        unit=contrast.unit,
+        tested=contrast.tested,
+        min_tokens=contrast.min_tokens,
+        min_units=contrast.min_units,
+        found_a=contrast.found_a,
+        found_b=contrast.found_b,
+        chance=contrast.chance,
         more_in_a=tuple(map(hit, more_in_a)),
         more_in_b=tuple(map(hit, more_in_b)),
     )
-
-
-def _summary(contrast: Contrast, request: ContrastRequest) -> dict[str, Any]:
-    fields = ("run", "unit", "tested", "min_tokens", "min_units", "found_a", "found_b", "chance")
-    names = {name: _name(getattr(request, name), name.upper()) for name in ("a", "b")}
-    texts = {name: replace(getattr(contrast, name), name=shown) for name, shown in names.items()}
-    return {**{name: getattr(contrast, name) for name in fields}, **texts}
-
-
-def _name(choice: ContrastText, otherwise: str) -> str:
-    return otherwise if choice.documents or choice.kind is None else choice.kind
 
 
 def _examples(examples: tuple[ContrastExample, ...], vocabulary: Vocabulary) -> tuple[Example, ...]:

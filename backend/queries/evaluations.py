@@ -183,7 +183,15 @@ def sample(record: EvaluationRecord) -> str:
 
 def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None, part: Part, title: str) -> Table:
     """Return the metrics of the newest evaluation, with their values on each text."""
-    results = [_described(record, bits) for record in records]
+    # With what descriptions of the metrics mention.
+    results: list[Result] = [
+        {
+            **record.result,
+            "prompts": min(record.settings["prompts"], record.result["sequences"]),
+            "weight_bits": bits,
+        }
+        for record in records
+    ]
     return Table(
         key=part,
         title=title,
@@ -207,12 +215,6 @@ def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None
         ),
         axis=None,
     )
-
-
-def _described(record: EvaluationRecord, bits: int | None) -> Result:
-    """Return a result with what descriptions of its metrics mention."""
-    prompts = min(record.settings["prompts"], record.result["sequences"])
-    return {**record.result, "prompts": prompts, "weight_bits": bits}
 
 
 def all_evaluations(records: Sequence[EvaluationRecord]) -> Section:
