@@ -82,7 +82,7 @@ class DatabaseCommand(Command):
     def _rescue(self, file: Path) -> None:
         from sqlalchemy.engine import make_url
 
-        from mxd.backend.database.maintenance.rescue import rescue_annotations
+        from mxd.backend.database.maintenance.check import rescue_annotations
 
         url = make_url(self.settings().database_url)
         if url.get_backend_name() != "sqlite" or not url.database:

@@ -1,25 +1,34 @@
-"""Consistency check of a database: integrity, row counts, and a sample of decoded examples.
+"""Consistency check of a database, and rescue of what users wrote from a damaged one.
 
-Nothing is written. Annotations of deleted runs are kept on purpose and are not reported.
+The check reads integrity, row counts, and a sample of decoded examples. Annotations of deleted runs are kept on purpose
+and are not reported.
 """
 
 from __future__ import annotations
 
 import random
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from sqlalchemy import Row, exists, func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Row, Table, exists, func, select
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
+from mxd.backend.database.engine import OWN_TABLES, opened
 from mxd.backend.database.sql import WITH_TOKENS
+from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.data.readers import one_line
-from mxd.trainer.errors import DamagedDatabaseError
+from mxd.trainer.errors import DamagedDatabaseError, NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
+from mxd.trainer.storage.database.engine import harden_sqlite
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.open import sqlite_file_url, writing
 from mxd.trainer.storage.database.search import count_documents
 from mxd.trainer.storage.database.tables import (
     ExampleRecord,
@@ -146,3 +155,59 @@ def _example_problem(record: ExpertRecord, index: IndexRecord, row: Row[Any]) ->
         if not low <= row.activation <= high:
             return f"has the activation {row.activation:g}, outside of {low:g} to {high:g}"
     return None
+
+
+def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
+    """Copy labels, notes, tags, lists, sessions and access tokens, as far as they can be read.
+
+    The damaged file is only read. Runs are not copied; annotations refer to them by name, and apply again after the
+    runs have been indexed into the new database.
+
+    Returns:
+        Copied rows by table.
+
+    Raises:
+        NotFoundError: there is no file ``damaged``.
+        UserError: ``target`` exists.
+    """
+    if not damaged.is_file():
+        raise NotFoundError(f"No database at {damaged}. Choose another folder with --data.")
+    if target.exists():
+        raise UserError(f"{target} exists. Choose a new file.")
+    source = sqlite3.connect(f"file:{quote(str(damaged.resolve()))}?mode=ro", uri=True)
+    harden_sqlite(source)
+    source.row_factory = sqlite3.Row
+    source.text_factory = lambda stored: stored.decode("utf-8", "replace")
+    with closing(source), opened(sqlite_file_url(target)) as database:
+        return {str(table.name): _copy(source, database, table) for table in _tables()}
+
+
+def _tables() -> Iterator[Table]:
+    for kind in (*OWN_TABLES, SessionRecord):
+        table = kind.__table__
+        assert isinstance(table, Table)
+        yield table
+
+
+def _copy(source: sqlite3.Connection, database: Any, table: Table) -> int:
+    copied = 0
+    for row in _readable_rows(source, table.name):
+        values = {column.name: row[column.name] for column in table.columns if column.name in row.keys()}  # noqa: SIM118
+        names = ", ".join(f'"{name}"' for name in values)
+        statement = f'INSERT INTO "{table.name}" ({names}) VALUES ({", ".join("?" * len(values))})'
+        with suppress(SQLAlchemyError), writing(database) as session:  # a damaged row may violate a constraint
+            session.connection().exec_driver_sql(statement, tuple(values.values()))
+            copied += 1
+    return copied
+
+
+def _readable_rows(source: sqlite3.Connection, table: str) -> Iterator[sqlite3.Row]:
+    """Yield the rows up to the first damage, then those from the other end."""
+    seen: set[int] = set()
+    for order in ("ASC", "DESC"):
+        with suppress(sqlite3.DatabaseError):
+            for row in source.execute(f'SELECT rowid AS "rescued rowid", * FROM "{table}" ORDER BY rowid {order}'):
+                if row["rescued rowid"] in seen:
+                    break
+                seen.add(row["rescued rowid"])
+                yield row
