@@ -25,7 +25,7 @@ from mxd.backend.api.app import create_app
 from mxd.backend.api.event_stream import encode
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.cli.mcp.api import Api, api_in_process
-from mxd.backend.cli.mcp.server import writing_server
+from mxd.backend.cli.mcp.tools import writing_server
 from mxd.backend.export.bundles.pack import portable_row
 from mxd.backend.export.bundles.unpack import unpack
 from mxd.backend.settings import Settings

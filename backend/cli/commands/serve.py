@@ -236,7 +236,7 @@ class McpCommand(ModelCommand):
         except ImportError as error:
             raise UserError("The package mcp is not installed. Run: pip install 'mxd-explorer[mcp]'") from error
         from mxd.backend.cli.mcp.api import api_in_process, api_of_server
-        from mxd.backend.cli.mcp.server import serve_stdio
+        from mxd.backend.cli.mcp.tools import serve_stdio
 
         unused = [f"--{name}" for name in ("data", "database", "device", "dtype") if name in self.model_fields_set]
         if self.url is not None and unused:

@@ -1,7 +1,7 @@
 """Tools of ``mxd mcp``: reading what is stored, measuring next to controls, and writing annotations.
 
 Every answer has a result, a control and a sample size. The control of a claim about an expert is a random expert of
-similar density. Tools that write are offered with ``--allow-write`` only.
+similar density. Tools that write are offered with ``--allow-write`` only. The server of the tools is at the end.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import asyncio
 import random
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.metadata import version
 from statistics import fmean
 from typing import Annotated, Any
 
 import numpy as np
+from mcp.server import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
+from mcp_types import ToolAnnotations
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mxd.backend.cli.mcp.api import Api
@@ -505,3 +509,37 @@ class WritingTools:
         saved = await self._api.post(f"/runs/{run}/sessions", {"name": name, "steering": steering})
         result = {"id": saved["id"], "page": f"/s/{saved['id']}"}
         return Answer(result=result, control=NO_CONTROL, sample={"sessions": 1})
+
+
+INSTRUCTIONS = """\
+MxD Explorer: experts of mixtures of decoders that replace MLPs of language models.
+Every answer has three parts: result, control (the same measure on a random expert or another baseline) and sample (its
+size). Report all three. A label or a search hit is a hypothesis. To test one: test_expert_on_texts with texts of your
+own, then steer, and compare both with their controls."""
+READ_ONLY = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+WRITING = ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=False)
+
+
+def reading_server(api: Api) -> MCPServer:
+    """A server with the tools that change nothing."""
+    server: MCPServer = MCPServer(
+        "mxd-explorer", instructions=INSTRUCTIONS, version=version("mxd-explorer"), log_level="ERROR"
+    )
+    for tool in (*ReadingTools(api).tools, *MeasuringTools(api).tools):
+        server.add_tool(tool, annotations=READ_ONLY)
+    return server
+
+
+def writing_server(api: Api) -> MCPServer:
+    """A server with all tools."""
+    server = reading_server(api)
+    for tool in WritingTools(api).tools:
+        server.add_tool(tool, annotations=WRITING)
+    return server
+
+
+async def serve_stdio(api: AbstractAsyncContextManager[Api], allow_write: bool) -> None:
+    """Answer on standard input and output until the client closes them."""
+    async with api as opened:
+        server = writing_server(opened) if allow_write else reading_server(opened)
+        await server.run_stdio_async()

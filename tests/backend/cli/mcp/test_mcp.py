@@ -15,8 +15,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from mxd.backend.cli.main import run
 from mxd.backend.cli.mcp.api import Api, api_in_process
-from mxd.backend.cli.mcp.server import reading_server
-from mxd.backend.cli.mcp.tools import random_experts
+from mxd.backend.cli.mcp.tools import random_experts, reading_server
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.run import Run
 from tests.helpers.processes import MXD, server
