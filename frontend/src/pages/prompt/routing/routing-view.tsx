@@ -87,6 +87,7 @@ function HeatBar({ run, response, predicted, locked, shown, total, end, params, 
     <>
       <div className="pane-h">
         <h2>Experts by token</h2>
+        <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         <SegmentedControl
@@ -104,16 +105,13 @@ function HeatBar({ run, response, predicted, locked, shown, total, end, params, 
         <Download response={response} predicted={predicted} withStart={params.start} />
       </div>
       <p className="heat-order dim">
-        <span>
-          {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
-          {locked !== undefined && (
-            <>
-              by activation × rarity on <TokenChip text={locked.text} />, then{" "}
-            </>
-          )}
-          {RANKINGS[params.rank]}
-        </span>
-        <RampLegend kind="sequential" low="Activation 0" high={formatFixed(end, Math.max(1, cellDigits(end)))} />
+        {shown < total ? `${formatCount(shown)} of ${formatCount(total)}` : formatCount(total)} experts,{" "}
+        {locked !== undefined && (
+          <>
+            by activation × rarity on <TokenChip text={locked.text} />, then{" "}
+          </>
+        )}
+        {RANKINGS[params.rank]}
       </p>
     </>
   );
