@@ -203,7 +203,7 @@ def related_hits(
         weights |= dict.fromkeys(whole(word), 1.0 if len(own) == 1 else 0.5)
     active = browsed.columns.values["active_tokens"]
     found = {
-        expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share)))
+        expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share), score))
         for expert, score, token, share in token_index.weighted_users(weights)
         if score >= MIN_RELATED_SCORE and active[np.searchsorted(browsed.columns.expert, expert)] >= MIN_ACTIVE_TOKENS
     }
@@ -222,7 +222,12 @@ def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:
 
 
 def _hit(
-    browsed: BrowsedRun, expert: int, matched: Matched, example: Example | None, token: tuple[str, float] | None
+    browsed: BrowsedRun,
+    expert: int,
+    matched: Matched,
+    example: Example | None,
+    token: tuple[str, float] | None,
+    relation: float | None = None,
 ) -> SearchHit:
     automatic = browsed.automatic.of(expert)
     return SearchHit(
@@ -232,5 +237,6 @@ def _hit(
         matched=matched,
         token=token and token[0],
         token_share=token and token[1],
+        relation=relation,
         example=example,
     )

@@ -310,6 +310,8 @@ class SearchHit(Schema):
     """Matching top token with the largest share, if the text was found in one."""
     token_share: float | None
     """Its share of the expert's active tokens."""
+    relation: float | None
+    """If related: sum over related words of relation to the text, from 0 to 1, times share of the active tokens."""
     example: Example | None
     """Best matching example, if the text was found in one."""
 

@@ -180,6 +180,7 @@ def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) ->
     assert first and all(expert % 26 == 2 for expert in first)
     assert [hit.expert for hit in found.hits][: len(first)] == first
     assert {hit.matched for hit in found.hits} == {"related"}
+    assert {hit.relation for hit in found.hits[: len(first)]} == {0.25}  # half of the tokens, a relation of 0.5
 
 
 def test_a_description_is_searched_with_the_language_model(live_client: TestClient) -> None:

@@ -5,7 +5,16 @@ import type { SearchHit } from "@/api/types";
 import { mergeHits } from "./merge-hits";
 
 const hit = (expert: number, matched: SearchHit["matched"], others: Partial<SearchHit> = {}) =>
-  ({ expert, matched, label: null, automatic: null, example: null, token_share: null, ...others }) as SearchHit;
+  ({
+    expert,
+    matched,
+    label: null,
+    automatic: null,
+    example: null,
+    token_share: null,
+    relation: null,
+    ...others,
+  }) as SearchHit;
 
 test("hits of all layers are one list, the best match first, and each expert has one", () => {
   const label = { is_clear: true, balanced_accuracy: 0.9 } as SearchHit["automatic"];
@@ -14,7 +23,12 @@ test("hits of all layers are one list, the best match first, and each expert has
     {
       run: "a",
       layer: 1,
-      hits: [hit(1, "example"), hit(2, "related", { token_share: 0.2 }), hit(1, "token", { token_share: 0.001 })],
+      hits: [
+        hit(1, "example"),
+        hit(5, "related", { token_share: 0.9, relation: 0.05 }),
+        hit(2, "related", { token_share: 0.2, relation: 0.1 }),
+        hit(1, "token", { token_share: 0.001 }),
+      ],
     },
     {
       run: "b",
@@ -26,5 +40,5 @@ test("hits of all layers are one list, the best match first, and each expert has
       ],
     },
   ]);
-  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`)).toEqual(["b1", "b4", "a2", "a1", "b3"]);
+  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`)).toEqual(["b1", "b4", "a2", "a5", "a1", "b3"]);
 });

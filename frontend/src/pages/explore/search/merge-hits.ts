@@ -27,10 +27,10 @@ function rank({ matched, label, automatic, token_share: share }: SearchHit): num
 /** Ranks that no hit which arrives later comes before. */
 export const isFirst = (hit: SearchHit) => rank(hit) < 4;
 
-const quality = ({ matched, token_share: share, automatic }: SearchHit) =>
-  (matched === "label" ? automatic?.balanced_accuracy : share) ?? 0;
+const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
+  (matched === "label" ? automatic?.balanced_accuracy : (relation ?? share)) ?? 0;
 
-/** Of equal rank, the larger share of the expert's tokens or the better label comes first, else the layer's own order. */
+/** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
   return layers
     .flatMap(({ hits, ...layer }) =>
