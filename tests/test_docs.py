@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.commands.bench import BENCHMARKS
 from mxd.backend.cli.commands.train import TrainCommand
+from mxd.backend.cli.main import run
 from mxd.backend.cli.parser import command_from, full_parser, parse
 from mxd.backend.cli.registry import COMMANDS
 from mxd.backend.settings import Settings
@@ -82,7 +83,7 @@ def flags_below(parser: ArgumentParser) -> Iterator[str]:
 def known_flags() -> set[str]:
     """Flags of all commands, and of the benchmarks, which are generated from class fields."""
     benchmarks = {f"--{name.replace('_', '-')}" for each in BENCHMARKS.values() for name in each.model_fields}
-    return {*flags_below(full_parser()), *benchmarks, *OTHER_FLAGS}
+    return {*flags_below(full_parser()), *benchmarks, *OTHER_FLAGS, "--completion"}
 
 
 def test_paths_in_documents_exist() -> None:
@@ -100,6 +101,9 @@ def test_the_parser_accepts_every_command_line(document: Path, tmp_path: Path, m
         if file_name:
             (tmp_path / file_name[1]).write_text(block)
     for words in commands(document):
+        if words[0] == "--completion":
+            assert run(words[:2]) == 0
+            continue
         try:
             command = command_from(words)
             if isinstance(command, TrainCommand) and not command.resume:

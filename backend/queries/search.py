@@ -25,7 +25,7 @@ from mxd.backend.schemas.experts import (
     RunHits,
     SearchHit,
 )
-from mxd.trainer.language_model.related_words import FUNCTION_WORDS
+from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
     Ranked,

@@ -44,7 +44,7 @@ def test_without_one_the_command_is_named(open_page: OpenPage) -> None:
     page = open_page(viewport=NARROW)
     page.goto("/runs")
     page.get_by_role("navigation", name="Places").get_by_role("link", name="Evaluate").click()
-    page.get_by_text("Benchmark", exact=True).click()
+    page.get_by_role("link", name="Benchmark", exact=True).click()
     expect(page.get_by_role("heading", name="No benchmark yet")).to_be_visible()
     expect(page.get_by_text("mxd benchmark").first).to_be_visible()
     assert violations(page) == []

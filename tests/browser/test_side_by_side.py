@@ -43,7 +43,7 @@ def test_experts_of_a_shuffled_copy_are_matched(page: Page, site: Site) -> None:
     page.goto("/runs")
     page.get_by_role("link", name="Compare the runs of layer 3").click()
     expect(page).to_have_url(re.compile("/evaluate"))
-    page.get_by_text("Compare", exact=True).click()
+    page.get_by_role("link", name="Compare", exact=True).click()
     # The other run of the same MLP is chosen without asking.
     expect(page.get_by_role("button", name="Compare with")).to_contain_text(COPY)
     expect(page.get_by_role("list", name="Similarity of the two runs")).to_contain_text("100.0 %")

@@ -84,6 +84,8 @@ UNRELATED = (
     "To make the dough, mix two cups of flour with a pinch of salt, then add warm water and knead it for ten minutes.",
     "def area(width, height):\n    return width * height\n\nprint(area(3, 4))",
 )
+FUNCTION_WORDS = frozenset("a an the that which of in on at to for from with by about and or is are as".split())  # noqa: SIM905
+"""Words of a search in plain words that describe nothing."""
 BENCHMARK_FOLDER, BENCHMARK_SUMMARY = "benchmark", "summary.json"
 """Folder in the data folder where ``mxd benchmark`` writes by default, and its file with the means over data sets."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.language_model.tokenizer import prompt_ids, vocabulary_size
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ UNRELATED = (
 """Diverse descriptions. What a language model expects after most of them is related to none."""
 MIN_LIFT = 3.0
 """Nats by which a description must raise the log-probability of a related word, a factor of 20."""
-FUNCTION_WORDS = frozenset("a an the that which of in on at to for from with by about and or is are as".split())  # noqa: SIM905
-"""Words of a description that describe nothing."""
 MIN_COSINE = 0.1
 """Expected tokens whose embedding is less similar are mostly beginnings of words, such as “ant” of “antibiotics”."""
 SIMILAR = 0.25
