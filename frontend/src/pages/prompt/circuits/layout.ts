@@ -123,7 +123,10 @@ function textsOf(graph: CircuitGraph, runs: readonly TokenRun[], available: numb
       ? 0
       : Math.min(BETWEEN.max, Math.max(BETWEEN.min, CHARACTER * tokens.join(" ").length + 10)),
   );
-  const sum = Math.max(1, needs.reduce((all, need) => all + need, 0));
+  const sum = Math.max(
+    1,
+    needs.reduce((all, need) => all + need, 0),
+  );
   const numBetween = needs.filter((need) => need > 0).length;
   const boxes = (runs.length - numBetween) * (WIDTH.usual + GAP);
   const least = (numBetween * BETWEEN.min) / sum;
