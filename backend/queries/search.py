@@ -58,6 +58,9 @@ MIN_RELATED_SCORE = 0.02
 LABEL_SHARE = 0.5
 """A related word in a user's label counts as the token that half of the expert's active tokens are."""
 
+MIN_END_SHARE = 0.05
+"""Share of an expert's tokens from which ends of words, such as “ing”, are found beside words that are equal."""
+
 EXPERT_NUMBER = re.compile(r"\s*(?:expert\s*|#)?(\d{1,9})\s*", re.IGNORECASE | re.ASCII)
 
 
@@ -156,7 +159,13 @@ def search(
         matched.setdefault(expert, "label")
     # Reserve room for examples, so that a common token does not hide them.
     room = max(MAX_RANKED - len(matched), 0) * 2 // 3
-    users = token_index.strongest_users(vocabulary.prefix_matches(typed), room)
+    matching = vocabulary.prefix_matches(typed)
+    beginning = set(_beginning_words(matching, vocabulary))
+    users = {
+        expert: (token, share)
+        for expert, (token, share) in token_index.strongest_users(matching, room).items()
+        if token in beginning or share >= MIN_END_SHARE
+    }
     for expert in users:
         matched.setdefault(expert, "token")
     if len(matched) < limit:
@@ -183,14 +192,8 @@ def related_hits(
     Args:
         related: words in lower case with their relation to ``typed`` from 0 to 1, strongest first.
     """
-
-    def whole(word: str) -> Sequence[int]:
-        """Tokens that are a word; without a space, “anger” is mostly the end of another word."""
-        tokens = vocabulary.exact_matches(word)
-        return [token for token in tokens if vocabulary.name(token).startswith(" ")] or tokens
-
     most_users = MAX_USERS * max(1.0, browsed.record.num_experts / 4096)
-    tokens_of = {word: whole(word) for word in related}
+    tokens_of = {word: _beginning_words(vocabulary.exact_matches(word), vocabulary) for word in related}
     rare = (
         word
         for word, tokens in tokens_of.items()
@@ -200,7 +203,9 @@ def related_hits(
     weights = {token: related[word] for word in known for token in tokens_of[word]}
     own = [word for word in words_of(typed) if fold(word) not in FUNCTION_WORDS]
     for word in own:
-        weights |= dict.fromkeys(whole(word), 1.0 if len(own) == 1 else 0.5)
+        weights |= dict.fromkeys(
+            _beginning_words(vocabulary.exact_matches(word), vocabulary), 1.0 if len(own) == 1 else 0.5
+        )
     active = browsed.columns.values["active_tokens"]
     found = {
         expert: (score, _hit(browsed, expert, "related", None, (vocabulary.name(token), share), score))
@@ -213,6 +218,11 @@ def related_hits(
             found[expert] = score, _hit(browsed, expert, "label", None, None)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
     return RunHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
+
+
+def _beginning_words(tokens: Sequence[int], vocabulary: Vocabulary) -> Sequence[int]:
+    """Those of some tokens that begin a word, if there are any. Without a space, “anger” mostly ends “danger”."""
+    return [token for token in tokens if vocabulary.name(token).startswith(" ")] or tokens
 
 
 def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:

@@ -60,11 +60,6 @@ export function visibleText(text: string): string {
     .join("");
 }
 
-/** Description of an unlabelled expert by the token on which it fires most often, quoted as in automatic labels. */
-export function firesOn(token: string): string {
-  return `fires on “${visibleText(splitLeadingSpace(token).body)}”`;
-}
-
 /** Screen-reader name of a token of white space only, or of a document separator; null for any other token. */
 export function whitespaceName(text: string): string | null {
   if (isBoundary(text)) return boundaryName(text);

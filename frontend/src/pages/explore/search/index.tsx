@@ -10,8 +10,9 @@ import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { WithRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
-import { LinkButton } from "@/components/ui/button";
+import { Button, LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
+import { EmptyState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { Contrast } from "@/pages/explore/contrast/contrast";
 import { FindPane } from "@/pages/steer/steering/find/find-pane";
@@ -20,6 +21,9 @@ import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 import { PassageSearch } from "./passage-search";
 import { SEARCH_PARAMS } from "./search-params";
 import { WordSearch } from "./word-search";
+
+/** Offered while nothing is wanted. */
+const EXAMPLE = { prompt: "The doctor told the old man to take his", wanted: "medicine" };
 
 /** Experts that make a text follow a prompt. Steer has the same search beside the steered text. */
 function EffectSearch({ run }: { readonly run: RunSummary }) {
@@ -43,6 +47,12 @@ function EffectSearch({ run }: { readonly run: RunSummary }) {
         </div>
       </section>
       <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+      {wanted + unwanted === "" && (
+        <EmptyState title="Type the beginning of a text, and what should follow">
+          <p>The experts of all layers that make it more probable are predicted, then measured in the model.</p>
+          <Button onClick={() => setParams(EXAMPLE, "push")}>Search for an example</Button>
+        </EmptyState>
+      )}
     </>
   );
 }

@@ -3,7 +3,7 @@
 import type { CircuitGraph, CircuitNode, CircuitResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { formatFixed } from "@/lib/text/format";
-import { firesOn, splitLeadingSpace, visibleText } from "@/lib/text/token-text";
+import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 export function tokenText(graph: CircuitGraph, position: number): string {
   const token = graph.tokens[position];
@@ -20,11 +20,12 @@ export function expertInfo(response: CircuitResponse, node: CircuitNode): Circui
 export function boxName(response: CircuitResponse, node: CircuitNode): string {
   if (node.kind === "target") return response.graph.label;
   const info = expertInfo(response, node);
+  const quoted = (token: string) => `“${visibleText(splitLeadingSpace(token).body)}”`;
   const label = info?.label ?? shownAutomatic(info?.automatic)?.label;
   if (label !== undefined) return `${node.expert} ${label}`;
-  if (info?.promoted != null) return `${node.expert} → “${visibleText(splitLeadingSpace(info.promoted).body)}”`;
+  if (info?.promoted != null) return `${node.expert} → ${quoted(info.promoted)}`;
   const [token] = info?.top_tokens ?? [];
-  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${firesOn(token)}`;
+  return token === undefined ? `Expert ${node.expert}` : `${node.expert} ${quoted(token)}`;
 }
 
 /** For example `Expert 560, layer 3, on ␣little`. */

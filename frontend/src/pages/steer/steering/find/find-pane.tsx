@@ -63,13 +63,14 @@ function useRequest(run: RunSummary, params: SteeringParams): FindRequest | null
 }
 
 export function FindPane({ run, params, setParams, prompt, commit }: FindPaneProps) {
-  const [wanted, setWanted] = useState(params.wanted);
-  const [unwanted, setUnwanted] = useState(params.unwanted);
+  const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>({});
+  const { wanted, unwanted } = { ...params, ...typed };
   const request = useRequest(run, params);
   const isEmpty = (prompt.trim() === "" && params.turns.length === 0) || wanted.trim() + unwanted.trim() === "";
   const search = () => {
     commit();
     setParams({ wanted, unwanted });
+    setTyped({});
   };
   return (
     <section className="find" aria-label="Search by effect">
@@ -87,7 +88,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
             value={wanted}
             placeholder="medicine"
             title="What should follow the prompt. Separate alternatives by |."
-            onChange={(event) => setWanted(event.target.value)}
+            onChange={(event) => setTyped({ ...typed, wanted: event.target.value })}
           />
         </label>
         <label>
@@ -96,7 +97,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
             className="field"
             value={unwanted}
             placeholder="optional"
-            onChange={(event) => setUnwanted(event.target.value)}
+            onChange={(event) => setTyped({ ...typed, unwanted: event.target.value })}
           />
         </label>
         <Button type="submit" icon="search" disabled={isEmpty}>
@@ -108,8 +109,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
             icon="close"
             aria-label="Close the search"
             onClick={() => {
-              setWanted("");
-              setUnwanted("");
+              setTyped({});
               setParams({ wanted: "", unwanted: "" });
             }}
           />

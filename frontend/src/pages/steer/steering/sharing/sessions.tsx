@@ -1,7 +1,7 @@
 /** Save a session under a name and short URL; the one that is open. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { type ReactNode, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { Link } from "react-router";
 
@@ -50,6 +50,30 @@ function useSavedSessions(run: RunSummary, { most = Infinity, onlyChats = false 
   });
 }
 
+interface DeleteButtonProps {
+  readonly name: string;
+  readonly disabled: boolean;
+  readonly onDelete: () => void;
+}
+
+/** Deletes at the second press. */
+function DeleteButton({ name, disabled, onDelete }: DeleteButtonProps) {
+  const [isAsked, setAsked] = useState(false);
+  return (
+    <Button
+      size="small"
+      variant="ghost"
+      icon="close"
+      aria-label={isAsked ? `Delete ${name}: press again` : `Delete ${name}`}
+      disabled={disabled}
+      onClick={() => (isAsked ? onDelete() : setAsked(true))}
+      onBlur={() => setAsked(false)}
+    >
+      {isAsked && "Delete"}
+    </Button>
+  );
+}
+
 function RunGroup({ run, sessions }: RunSessions) {
   const { runs } = useCurrentRun();
   const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
@@ -94,14 +118,7 @@ function RunGroup({ run, sessions }: RunSessions) {
                 icon="link"
                 text={() => window.location.origin + sessionUrl(id)}
               />
-              <Button
-                size="small"
-                variant="ghost"
-                icon="close"
-                aria-label={`Delete ${name}`}
-                disabled={remove.isPending}
-                onClick={() => remove.mutate(id)}
-              />
+              <DeleteButton name={name} disabled={remove.isPending} onDelete={() => remove.mutate(id)} />
             </li>
           );
         })}
@@ -166,6 +183,11 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
   const usual = useDefaultName(run, request);
   const [typed, setName] = useState<string | null>(null);
   const name = typed ?? usual;
+  const inputRef = useRef<HTMLInputElement>(null);
+  // The usual name may arrive after the field has the focus.
+  useEffect(() => {
+    if (typed === null) inputRef.current?.select();
+  }, [typed, usual]);
   const save = useSaveSession(run);
   const submit = () => save.mutate({ name, steering: request }, { onSuccess: (session) => onSaved(session.id) });
   return (
@@ -178,12 +200,12 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
     >
       <span className="field">
         <input
+          ref={inputRef}
           aria-label="Session name"
           // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to type the name
           autoFocus
           maxLength={200}
           value={name}
-          onFocus={(event) => event.target.select()}
           onChange={(event) => setName(event.target.value)}
         />
       </span>

@@ -51,7 +51,9 @@ describe("a strength sweep", () => {
       promoted: { ...SHOWN, exceeds_control: false },
       perplexity_ratio: 2.44,
     };
-    expect(describeSuggestion("+1", point)).toBe("+1 · activation 20\u00a0% vs 2.0\u00a0% · perplexity ×\u00a02.4");
+    expect(describeSuggestion("+1", point)).toBe(
+      "Use +1: activation 20\u00a0% (control 2.0\u00a0%), perplexity ×\u00a02.4",
+    );
   });
 
   it("says how many texts and tokens were measured", () => {

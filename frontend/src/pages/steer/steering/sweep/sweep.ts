@@ -73,7 +73,7 @@ export function describeScore({ steered, control, standard_error: error }: Conce
   return `${formatShare(steered)}\u00a0% (control ${formatShare(control)}\u00a0%, difference ${difference} ± ${interval})`;
 }
 
-/** For example `+1 · activation 8.4 % vs 1.6 % · perplexity × 2.4`: steered, and the control. */
+/** For example `Use +1: activation 8.4 % (control 1.6 %), perplexity × 2.4`. */
 export function describeSuggestion(strength: string, point: SweepRowData | undefined): string {
   const scores = (
     [
@@ -82,10 +82,11 @@ export function describeSuggestion(strength: string, point: SweepRowData | undef
     ] as const
   ).flatMap(([name, score]) =>
     score?.exceeds_control === true
-      ? [`${name} ${formatShare(score.steered)}\u00a0% vs ${formatShare(score.control)}\u00a0%`]
+      ? [`${name} ${formatShare(score.steered)}\u00a0% (control ${formatShare(score.control)}\u00a0%)`]
       : [],
   );
-  return [strength, ...scores, `perplexity ×\u00a0${formatFixed(point?.perplexity_ratio ?? 1, 1)}`].join(" · ");
+  const perplexity = `perplexity ×\u00a0${formatFixed(point?.perplexity_ratio ?? 1, 1)}`;
+  return `Use ${strength}: ${[...scores, perplexity].join(", ")}`;
 }
 
 /** What the figures are measured on. */
