@@ -221,7 +221,7 @@ def related_hits(
 
 
 def _beginning_words(tokens: Sequence[int], vocabulary: Vocabulary) -> Sequence[int]:
-    """Those of some tokens that begin a word, if there are any. Without a space, “anger” mostly ends “danger”."""
+    """Return the tokens that begin a word, or all if none does. Without a space, “anger” mostly ends “danger”."""
     return [token for token in tokens if vocabulary.name(token).startswith(" ")] or tokens
 
 
