@@ -140,7 +140,7 @@ def summary(verdicts: Sequence[str]) -> str:
     repeated, of = kinds["repeats"], len(verdicts)
     different = next((verdict for verdict in verdicts if verdict.startswith("differs")), None)
     if different is not None:
-        return different
+        return different.partition(":")[0]  # the place and its two values are for the screen
     return "repeats" if repeated == of else f"repeats: {repeated} of {of} commands; the others need longer"
 
 
