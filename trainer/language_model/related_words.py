@@ -127,6 +127,8 @@ class RelatedWords:
             ids = table.ids_W[[index for index, each in enumerate(table.words) if each == word]]
             if not len(ids):
                 ids = torch.tensor(self._language_model.tokenizer(f" {word}", add_special_tokens=False)["input_ids"])
+            if not len(ids):  # some tokenizers drop what they do not know
+                continue
             direction_D = self._centred(ids, table).mean(dim=0)
             direction_D = direction_D / direction_D.norm().clamp_min(1e-12)
             parts = [self._centred(part, table) @ direction_D for part in table.ids_W.split(PART)]

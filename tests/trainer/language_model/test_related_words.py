@@ -38,6 +38,13 @@ def test_descriptions_of_several_lengths_are_computed_together(world: World) -> 
     assert torch.allclose(together, torch.cat(alone), atol=1e-5)
 
 
+def test_a_word_without_tokens_is_related_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    related = RelatedWords(LanguageModel.load(DEMO))
+    assert related._similar_to(["fast"])["fast"] == pytest.approx(1.0, abs=1e-4)
+    monkeypatch.setattr(related._language_model, "tokenizer", lambda *_, **__: {"input_ids": []})
+    assert related._similar_to(["zzqq"]) == {}
+
+
 def test_similar_embeddings_relate_words_and_reject_beginnings_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
     language_model = LanguageModel.load(DEMO)
     token = {word: language_model.tokenizer(f" {word}")["input_ids"][-1] for word in ("fast", "discover", "prote")}
