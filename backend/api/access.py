@@ -12,7 +12,6 @@ import re
 import socket
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from sqlalchemy import Engine
@@ -80,27 +79,21 @@ TOKENS_REMEMBERED = 1_000
 LONGEST_TOKEN = 200
 
 
-@dataclass(frozen=True)
-class _CachedRole:
-    role: Role
-    until: float
-
-
 class Authenticator:
     """Looks up tokens in a database."""
 
     def __init__(self, settings: Settings, database: Engine) -> None:
         self.settings = settings
         self._database = database
-        self._known: dict[str, _CachedRole] = {}
+        self._known: dict[str, tuple[Role, float]] = {}
+        """Hash of a token -> its role, and the time until which the role is cached."""
         self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
 
     def check_address(self, method: str, path: str, headers: Headers) -> None:
         """Check that a request is meant for this server.
 
-        Raises:
-            MisdirectedError: the Host is a name that is not this server's.
-            ForbiddenError: the request comes from another site's page.
+        Raises MisdirectedError: the Host is a name that is not this server's; ForbiddenError: the request comes from
+        another site's page.
         """
         name = host_name(headers.get("host", ""))
         if not is_own_host(name, self._own_names):
@@ -113,9 +106,7 @@ class Authenticator:
     async def check_access(self, method: str, path: str, headers: Headers) -> None:
         """Check token and role. Without tokens, every request passes.
 
-        Raises:
-            NotSignedInError: the token is missing or not valid.
-            ForbiddenError: its role is not sufficient.
+        Raises NotSignedInError: the token is missing or not valid; ForbiddenError: its role is not sufficient.
         """
         needed = needed_role(method, path)
         if not self.settings.requires_tokens or needed is None:
@@ -132,8 +123,8 @@ class Authenticator:
             return None
         key, now = digest(token), time.monotonic()
         known = self._known.get(key)
-        if known is not None and now < known.until:
-            return known.role
+        if known is not None and now < known[1]:
+            return known[0]
 
         def look_up() -> Role | None:
             with Session(self._database) as session:
@@ -145,7 +136,7 @@ class Authenticator:
             return None
         if len(self._known) >= TOKENS_REMEMBERED:
             self._known.clear()
-        self._known[key] = _CachedRole(role, now + SECONDS_REMEMBERED)
+        self._known[key] = role, now + SECONDS_REMEMBERED
         return role
 
 

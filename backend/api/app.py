@@ -35,13 +35,7 @@ from mxd.backend.api.static_files import frontend
 from mxd.backend.caches import StampedCache
 from mxd.backend.database.engine import open_database, size_in_bytes
 from mxd.backend.database.write_access import WriteAccess, reading_connections
-from mxd.backend.errors import (
-    BusyError,
-    ClientGoneError,
-    NotSignedInError,
-    error_body,
-    to_client_error,
-)
+from mxd.backend.errors import BusyError, ClientGoneError, NotSignedInError, error_body, to_client_error
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.run_cache import RunCache
@@ -59,8 +53,7 @@ DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 def create_app(settings: Settings) -> FastAPI:
     """Create the server's application. The database is opened here, so that its errors appear at start-up.
 
-    Raises:
-        UserError: the database cannot be opened.
+    Raises UserError: the database cannot be opened.
     """
     run_loader = RunLoader(settings.data, settings.runs_in_memory)
     database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
@@ -107,12 +100,25 @@ def build_api(metrics: Metrics | None = None, body_bytes: int = DEFAULT_BODY_BYT
         app.include_router(router, prefix="/api")
     app.include_router(openai.router)
     app.add_api_route("/docs", lambda: docs_page(app.openapi()), include_in_schema=False, response_class=HTMLResponse)
-    app.add_api_route("/metrics", _metrics, include_in_schema=False, response_class=Response)
+
+    def metrics_page(request: Request) -> Response:
+        services: Services = request.app.state.services
+        services.metrics.inference.set(services.inference.num_active)
+        services.metrics.database.set(size_in_bytes(services.database))
+        return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+
+    def database_error(_request: Request, error: Exception) -> JSONResponse:
+        known = to_client_error(error)
+        if known is error:
+            raise error  # a bug: logged, and answered with status 500
+        return response_to(known)
+
+    app.add_api_route("/metrics", metrics_page, include_in_schema=False, response_class=Response)
     app.add_api_route("/healthz", lambda: "ok", include_in_schema=False, response_class=PlainTextResponse)
     for known in (UserError, BusyError, ClientGoneError, NotSignedInError, DataError):
         app.add_exception_handler(known, lambda _, error: response_to(error))
     for broken in (DBAPIError, PoolTimeoutError):
-        app.add_exception_handler(broken, _database_error)
+        app.add_exception_handler(broken, database_error)
     app.add_exception_handler(RequestValidationError, _invalid_request)
     app.add_exception_handler(HTTPException, _http_error)
     # This response bypasses all middleware.
@@ -137,21 +143,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     services.database.dispose()
 
 
-def _metrics(request: Request) -> Response:
-    services: Services = request.app.state.services
-    services.metrics.inference.set(services.inference.num_active)
-    services.metrics.database.set(size_in_bytes(services.database))
-    return Response(services.metrics.page(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
-
-
 # ---------------------------------------------------------------- errors, all in one shape
-
-
-def _database_error(_request: Request, error: Exception) -> JSONResponse:
-    known = to_client_error(error)
-    if known is error:
-        raise error  # a bug: logged, and answered with status 500
-    return response_to(known)
 
 
 def _http_error(request: Request, error: Exception) -> JSONResponse:
@@ -160,25 +152,21 @@ def _http_error(request: Request, error: Exception) -> JSONResponse:
     own_words = f"{request.method} {request.url.path} is not served here; see /docs."
     message = own_words if error.detail == phrase else error.detail
     code = phrase.lower().replace(" ", "-")
-    headers = {"Allow": _allowed(request)} if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED else error.headers
+    headers = error.headers
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        # The router's own answer names only the methods of the first route that matches.
+        path, allowed = request.scope["path"], ["GET", "HEAD"]  # of pages and files
+        if path.startswith("/api/"):
+            asked = {"type": "http", "path": path, "root_path": "", "headers": []}
+            allowed = [
+                method
+                for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+                if any(it.matches({**asked, "method": method})[0] is Match.FULL for it in request.app.router.routes)
+            ]
+        headers = {"Allow": ", ".join(allowed)}
     if request.url.path.startswith(openai.router.prefix):
-        return openai.unserved(error.status_code, code, message, headers)
+        return openai.openai_error(error.status_code, code, message, headers)
     return error_response(error.status_code, ErrorBody(code=code, message=message), headers)
-
-
-def _allowed(request: Request) -> str:
-    """Return the methods of an address; the router's own answer names only those of the first route that matches."""
-    path = request.scope["path"]
-    if not path.startswith("/api/"):
-        return "GET, HEAD"  # pages and files
-    routes = request.app.router.routes
-    asked = {"type": "http", "path": path, "root_path": "", "headers": []}
-    methods = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
-    return ", ".join(
-        method
-        for method in methods
-        if any(route.matches({**asked, "method": method})[0] is Match.FULL for route in routes)
-    )
 
 
 def _invalid_request(_request: Request, error: Exception) -> JSONResponse:

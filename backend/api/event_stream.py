@@ -58,11 +58,11 @@ class EventStream(StreamingResponse):
 
 
 async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, None]:
-    upcoming: asyncio.Task[Sequence[Event] | None] | None = None
+    upcoming: asyncio.Future[Sequence[Event] | None] | None = None
     try:
         while True:
             # A separate task, because a timeout for the ping must not cancel the event in progress.
-            upcoming = upcoming or asyncio.create_task(_next(events))
+            upcoming = upcoming or asyncio.ensure_future(anext(events, None))
             done, _ = await asyncio.wait({upcoming}, timeout=ping_seconds)
             if not done:
                 yield PING
@@ -87,10 +87,6 @@ async def _wire(events: Events, ping_seconds: float) -> AsyncGenerator[bytes, No
             await events.aclose()
 
 
-async def _next(events: Events) -> Sequence[Event] | None:
-    return await anext(events, None)
-
-
 class NamedEvent(Protocol):
     """An event that knows its name."""
 
@@ -101,14 +97,15 @@ class NamedEvent(Protocol):
 
 async def stream_steps(steps: AsyncGenerator[Sequence[NamedEvent], None]) -> EventStream:
     """Stream the events of each step together; errors before the first step become a status code, not an event."""
-    return EventStream(_named(await anext(steps), steps))
+    first = await anext(steps)
 
+    async def events() -> Events:
+        async with aclosing(steps):
+            yield [(event.event, event) for event in first]
+            async for together in steps:
+                yield [(event.event, event) for event in together]
 
-async def _named(first: Sequence[NamedEvent], steps: AsyncGenerator[Sequence[NamedEvent], None]) -> Events:
-    async with aclosing(steps):
-        yield [(event.event, event) for event in first]
-        async for together in steps:
-            yield [(event.event, event) for event in together]
+    return EventStream(events())
 
 
 class EventStreamJson(JSONResponse):
@@ -139,7 +136,12 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Resul
     Raises:
         ClientGoneError: the client disconnected first.
     """
-    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_disconnected(request))
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -149,8 +151,3 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Resul
         working.cancel()
         leaving.cancel()
         await asyncio.gather(working, leaving, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

@@ -58,17 +58,12 @@ class BodyLimitMiddleware:
             if len(body) > most:
                 await _refuse(most, scope, receive, send)
                 return
-        await self.app(scope, _replay(bytes(body), receive), send)
+        messages: list[Message] = [{"type": "http.request", "body": bytes(body), "more_body": False}]
 
+        async def replaying() -> Message:
+            return messages.pop() if messages else await receive()
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a ``receive`` that delivers ``body`` first."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replaying() -> Message:
-        return messages.pop() if messages else await receive()
-
-    return replaying
+        await self.app(scope, replaying, send)
 
 
 async def _refuse(most: int, scope: Scope, receive: Receive, send: Send) -> None:

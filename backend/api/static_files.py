@@ -44,32 +44,25 @@ class _Files(StaticFiles):
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return the file at ``path``, or index.html for a page.
 
-        Raises:
-            HTTPException: 404 if there is neither, 503 if the frontend has not been built.
+        Raises HTTPException: 404 if there is neither, 503 if the frontend has not been built.
         """
         is_page = path == "." or "text/html" in Headers(scope=scope).get("accept", "")
         if not self.index.is_file():
             if "text/html" in Headers(scope=scope).get("accept", ""):
                 return HTMLResponse(NOT_BUILT_PAGE, status_code=HTTPStatus.SERVICE_UNAVAILABLE)
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, NOT_BUILT)
+        is_lasting = path.startswith("assets/")  # its name has a hash of its content; the build may have compressed it
+        accepts_gzip = is_lasting and "gzip" in Headers(scope=scope).get("accept-encoding", "")
+        is_encoded = accepts_gzip and self.lookup_path(f"{path}.gz")[1] is not None
         try:
-            return await (self._lasting(path, scope) if path.startswith("assets/") else self._fresh(path, scope))
+            response = await super().get_response(f"{path}.gz" if is_encoded else path, scope)
         except HTTPException as error:
             if error.status_code != HTTPStatus.NOT_FOUND or not is_page:
                 raise
             return FileResponse(self.index, headers={"Cache-Control": "no-cache"})
-
-    async def _fresh(self, path: str, scope: Scope) -> Response:
-        response = await super().get_response(path, scope)
-        response.headers["Cache-Control"] = "no-cache"
-        return response
-
-    async def _lasting(self, path: str, scope: Scope) -> Response:
-        """A file with a content hash in its name; pre-compressed if the build compressed it."""
-        encoded = "gzip" in Headers(scope=scope).get("accept-encoding", "") and self.lookup_path(f"{path}.gz")[1]
-        response = await super().get_response(f"{path}.gz" if encoded else path, scope)
-        response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        response.headers["Vary"] = "Accept-Encoding"
-        if encoded:
+        response.headers["Cache-Control"] = "public, max-age=31536000, immutable" if is_lasting else "no-cache"
+        if is_lasting:
+            response.headers["Vary"] = "Accept-Encoding"
+        if is_encoded:
             response.headers["Content-Encoding"] = "gzip"
         return response

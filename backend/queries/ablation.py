@@ -22,22 +22,12 @@ def expert_ablation(session: Session, run: RunRecord, expert: int, vocabulary: V
     if record is None:
         return None
     other = session.get(AblationRecord, (record.run_id, record.random_expert))
-    promoted = _tokens(record.promoted, vocabulary)
+    tokens = {side: _tokens(getattr(record, side), vocabulary) for side in ("promoted", "suppressed")}
     return Ablation(
-        examples=record.examples,
-        loss_increase=record.loss_increase,
-        kl_ablated=record.kl_ablated,
-        kl_amplified=record.kl_amplified,
-        kl_random_expert=record.kl_random_expert,
-        kl_random_direction=record.kl_random_direction,
-        random_expert=record.random_expert,
+        **{name: getattr(record, name) for name in Ablation.model_fields if hasattr(record, name)} | tokens,
         random_loss_increase=None if other is None else other.loss_increase,
-        output_share=record.output_share,
         random_output_share=None if other is None else other.output_share,
-        input_dependence=record.input_dependence,
-        promoted=promoted,
-        suppressed=_tokens(record.suppressed, vocabulary),
-        exceeds_random=exceeds(promoted, () if other is None else _tokens(other.promoted, vocabulary)),
+        exceeds_random=exceeds(tokens["promoted"], () if other is None else _tokens(other.promoted, vocabulary)),
     )
 
 
@@ -86,9 +76,7 @@ def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
 def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:
     """Return whether an expert's largest rise of a log-probability says more than a random expert's.
 
-    Args:
-        promoted: tokens that the expert promotes, largest change first.
-        others: those of a random expert; empty without one.
+    Both promoted tokens are sorted by change, largest first; ``others`` is empty without a random expert.
     """
     largest, of_random = (max([0.0, *(token.change for token in tokens[:1])]) for tokens in (promoted, others))
     return largest > 0 and largest >= EXCEEDS_FACTOR * of_random

@@ -167,16 +167,15 @@ def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tu
 
 
 def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
-    """Return ``FIELDS`` as ``AutomaticLabel``. Imported labels have no test examples, so no score was measured."""
+    """Return ``FIELDS`` as ``AutomaticLabel``, with its weaknesses.
+
+    Imported labels have no test examples, so no score was measured. A label without a match in the sample has no
+    precision, and a recall of 0.
+    """
     label = dict(zip(FIELDS, row, strict=True))
     if not label["test_examples"]:
         label["balanced_accuracy"] = None
-    weaknesses = _weaknesses(label["balanced_accuracy"], label["precision"], label["recall"], density)
-    return label | {"is_clear": not weaknesses, "weaknesses": weaknesses}
-
-
-def _weaknesses(accuracy: float | None, precision: float | None, recall: float | None, density: float) -> list[str]:
-    """Return why a label is weak. A label without a match in the sample has no precision, and a recall of 0."""
+    accuracy, precision, recall = label["balanced_accuracy"], label["precision"], label["recall"]
     is_low = {
         f"balanced accuracy below {MIN_ACCURACY}": accuracy is not None and accuracy < MIN_ACCURACY,
         f"precision below {MIN_PRECISION:.0%}": precision is not None and precision < MIN_PRECISION,
@@ -184,7 +183,8 @@ def _weaknesses(accuracy: float | None, precision: float | None, recall: float |
         and recall < MIN_RECALL
         and (recall > 0 or density >= MIN_DENSITY),
     }
-    return [weakness.replace("%", " %") for weakness, is_present in is_low.items() if is_present]
+    weaknesses = [weakness.replace("%", " %") for weakness, is_present in is_low.items() if is_present]
+    return label | {"is_clear": not weaknesses, "weaknesses": weaknesses}
 
 
 def _order(row: Sequence[Any]) -> tuple[bool, float]:

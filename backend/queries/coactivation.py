@@ -82,7 +82,11 @@ class CoactivationIndex:
             tokens = tokens[~self._last_T[tokens]]
         elif shift == -1:
             tokens = tokens[(tokens > 0) & ~self._last_T[tokens - 1]]
-        counts_N = self._counts(tokens + shift)
+        beside = tokens + shift
+        starts, lengths = self._starts_T[beside], self._starts_T[beside + 1] - self._starts_T[beside]
+        offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
+        active = self._experts_P[np.repeat(starts, lengths) + offsets]
+        counts_N = np.bincount(active, minlength=self.num_experts)
         if shift == 0:
             counts_N[expert] = 0
         either_N = self.active_N + len(tokens) - counts_N
@@ -98,17 +102,11 @@ class CoactivationIndex:
                 share = count / len(tokens)
                 interval, lift = wilson_interval(share, len(tokens)), share / rate
             if interval is None or interval[0] > rate:
-                shared = SharedTokens(
-                    tokens=count, of_tokens=len(tokens), share=share, share_interval=interval, lift=lift
+                shares = {"share": share, "share_interval": interval, "lift": lift}
+                companions.append(
+                    Companion(other, jaccard, SharedTokens(tokens=count, of_tokens=len(tokens), **shares))
                 )
-                companions.append(Companion(other, jaccard, shared))
         return companions
-
-    def _counts(self, tokens: Ints) -> Ints:
-        """Return [N]: the number of ``tokens`` on which each expert is active."""
-        starts, lengths = self._starts_T[tokens], self._starts_T[tokens + 1] - self._starts_T[tokens]
-        offsets = np.arange(lengths.sum()) - np.repeat(lengths.cumsum() - lengths, lengths)
-        return np.bincount(self._experts_P[np.repeat(starts, lengths) + offsets], minlength=self.num_experts)
 
     def by_tokens(self, expert: int, limit: int) -> Closest:
         """Return the experts with the most similar token counts, by cosine."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter, defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -14,12 +14,7 @@ from mxd.backend.database.annotations import labels_of
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
-from mxd.backend.schemas.comparison import (
-    ContrastHit,
-    ContrastRequest,
-    ContrastResult,
-    ContrastText,
-)
+from mxd.backend.schemas.comparison import ContrastHit, ContrastRequest, ContrastResult, ContrastText
 from mxd.backend.schemas.experts import Example
 from mxd.backend.schemas.routing import TextKind, TextKinds
 from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastedText, ContrastExample, ContrastExamples
@@ -53,27 +48,20 @@ def read_kinds(session: Session, run: RunRecord, data: Path) -> TextKinds:
 def read_texts(session: Session, run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
     """Return the documents of both texts.
 
-    Raises:
-        UserError: the run's text has no such kind.
+    Raises UserError: the run's text has no such kind.
     """
     of_kind: dict[str, list[str]] = defaultdict(list)
     if not (request.a.documents and request.b.documents):
         for each in _labelled(run, data / _text_name(session, run)):
             of_kind[each.label].append(each.text)
-    return [_documents(choice, of_kind) for choice in (request.a, request.b)]
-
-
-def _documents(choice: ContrastText, of_kind: dict[str, list[str]]) -> list[str]:
-    if choice.documents:
-        return list(choice.documents)
-    kind = choice.kind or ""
-    if kind not in of_kind:
-        known_kinds = sorted(of_kind)
-        listed = ", ".join(known_kinds[:30]) or "none"
-        raise UserError(
-            f"The indexed text has no kind '{kind[:100]}'.{suggest(kind, known_kinds)} Its kinds: {listed}."
-        )
-    return of_kind[kind]
+    for kind in (choice.kind or "" for choice in (request.a, request.b) if not choice.documents):
+        if kind not in of_kind:
+            known_kinds = sorted(of_kind)
+            listed = ", ".join(known_kinds[:30]) or "none"
+            raise UserError(
+                f"The indexed text has no kind '{kind[:100]}'.{suggest(kind, known_kinds)} Its kinds: {listed}."
+            )
+    return [list(choice.documents) or of_kind[choice.kind or ""] for choice in (request.a, request.b)]
 
 
 def _text_name(session: Session, run: RunRecord) -> str:
@@ -99,7 +87,6 @@ def contrast_result(
     session: Session, run: RunRecord, contrast: Contrast, request: ContrastRequest, vocabulary: Vocabulary
 ) -> ContrastResult:
     """Return the significant experts of a contrast with their labels and examples."""
-    assert contrast.chance is not None
     significant = [each for each in contrast.experts if each.is_found]
     more_in_a = [each for each in significant if each.ratio.value > 1][: request.limit]
     more_in_b = [each for each in significant if each.ratio.value < 1][: request.limit]
@@ -122,17 +109,9 @@ def contrast_result(
     def text(side: ContrastedText, choice: ContrastText, otherwise: str) -> ContrastedText:
         return replace(side, name=otherwise if choice.documents or choice.kind is None else choice.kind)
 
+    texts = {"a": text(contrast.a, request.a, "A"), "b": text(contrast.b, request.b, "B")}
     return ContrastResult(
-        run=contrast.run,
-        a=text(contrast.a, request.a, "A"),
-        b=text(contrast.b, request.b, "B"),
-        unit=contrast.unit,
-        tested=contrast.tested,
-        min_tokens=contrast.min_tokens,
-        min_units=contrast.min_units,
-        found_a=contrast.found_a,
-        found_b=contrast.found_b,
-        chance=contrast.chance,
+        **{name: getattr(contrast, name) for name in ContrastResult.model_fields if hasattr(contrast, name)} | texts,
         more_in_a=tuple(map(hit, more_in_a)),
         more_in_b=tuple(map(hit, more_in_b)),
     )
@@ -140,15 +119,6 @@ def contrast_result(
 
 def _examples(examples: tuple[ContrastExample, ...], vocabulary: Vocabulary) -> tuple[Example, ...]:
     return tuple(
-        Example(
-            bin=0,
-            rank=rank,
-            sequence=example.sequence,
-            position=example.position,
-            activation=example.activation,
-            token_ids=example.token_ids,
-            tokens=vocabulary.texts(example.token_ids),
-            active=example.active,
-        )
+        Example(bin=0, rank=rank, tokens=vocabulary.texts(example.token_ids), **asdict(example))
         for rank, example in enumerate(examples)
     )

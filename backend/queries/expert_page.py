@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -16,14 +15,11 @@ from mxd.backend.database.lists import experts_in
 from mxd.backend.errors import CursorError, NoIndexError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExpertCursor
-from mxd.backend.queries.expert_table import Floats, Ints, Mask
+from mxd.backend.queries.expert_table import Floats, Mask
 from mxd.backend.queries.experts import described, known
 from mxd.backend.queries.run_cache import BrowsedRun, RunCache
 from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
-from mxd.backend.schemas.experts import (
-    Order,
-    PageSort,
-)
+from mxd.backend.schemas.experts import Order, PageSort
 from mxd.trainer.storage.database.expert_columns import BOUNDS
 
 
@@ -78,17 +74,20 @@ def expert_page(
 ) -> dict[str, Any]:
     """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them.
 
-    Raises:
-        RunNotFoundError: the database has no such run.
-        NoIndexError: the run is not indexed, or has no experts of the requested kind.
-        CursorError: the cursor is invalid or belongs to another order.
+    Raises RunNotFoundError: the database has no such run; NoIndexError: the run is not indexed, or has no experts of
+    the requested kind; CursorError: the cursor is invalid or belongs to another order.
     """
     browsed = cache.of(run)
     record, descending = browsed.record, query.order == "desc"
     with reading(database) as session:
         chosen = _chosen(session, cache, browsed, query, vocabulary)
-        keys = _keys(session, cache, browsed, query, vocabulary)
-        found = browsed.columns.after(keys, chosen, descending, _last(query), query.limit + 1)
+        keys, last = _keys(session, cache, browsed, query, vocabulary), None
+        if query.cursor is not None:
+            end = ExpertCursor.decode(query.cursor)
+            if (end.sort, end.order) != (query.sort, query.order):
+                raise CursorError("The cursor belongs to another sort order. Start at the first page.")
+            last = end.value, end.expert
+        found = browsed.columns.after(keys, chosen, descending, last, query.limit + 1)
         shown = found[: query.limit]
         records = known(session, record, [expert for _, expert in shown])
         stored = [records[expert] for _, expert in shown if expert in records]
@@ -102,16 +101,6 @@ def expert_page(
             "matching": record.num_experts if chosen is None else int(chosen.sum()),
             "total": record.num_experts,
         }
-
-
-def _last(query: ExpertQuery) -> tuple[float, int] | None:
-    """Return (key, expert) at the end of the previous page."""
-    if query.cursor is None:
-        return None
-    last = ExpertCursor.decode(query.cursor)
-    if (last.sort, last.order) != (query.sort, query.order):
-        raise CursorError("The cursor belongs to another sort order. Start at the first page.")
-    return last.value, last.expert
 
 
 def _chosen(
@@ -133,19 +122,14 @@ def _chosen(
         masks.append(columns.among(tagged(session, browsed.record.name, query.tag)))
     if query.list is not None:
         masks.append(columns.among(experts_in(session, browsed.record.name, query.list)))
-    if query.among is not None:
-        masks.append(columns.among(_among(browsed, query.among)))
+    if query.among in ("active", "steerable"):
+        experts = columns.active if query.among == "active" else columns.most_steerable
+        if len(experts) == 0:
+            raise NoIndexError(f"Run '{browsed.record.name}' has no {query.among} experts. Index more text.")
+        masks.append(columns.among(experts))
+    elif query.among is not None:
+        masks.append(columns.among([int(number) for number in query.among.split(",")]))
     return np.logical_and.reduce(masks) if masks else None
-
-
-def _among(browsed: BrowsedRun, words: str) -> Collection[int] | Ints:
-    """Return the experts that ``among`` names."""
-    if words[0].isdecimal():
-        return [int(number) for number in words.split(",")]
-    experts = browsed.columns.active if words == "active" else browsed.columns.most_steerable
-    if len(experts) == 0:
-        raise NoIndexError(f"Run '{browsed.record.name}' has no {words} experts. Index more text.")
-    return experts
 
 
 def _keys(session: Session, cache: RunCache, browsed: BrowsedRun, query: ExpertQuery, vocabulary: Vocabulary) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sqlalchemy import func, select, text
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.recurrence import found_again
+from mxd.backend.queries.experts import found_again
 from mxd.trainer.storage.database.column_types import PackedLists
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, EXPERT_COLUMNS, NUMERIC, ExpertRecord
 from mxd.trainer.storage.database.tables import RecurrenceRecord

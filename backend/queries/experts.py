@@ -1,27 +1,43 @@
-"""Experts of a run by number: their rows, records and units."""
+"""Experts of a run by number: their rows and records, one expert in full, and their matches in other runs."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import PurePath
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.annotations import labels_of, tags_of
+from mxd.backend.database import lists
+from mxd.backend.database.annotations import labels_of, note_of, tags_of
 from mxd.backend.database.sql import among
 from mxd.backend.errors import ExpertNotFoundError
 from mxd.backend.inference.run_loader import Vocabulary
-from mxd.backend.queries.automatic_labels import shown_labels
-from mxd.backend.queries.recurrence import found_again
+from mxd.backend.queries.ablation import expert_ablation
+from mxd.backend.queries.automatic_labels import accuracy_interval, automatic_labels, shown_labels
 from mxd.backend.queries.runs import find_index
 from mxd.backend.schemas.experts import (
+    ActivationBin,
+    ExpertDetail,
+    ExpertRecurrence,
     ExpertRow,
+    ListRef,
+    RecurrenceMatch,
     SimilarExpert,
     TokenCount,
 )
+from mxd.trainer.analysis.results import RECURRENCE_COMMAND, is_found, stored_matches
+from mxd.trainer.config import RecurrenceConfig
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, ExpertRecord
-from mxd.trainer.storage.database.tables import RunRecord
+from mxd.trainer.storage.database.tables import (
+    ExampleRecord,
+    IndexRecord,
+    MeasurementRecord,
+    RecurrenceRecord,
+    RunRecord,
+)
 from mxd.trainer.utils.display import unknown_expert
 
 ROW_COLUMNS = [column for column in EXPERT_COLUMNS if column.measured_by in ("index", "ablate")]
@@ -74,9 +90,7 @@ def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
     """Return the statistics of an expert.
 
-    Raises:
-        NoIndexError: the run is not indexed.
-        ExpertNotFoundError: the run has no such expert.
+    Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has no such expert.
     """
     check_expert(run, expert)
     record = session.get(ExpertRecord, (run.id, expert))
@@ -92,11 +106,7 @@ def not_indexed(run: RunRecord, expert: int) -> ExpertNotFoundError:
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
-    """Check that an expert exists.
-
-    Raises:
-        ExpertNotFoundError: it is not.
-    """
+    """Check that an expert exists. Raises ExpertNotFoundError: it is not."""
     if not 0 <= expert < run.num_experts:
         raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
@@ -125,3 +135,106 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
     """Return the statistics of those of ``experts`` that are indexed."""
     statement = select(ExpertRecord).where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, experts))
     return {record.expert: record for record in session.scalars(statement)}
+
+
+def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
+    """Return an expert with its bins, note, lists, measured effects and active neighbours.
+
+    Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has no such expert.
+    """
+    record = find_expert(session, run, expert)
+    row = rows_of(session, run, [expert], vocabulary)[expert]
+    automatic = automatic_labels(session, run, [expert]).get(expert, ())
+    active, number = [ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0], ExpertRecord.expert
+    before = select(number).where(*active, number < expert).order_by(number.desc()).limit(1)
+    after = select(number).where(*active, number > expert).order_by(number).limit(1)
+    return ExpertDetail(
+        row=row,
+        note=note_of(session, run.name, expert),
+        lists=tuple(
+            ListRef(id=number, name=name) for number, name in lists.lists_holding(session, run.name, [expert])[expert]
+        ),
+        previous=session.scalar(before),
+        next=session.scalar(after),
+        bins=_bins(session, record),
+        automatic_labels=automatic,
+        accuracy_interval=accuracy_interval(automatic[0].model_dump(), record.density) if automatic else None,
+        recurrence=expert_recurrence(session, run, expert),
+        ablation=expert_ablation(session, run, expert, vocabulary),
+    )
+
+
+def _bins(session: Session, record: ExpertRecord) -> tuple[ActivationBin, ...]:
+    """Return the top examples and the activation bins. The highest bin with active tokens ends at the maximum."""
+    bin_column, activation = ExampleRecord.bin, ExampleRecord.activation
+    stored = (
+        select(bin_column, func.count(), func.min(activation), func.max(activation))
+        .where(ExampleRecord.run_id == record.run_id, ExampleRecord.expert == record.expert)
+        .group_by(bin_column)
+    )
+    stored_bins = {number: (count, low, high) for number, count, low, high in session.execute(stored)}
+    active = max(record.active_tokens, 1)
+    count, low, high = stored_bins.get(0, (0, 0.0, 0.0))
+    top = ActivationBin(bin=0, low=low, high=high, active_tokens=count, share=count / active, examples=count)
+    return (
+        top,
+        *(
+            ActivationBin(
+                bin=number,
+                low=low,
+                high=min(high, record.max_activation) if tokens else high,
+                active_tokens=int(tokens),
+                share=tokens / active,
+                examples=stored_bins.get(number, (0,))[0],
+            )
+            for number, (low, high, tokens) in enumerate(record.bins, start=1)
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class FoundAgain:
+    """In how many other runs an expert was found again."""
+
+    recurrence: int
+    """Number of other runs in which it was found again."""
+    compared_runs: int
+    """Number of other runs."""
+    firing_cosine: float
+    """Mean over the other runs of the cosine with the best match."""
+
+
+def found_again(session: Session, run_id: int, experts: Collection[int] | None = None) -> dict[int, FoundAgain]:
+    """Return the recurrence of those of ``experts`` (all, if None) that were measured."""
+    table = RecurrenceRecord
+    chosen = (
+        [table.run_id == run_id] if experts is None else [table.run_id == run_id, among(session, table.expert, experts)]
+    )
+    columns = table.expert, func.sum(case((is_found(), 1), else_=0)), func.count(), func.avg(table.firing_cosine)
+    rows = session.execute(select(*columns).where(*chosen).group_by(table.expert))
+    return {expert: FoundAgain(int(times), int(runs), float(cosine)) for expert, times, runs, cosine in rows}
+
+
+def expert_recurrence(session: Session, run: RunRecord, expert: int) -> ExpertRecurrence | None:
+    """Return the matches of an expert in other runs; None if the run was not compared with others."""
+    measurement = session.get(MeasurementRecord, (run.id, RECURRENCE_COMMAND))
+    if measurement is None:
+        return None
+    config = RecurrenceConfig.model_validate(measurement.settings)
+    matches = stored_matches(session, run.id, expert)
+    names = [match.run for match in matches]
+    indexed = set(
+        session.scalars(
+            select(RunRecord.name)
+            .join(IndexRecord, IndexRecord.run_id == RunRecord.id)
+            .where(RunRecord.name.in_(names))
+        )
+    )
+    return ExpertRecurrence(
+        text=PurePath(config.text.dataset).name,
+        tokens=config.tokens,
+        min_tokens=config.min_tokens,
+        matches=tuple(
+            RecurrenceMatch(**asdict(match), is_found=match.found, is_indexed=match.run in indexed) for match in matches
+        ),
+    )

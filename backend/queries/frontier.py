@@ -7,10 +7,9 @@ separate lines, and the name of a line states the difference.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from mxd.backend.schemas.report import Chapter, Head, Row, Section, SectionFigur
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.evaluation.seeds import SeedGroup, comparable_settings
 from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
-from mxd.trainer.utils.bootstrap import Bootstrap, Floats, Interval
+from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 IN_THE_NAME = ("method", "layer", "language_model")
 """Settings that a line's name states in any case."""
@@ -55,8 +54,7 @@ class Line:
 def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
     """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
 
-    Raises:
-        NoEvaluationsError: the run was not evaluated.
+    Raises NoEvaluationsError: the run was not evaluated.
     """
     record = newest(session, run)
     sequences = sample_of(record)
@@ -110,12 +108,7 @@ def _measured_frontier(run: RunRecord, record: EvaluationRecord, lines: Sequence
         for point in line.points
     ]
     table = Table(
-        key="frontier",
-        title="Points of the frontier",
-        corner="Run",
-        columns=MEASURES,
-        rows=tuple(rows),
-        axis="column",
+        key="frontier", title="Points of the frontier", corner="Run", columns=MEASURES, rows=tuple(rows), axis="column"
     )
     fewer = sorted({max(1, round(run.k / factor)) for factor in (4, 2, 1)})
     flags = f"--k {','.join(map(str, fewer))} --dataset {record.text} --tokens {record.result['tokens']}"
@@ -144,7 +137,14 @@ def _measured_frontier(run: RunRecord, record: EvaluationRecord, lines: Sequence
 def _row(name: str, point: SeedGroup, own: SeedGroup | None) -> Row:
     k, trained_k = k_of(point), trained_k_of(point)
     title = f"{name}, K {k}" + ("" if k == trained_k else f" (trained at {trained_k})")
-    difference = None if own is None else _difference(own, point)
+    difference = None
+    if own is not None:  # paired by sequence; seeds are averaged
+        settings = own.records[0].settings
+        own_S, point_S = (
+            np.mean([np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in each.records], axis=0)
+            for each in (own, point)
+        )
+        difference = Bootstrap(len(own_S), settings["resamples"], settings["seed"]).mean(own_S - point_S)
     measures: dict[str, tuple[Interval | None, Format]] = {
         "loss_increase": (point.loss_increase, in_unit("nats")),
         "difference": (difference, partial(signed, digits=4)),
@@ -173,18 +173,6 @@ def _measured(point: SeedGroup, name: str) -> Interval | None:
     return None if np.isnan(interval.value) else interval
 
 
-def _difference(one: SeedGroup, other: SeedGroup) -> Interval:
-    """Loss increase of the first minus that of the second, paired by sequence; seeds are averaged."""
-    settings = one.records[0].settings
-    one_S, other_S = _sequence_means(one), _sequence_means(other)
-    return Bootstrap(len(one_S), settings["resamples"], settings["seed"]).mean(one_S - other_S)
-
-
-def _sequence_means(point: SeedGroup) -> Floats:
-    losses_RS = [np.frombuffer(record.sequences, "<f4").astype(np.float64) for record in point.records]
-    return np.asarray(np.mean(losses_RS, axis=0), dtype=np.float64)
-
-
 def k_of(point: SeedGroup) -> int:
     """Number of active experts per token at which the point was evaluated."""
     return int(point.records[0].result["k"])
@@ -197,30 +185,25 @@ def trained_k_of(point: SeedGroup) -> int:
 
 
 def lines_of(session: Session) -> list[Line]:
-    """Group by text, method and settings; each group has its points by K."""
+    """Group by text, method and settings; each group has its points by K.
+
+    Runs that were evaluated at several K have lines of their own; other seeds are together.
+    """
     groups = seeds(session)
     results = [record.result for point in groups for record in point.records]
     several = {result["run"] for result in results if not is_at_its_own_k(result)}
     lines: dict[str, Line] = {}
-    for point in chain.from_iterable(_apart(point, several) for point in groups):
-        record = point.records[0]
-        run = record.result["run"] if record.result["run"] in several else None
+    for point in groups:
+        alone = [(record,) for record in point.records if record.result["run"] in several]
+        others = tuple(record for record in point.records if record.result["run"] not in several)
         settings = comparable_settings(point.settings, NOT_OF_A_LINE)
-        line = lines.setdefault(f"{record.text} {run} {settings}", Line(record.text, run, settings))
-        line.points.append(point)
+        for records in (*alone, others) if others else alone:
+            text, run = records[0].text, None if records is others else records[0].result["run"]
+            line = lines.setdefault(f"{text} {run} {settings}", Line(text, run, settings))
+            line.points.append(SeedGroup(records, point.settings))
     for line in lines.values():
         line.points.sort(key=k_of)
     return list(lines.values())
-
-
-def _apart(point: SeedGroup, several: Collection[str]) -> list[SeedGroup]:
-    """Group evaluations: runs evaluated at several K on their own, other seeds together."""
-    alone = [record for record in point.records if record.result["run"] in several]
-    others = tuple(record for record in point.records if record not in alone)
-    return [
-        *(SeedGroup((record,), point.settings) for record in alone),
-        *([SeedGroup(others, point.settings)] if others else []),
-    ]
 
 
 def names_of(lines: Sequence[Line]) -> list[str]:
@@ -239,12 +222,9 @@ def _name(line: Line, alike: Sequence[Line]) -> str:
         {name for one in settings for name in one if any(setting.get(name) != one[name] for setting in settings)}
     )
     words = [f"{line.run} at several K" if line.run else f"{own['method']}, layer {own['layer']}"]
-    words += [f"{name.replace('_', ' ')} {_value(own[name])}" for name in differ if name in own]
+    for name in (name for name in differ if name in own):
+        words.append(f"{name.replace('_', ' ')} {own[name]:{',' if type(own[name]) is int else ''}}")
     return ", ".join(words)
-
-
-def _value(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:

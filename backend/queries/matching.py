@@ -1,10 +1,11 @@
-"""Matching of the experts of two runs by similarity.
+"""Comparison of the experts of two runs, matched by similarity.
 
 Shapes: E active experts, Q experts to match.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,10 +14,13 @@ import torch
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from mxd.backend.database.annotations import labels_of
+from mxd.backend.database.sql import among
 from mxd.backend.errors import NoIndexError
-from mxd.backend.inference.run_loader import LoadedRun, RunLoader
+from mxd.backend.inference.run_loader import LoadedRun, RunLoader, Vocabulary
 from mxd.backend.inference.similarity import Directions, Vectors, match, token_shares
-from mxd.backend.schemas.comparison import MatchedBy
+from mxd.backend.queries.automatic_labels import shown_labels
+from mxd.backend.schemas.comparison import ComparedExpert, MatchedBy, MatchedPair, RunComparison
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
@@ -44,9 +48,8 @@ MAX_MATCHED = 2000
 def match_experts(session: Session, run: RunRecord, other: RunRecord, library: RunLoader) -> MatchedExperts:
     """Match the densest experts of ``run`` with all active ones of ``other``.
 
-    Raises:
-        NoIndexError: one of the runs has no active expert.
-        UserError: the runs have different inputs and different tokenizers.
+    Raises NoIndexError: one of the runs has no active expert; UserError: the runs have different inputs and different
+    tokenizers.
     """
     one, two = _active(session, run), _active(session, other)
     loaded = library.run(run.name), library.run(other.name)
@@ -77,8 +80,7 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
 def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
     """Return ``gate`` if both runs read the same MLP input, else ``tokens``.
 
-    Raises:
-        UserError: the tokenizers differ, too.
+    Raises UserError: the tokenizers differ, too.
     """
     runs = one.run, other.run
     same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1
@@ -109,3 +111,45 @@ def _active(session: Session, run: RunRecord) -> list[_ActiveExpert]:
     if not matches:
         raise NoIndexError(f"Run '{run.name}' has no active experts. Index more text.")
     return matches
+
+
+TOKENS_SHOWN = 5
+
+
+def run_comparison(
+    session: Session, run: RunRecord, other: RunRecord, matched: MatchedExperts, vocabularies: Sequence[Vocabulary]
+) -> RunComparison:
+    """Return the matched experts with labels and top tokens. ``vocabularies``: those of both runs."""
+    ones = _described(session, run, matched.one_Q, vocabularies[0])
+    others = _described(session, other, matched.other_Q, vocabularies[1])
+    return RunComparison(
+        run=run.name,
+        other=other.name,
+        **{name: getattr(matched, name) for name in RunComparison.model_fields if hasattr(matched, name)},
+        mutual_share=sum(matched.mutual_Q) / len(matched.mutual_Q),
+        pairs=tuple(
+            MatchedPair(one=ones[one], other=others[two], cosine=cosine, mutual=mutual)
+            for one, two, cosine, mutual in zip(
+                matched.one_Q, matched.other_Q, matched.cosines_Q, matched.mutual_Q, strict=True
+            )
+        ),
+    )
+
+
+def _described(
+    session: Session, run: RunRecord, experts: Sequence[int], vocabulary: Vocabulary
+) -> dict[int, ComparedExpert]:
+    labels, automatic = labels_of(session, run.name, experts), shown_labels(session, run, experts)
+    # Selected columns only: there are thousands of records.
+    columns = select(ExpertRecord.expert, ExpertRecord.density, ExpertRecord.top_tokens)
+    query = columns.where(ExpertRecord.run_id == run.id, among(session, ExpertRecord.expert, set(experts)))
+    return {
+        expert: ComparedExpert(
+            expert=expert,
+            label=labels.get(expert),
+            automatic=automatic.get(expert),
+            density=density,
+            top_tokens=tuple(vocabulary.name(token) for token, _ in top_tokens[:TOKENS_SHOWN]),
+        )
+        for expert, density, top_tokens in session.execute(query)
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +18,7 @@ from mxd.backend.queries.runs import last_step, metrics_after
 from mxd.backend.schemas.comparison import Interpretability, MeanOverExperts
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.tables import (
-    AutomaticLabelRecord,
-    EvaluationRecord,
-    IndexRecord,
-    RunRecord,
-)
+from mxd.trainer.storage.database.tables import AutomaticLabelRecord, EvaluationRecord, IndexRecord, RunRecord
 
 
 @dataclass(frozen=True)
@@ -56,9 +50,11 @@ def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], i
     experts = np.array(session.scalars(select(ExpertRecord.expert).where(*active)).all(), dtype=np.int64)
     chosen = experts
     if len(experts) > count:
-        first = np.intersect1d([*_outliers(session, active, count // 10), *all_labels(session, run.name)], experts)[
-            :count
-        ]
+        columns = (ExpertRecord.density, ExpertRecord.mean_activation)
+        orders = [order for column in columns for order in (column.asc(), column.desc())]
+        extremes = select(ExpertRecord.expert).where(*active).limit(count // 10 // len(orders))
+        outliers = [expert for order in orders for expert in session.scalars(extremes.order_by(order))]
+        first = np.intersect1d([*outliers, *all_labels(session, run.name)], experts)[:count]
         others = np.setdiff1d(experts, first)
         chosen = np.r_[first, np.random.default_rng(0).choice(others, size=count - len(first), replace=False)]
     ids = chosen.tolist()
@@ -70,18 +66,6 @@ def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], i
     labels, named = labels_of(session, run.name, ids), clear_labels(session, run, ids)
     points = [Point(expert, density, mean, labels.get(expert), named.get(expert)) for expert, density, mean in rows]
     return points, len(experts)
-
-
-def _outliers(session: Session, active: Sequence[ColumnElement[bool]], count: int) -> list[int]:
-    """Return the experts with the lowest and highest density and mean activation."""
-    columns = (ExpertRecord.density, ExpertRecord.mean_activation)
-    orders = [order for column in columns for order in (column.asc(), column.desc())]
-    each = count // len(orders)
-    return [
-        expert
-        for order in orders
-        for expert in session.scalars(select(ExpertRecord.expert).where(*active).order_by(order).limit(each))
-    ]
 
 
 MIN_EXPERTS = 2
@@ -125,39 +109,23 @@ def card_figures(session: Session, name: str) -> dict[str, str]:
     run = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if run is None:
         return {}
-    return _training(session, run) | _index(session, run) | _evaluation(session, run)
-
-
-def _training(session: Session, run: RunRecord) -> dict[str, str]:
-    metrics = metrics_after(session, run, last_step(session, run) - 1)
-    if not metrics:
-        return {}
-    last = metrics[-1]
-    return {
-        "normalised MSE after training (1: predicting zero)": f"{last.normalized_mse:.4f}",
-        f"experts active on none of the last {min(DEAD_AFTER_TOKENS, last.tokens):,} training tokens": (
-            f"{last.dead_share:.1%}"
-        ),
-    }
-
-
-def _index(session: Session, run: RunRecord) -> dict[str, str]:
-    index = session.get(IndexRecord, run.id)
-    if index is None:
-        return {}
-    return {f"experts active in {index.tokens:,} indexed tokens": f"{index.active_experts:,} of {run.num_experts:,}"}
-
-
-def _evaluation(session: Session, run: RunRecord) -> dict[str, str]:
+    figures = {}
+    for last in metrics_after(session, run, last_step(session, run) - 1)[-1:]:
+        tokens = min(DEAD_AFTER_TOKENS, last.tokens)
+        figures["normalised MSE after training (1: predicting zero)"] = f"{last.normalized_mse:.4f}"
+        figures[f"experts active on none of the last {tokens:,} training tokens"] = f"{last.dead_share:.1%}"
+    if (index := session.get(IndexRecord, run.id)) is not None:
+        active = f"{index.active_experts:,} of {run.num_experts:,}"
+        figures[f"experts active in {index.tokens:,} indexed tokens"] = active
     query = select(EvaluationRecord).where(EvaluationRecord.subject == run.name)
     record = session.scalar(query.order_by(EvaluationRecord.created_at.desc()).limit(1))
     if record is None or "routing_share" not in record.result:
-        return {}
+        return figures
     result = record.result
     where = f"on {result['tokens']:,} tokens" + (" of the training data" if result["seen_text"] else "")
     delta, explained = result["loss_increase"], result["variance_explained"]
     strict = result.get("strict_routing_share")
-    return {
+    return figures | {
         f"loss increase {where}": f"{delta['value']:.4f} nats (95%: {delta['low']:.4f} to {delta['high']:.4f})",
         f"routing share {where}": f"{result['routing_share']:.3f}",
         **({} if strict is None else {f"strict routing share {where}": f"{strict:.3f}"}),

@@ -15,7 +15,6 @@ from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.experts import known, top_tokens
 from mxd.backend.schemas.search import PassageHit, PassageRequest, PassageResult, PassageToken
 from mxd.trainer.errors import UserError
-from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.utils.bootstrap import wilson_interval
 
@@ -61,8 +60,7 @@ class Firing:
 def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, list[tuple[int, float]]]:
     """Return expert -> (position, activation) on the considered tokens.
 
-    Raises:
-        UserError: the position is out of range.
+    Raises UserError: the position is out of range.
     """
     if position is not None and position >= len(tokens):
         raise UserError(f"Unknown token {position}. The passage has tokens 0 to {len(tokens) - 1}.")
@@ -95,8 +93,7 @@ def passage_result(
 ) -> PassageResult:
     """Return the ranked experts of a routed passage.
 
-    Raises:
-        UserError: the position is out of range.
+    Raises UserError: the position is out of range.
     """
     firings_of = firings(routing.tokens, request.position)
     num_tokens = 1 if request.position is not None else max(sum(not token.start for token in routing.tokens), 1)
@@ -109,34 +106,25 @@ def passage_result(
     shown = best[: request.limit]
     ids = [firing.expert for firing in shown]
     labels, automatic = labels_of(session, run.name, ids), shown_labels(session, run, ids)
+    hits = []
+    for firing in shown:
+        record, (low, high) = records.get(firing.expert), firing.lift_interval or (None, None)
+        hits.append(
+            PassageHit(
+                **{name: getattr(firing, name) for name in ("expert", "mass", "share", "lift", "density", "active")},
+                label=labels.get(firing.expert),
+                automatic=automatic.get(firing.expert),
+                lift_low=low,
+                lift_high=high,
+                max_activation=record.max_activation if record else None,
+                peak=max(firing.active, key=lambda pair: pair[1])[0],
+                top_tokens=top_tokens(record, vocabulary) if record else (),
+            )
+        )
     return PassageResult(
         run=run.name,
         tokens=tuple(PassageToken(id=token.id, text=token.text, start=token.start) for token in routing.tokens),
-        hits=tuple(
-            _hit(firing, records.get(firing.expert), vocabulary).model_copy(
-                update={"label": labels.get(firing.expert), "automatic": automatic.get(firing.expert)}
-            )
-            for firing in shown
-        ),
+        hits=tuple(hits),
         matching=len(best),
         firing=len(firings_of),
-    )
-
-
-def _hit(firing: Firing, record: ExpertRecord | None, vocabulary: Vocabulary) -> PassageHit:
-    low, high = firing.lift_interval or (None, None)
-    return PassageHit(
-        expert=firing.expert,
-        label=None,
-        automatic=None,
-        mass=firing.mass,
-        share=firing.share,
-        lift=firing.lift,
-        lift_low=low,
-        lift_high=high,
-        density=firing.density,
-        max_activation=record.max_activation if record else None,
-        peak=max(firing.active, key=lambda pair: pair[1])[0],
-        active=firing.active,
-        top_tokens=top_tokens(record, vocabulary) if record else (),
     )

@@ -205,20 +205,18 @@ def roc_auc_interval(area: float | None, positives: int, negatives: int) -> tupl
     """
     if area is None:
         return None, None
-    low, high = (_boundary(area, end, positives, negatives) for end in (0.0, 1.0))
-    return low, high
-
-
-def _boundary(area: float, end: float, positives: int, negatives: int) -> float:
-    inside, outside = area, end
-    for _ in range(BISECTIONS):
-        middle = (inside + outside) / 2
-        # Standard error of the area under an ROC curve, after Hanley and McNeil (1982).
-        of_positives, of_negatives = middle / (2 - middle) - middle**2, 2 * middle**2 / (1 + middle) - middle**2
-        variance = middle * (1 - middle) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
-        is_inside = abs(area - middle) <= Z95 * math.sqrt(variance / (positives * negatives))
-        inside, outside = (middle, outside) if is_inside else (inside, middle)
-    return (inside + outside) / 2
+    ends = []
+    for outside in (0.0, 1.0):
+        inside = area
+        for _ in range(BISECTIONS):
+            middle = (inside + outside) / 2
+            # Standard error of the area under an ROC curve, after Hanley and McNeil (1982).
+            of_positives, of_negatives = middle / (2 - middle) - middle**2, 2 * middle**2 / (1 + middle) - middle**2
+            variance = middle * (1 - middle) + (positives - 1) * of_positives + (negatives - 1) * of_negatives
+            is_inside = abs(area - middle) <= Z95 * math.sqrt(variance / (positives * negatives))
+            inside, outside = (middle, outside) if is_inside else (inside, middle)
+        ends.append((inside + outside) / 2)
+    return ends[0], ends[1]
 
 
 _BENCHMARK = TypeAdapter(Benchmark)
@@ -233,18 +231,14 @@ def stored_benchmark(data: Path) -> tuple[Benchmark | None, str | None]:
     except FileNotFoundError:
         return None, None
     except (OSError, ValueError) as error:
+        reason = error.strerror or str(error) if isinstance(error, OSError) else str(error)
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            reason = f"{'.'.join(map(str, first['loc'])) or 'the content'}: {first['msg']}"
         return None, (
-            f"{path.name} in {BENCHMARK_FOLDER} is not a summary of a benchmark: {_reason(error)}. Run 'mxd benchmark' "
-            "again to replace it."
+            f"{path.name} in {BENCHMARK_FOLDER} is not a summary of a benchmark: {reason}. Run 'mxd benchmark' again "
+            "to replace it."
         )
-
-
-def _reason(error: OSError | ValueError) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "the content"
-        return f"{place}: {first['msg']}"
-    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
 
 
 BENCHMARK_METRIC = "auc"
@@ -337,20 +331,22 @@ def _benchmark_sections(session: Session, benchmark: Benchmark) -> tuple[Section
 def _benchmark_notes(benchmark: Benchmark, runs: Sequence[RunRecord]) -> tuple[str, ...]:
     settings = benchmark.settings
     pools = ", ".join(f"{run.num_experts:,} {unit_name(run.method)} of {run.name}" for run in runs)
+    seeds = ", ".join(map(str, settings.seeds))
     selected = f" Units are selected among {pools}; a larger pool has an advantage at equal quality." if pools else ""
     return (
         f"[sae-probes]({SAE_PROBES}) {settings.sae_probes} ([paper]({SAE_PROBES_PAPER})) has 113 data sets with texts "
         "of two classes. A probe selects the units whose class means differ most, and fits a logistic regression with "
         "an L1 penalty to them. Its [ROC-AUC](/glossary#roc_auc) is measured on test texts. Here: "
-        f"{plural(len(benchmark.datasets), 'data set')} with {_range(benchmark.training_texts)} training and "
-        f"{_range(benchmark.test_texts)} test texts each, seeds {', '.join(map(str, settings.seeds))}, last token of "
-        f"at most {settings.tokens:,} tokens, language model {last_part(settings.language_model)}.{selected}",
+        f"{plural(len(benchmark.datasets), 'data set')} with {number_range(benchmark.training_texts)} training and "
+        f"{number_range(benchmark.test_texts)} test texts each, seeds {seeds}, last token of at most "
+        f"{settings.tokens:,} tokens, language model {last_part(settings.language_model)}.{selected}",
         "95 % intervals are bootstrapped over data sets, and not corrected for the number of comparisons. Differences "
         "are paired by data set.",
         f"{plural(len(benchmark.datasets), 'data set')}: {', '.join(benchmark.datasets)}.",
     )
 
 
-def _range(ends: tuple[int, int]) -> str:
+def number_range(ends: tuple[int, int]) -> str:
+    """Return the smallest and the largest number, or one if they are equal."""
     low, high = ends
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from urllib.parse import quote, urlencode
 
 from mxd.backend.schemas.report import Cell
@@ -30,18 +29,18 @@ def signed(value: float, digits: int) -> str:
 
 def in_unit(unit: MetricUnit) -> Format:
     """Return the format of values in a unit."""
-    return partial(_in_unit, unit=unit)
 
+    def form(value: float) -> str:
+        if unit == "share":
+            return f"{fixed(100 * value, 1)}\N{NO-BREAK SPACE}%"
+        if unit == "count":
+            return f"{value:,.1f}".removesuffix(".0").replace("-", "−")
+        if value != 0 and abs(value) < SMALL:
+            digits, power = f"{value:.1e}".split("e")
+            return f"{digits}e{int(power)}".replace("-", "−")
+        return fixed(value, 4) if value else "0"
 
-def _in_unit(value: float, unit: MetricUnit) -> str:
-    if unit == "share":
-        return f"{fixed(100 * value, 1)}\N{NO-BREAK SPACE}%"
-    if unit == "count":
-        return f"{value:,.1f}".removesuffix(".0").replace("-", "−")
-    if value != 0 and abs(value) < SMALL:
-        digits, power = f"{value:.1e}".split("e")
-        return f"{digits}e{int(power)}".replace("-", "−")
-    return fixed(value, 4) if value else "0"
+    return form
 
 
 def cell(

@@ -47,9 +47,7 @@ class RunCache:
     def of(self, name: str) -> BrowsedRun:
         """Return a run in its current state.
 
-        Raises:
-            RunNotFoundError: the database has no such run.
-            NoIndexError: the run is not indexed.
+        Raises RunNotFoundError: the database has no such run; NoIndexError: the run is not indexed.
         """
         # The version is read first: a write during loading then makes another version.
         return self._browsed.get(name, self._version.now(), lambda: self._read(name))

@@ -26,11 +26,7 @@ Scalar = str | int | float | bool | None
 
 
 def find_run(session: Session, name: str) -> RunRecord:
-    """Return the run with this name.
-
-    Raises:
-        RunNotFoundError: the database has no such run.
-    """
+    """Return the run with this name. Raises RunNotFoundError: the database has no such run."""
     record = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if record is None:
         raise RunNotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
@@ -38,11 +34,7 @@ def find_run(session: Session, name: str) -> RunRecord:
 
 
 def find_index(session: Session, run: RunRecord) -> IndexRecord:
-    """Return the index of a run.
-
-    Raises:
-        NoIndexError: the run is not indexed.
-    """
+    """Return the index of a run. Raises NoIndexError: the run is not indexed."""
     record = session.get(IndexRecord, run.id)
     if record is None:
         raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --dataset DATASET --tokens N'.")
@@ -62,16 +54,12 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
         runs=tuple(
             _summary(run, metrics.get(run.id), indexes.get(run.id), evaluations.get(run.name, UNKNOWN), is_fitting)
             for run in runs
-        ),
+        )
     )
 
 
 def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
-    """Return a run with all its metrics.
-
-    Raises:
-        RunNotFoundError: the database has no such run.
-    """
+    """Return a run with all its metrics. Raises RunNotFoundError: the database has no such run."""
     run = find_run(session, name)
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)
@@ -79,10 +67,7 @@ def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
         run=_summary(
             run, metrics[-1] if metrics else None, index, _evaluations(session).get(name, UNKNOWN), is_fitting
         ),
-        input_width=run.input_width,
-        output_width=run.output_width,
-        context_length=run.context_length,
-        error=run.error,
+        **{name: getattr(run, name) for name in ("input_width", "output_width", "context_length", "error")},
         resume_command=resume_command(run.name, run.config.get("parents", ())),
         index_text=index.text if index else None,
         config=flatten(run.config),
@@ -104,7 +89,7 @@ def last_step(session: Session, run: RunRecord) -> int:
 
 def point(record: MetricRecord) -> MetricPoint:
     """Return a metric as served."""
-    return MetricPoint(**{name: getattr(record, name) for name in MetricPoint.model_fields})
+    return MetricPoint.model_validate(record, from_attributes=True)
 
 
 def status_of(run: RunRecord, is_fitting: IsFitting) -> RunStatus:
@@ -132,7 +117,7 @@ class _Evaluated(NamedTuple):
     held_out: HeldOut | None = None
     routing_share: float | None = None
     strict_routing_share: float | None = None
-    ks: tuple[int, ...] = ()
+    evaluated_k: tuple[int, ...] = ()
 
 
 UNKNOWN = _Evaluated()
@@ -165,7 +150,7 @@ def _evaluations(session: Session) -> dict[str, _Evaluated]:
         if share is None:
             continue
         before = newest.get(name, UNKNOWN)
-        evaluated = before._replace(ks=tuple(sorted({*before.ks, k})))
+        evaluated = before._replace(evaluated_k=tuple(sorted({*before.evaluated_k, k})))
         if subject == name:
             recovered, increase = (Interval(value, low, high) for value, low, high in (ends[:3], ends[3:]))
             held_out = HeldOut(
@@ -190,50 +175,28 @@ def mixing_of(run: RunRecord) -> Mixing | None:
 
 
 def _summary(
-    run: RunRecord,
-    last: MetricRecord | None,
-    index: IndexRecord | None,
-    evaluated: _Evaluated,
-    is_fitting: IsFitting,
+    run: RunRecord, last: MetricRecord | None, index: IndexRecord | None, evaluated: _Evaluated, is_fitting: IsFitting
 ) -> RunSummary:
-    return RunSummary(
-        name=run.name,
-        status=status_of(run, is_fitting),
-        language_model=run.language_model,
-        language_model_name=display_name(run.language_model),
-        layer=run.layer,
-        method=run.method,
-        activation=run.activation,
-        num_experts=run.num_experts,
-        k=run.k,
-        min_k=cast(int | None, run.config.get("min_k")),
-        has_top_k=method_traits(run.method).has_top_k,
-        mixing=mixing_of(run),
-        hidden_width=run.hidden_width,
-        parameters=run.parameters,
-        origin=origin_of(run.config),
-        text=run.text,
-        seed=run.seed,
-        target_tokens=run.target_tokens,
-        trained_tokens=run.trained_tokens,
-        started_at=aware(run.started_at),
-        updated_at=aware(run.updated_at),
-        last_metric=point(last) if last else None,
-        indexed_tokens=index.tokens if index else None,
-        active_experts=index.active_experts if index else None,
-        routing_share=evaluated.routing_share,
-        strict_routing_share=evaluated.strict_routing_share,
-        routing_warning=_routing_warning(run.name, evaluated),
-        held_out=evaluated.held_out,
-        evaluated_k=evaluated.ks,
-    )
-
-
-def _routing_warning(run: str, evaluated: _Evaluated) -> str | None:
     share = evaluated.routing_share if evaluated.strict_routing_share is None else evaluated.strict_routing_share
-    if share is None or evaluated.held_out is None:
-        return None
-    return routing_warning(run, share, evaluated.held_out.tokens)
+    warning = None
+    if share is not None and evaluated.held_out is not None:
+        warning = routing_warning(run.name, share, evaluated.held_out.tokens)
+    stored = {name: getattr(run, name) for name in RunSummary.model_fields if hasattr(run, name)}
+    computed = {
+        "status": status_of(run, is_fitting),
+        "language_model_name": display_name(run.language_model),
+        "min_k": run.config.get("min_k"),
+        "has_top_k": method_traits(run.method).has_top_k,
+        "mixing": mixing_of(run),
+        "origin": origin_of(run.config),
+        "started_at": aware(run.started_at),
+        "updated_at": aware(run.updated_at),
+        "last_metric": point(last) if last else None,
+        "indexed_tokens": index.tokens if index else None,
+        "active_experts": index.active_experts if index else None,
+        "routing_warning": warning,
+    }
+    return RunSummary(**stored | computed | evaluated._asdict())
 
 
 def origin_of(config: Mapping[str, object]) -> str | None:

@@ -18,13 +18,7 @@ from mxd.backend.queries.automatic_labels import is_inside_word
 from mxd.backend.queries.examples import describe, stored_examples
 from mxd.backend.queries.expert_table import TokenIndex
 from mxd.backend.queries.run_cache import BrowsedRun
-from mxd.backend.schemas.experts import (
-    AutomaticLabel,
-    Example,
-    Matched,
-    RunHits,
-    SearchHit,
-)
+from mxd.backend.schemas.experts import AutomaticLabel, Example, Matched, RunHits, SearchHit
 from mxd.trainer.config.analysis import FUNCTION_WORDS
 from mxd.trainer.storage.database.search import (
     SEARCH_MARGIN,
@@ -151,7 +145,10 @@ def search(
 
     A shorter list is the beginning of a longer one, so that two pages show the same order.
     """
-    matched: dict[int, Matched] = dict.fromkeys(_numbered(browsed, typed), "id")
+    matched: dict[int, Matched] = {}
+    number = EXPERT_NUMBER.fullmatch(typed)  # as in ``46`` or ``expert 46``
+    if number and int(number[1]) < browsed.record.num_experts:
+        matched[int(number[1])] = "id"
     for expert in labelled_like(browsed, typed)[:MAX_RANKED]:
         matched.setdefault(expert, "label")
     named = automatically_labelled_like(browsed, typed) if typed.strip() else []
@@ -223,12 +220,6 @@ def related_hits(
 def _beginning_words(tokens: Sequence[int], vocabulary: Vocabulary) -> Sequence[int]:
     """Return the tokens that begin a word, or all if none does. Without a space, “anger” mostly ends “danger”."""
     return [token for token in tokens if vocabulary.name(token).startswith(" ")] or tokens
-
-
-def _numbered(browsed: BrowsedRun, typed: str) -> list[int]:
-    """Return the expert whose number was typed, as in ``46`` or ``expert 46``, if there is one."""
-    typed_number = EXPERT_NUMBER.fullmatch(typed)
-    return [int(typed_number[1])] if typed_number and int(typed_number[1]) < browsed.record.num_experts else []
 
 
 def _hit(

@@ -11,12 +11,7 @@ from typing import Any, Literal, NamedTuple
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
-from mxd.backend.queries.evaluations import (
-    evaluate_command,
-    evaluations_of_run,
-    is_at_its_own_k,
-    loss_difference,
-)
+from mxd.backend.queries.evaluations import evaluate_command, evaluations_of_run, is_at_its_own_k, loss_difference
 from mxd.backend.queries.overview import interpretability
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, rounded, run_page
 from mxd.backend.schemas.report import Chapter, Head, Row, Section, Table
@@ -24,7 +19,6 @@ from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
 from mxd.trainer.language_model.sources import display_name
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import EvaluationRecord, IndexRecord, RunRecord
-from mxd.trainer.utils.bootstrap import Interval
 
 EQUAL_WITHIN = 0.01
 """Parameters and tokens within this ratio count as equal conditions."""
@@ -77,8 +71,12 @@ def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
     same_mlp = RunRecord.language_model == run.language_model, RunRecord.layer == run.layer
     records = session.scalars(select(RunRecord).where(*same_mlp).order_by(RunRecord.method, RunRecord.name)).all()
     records = [run, *(record for record in records if record.id != run.id)]
-    results = [(record, _result(session, record)) for record in records]
-    compared = [Compared(one, result, _metrics(session, one, result)) for one, result in results if result is not None]
+    compared = []
+    for one in records:
+        results = [e.result for e in evaluations_of_run(session, one) if "intervals" in e.result]
+        # The newest one at the run's own K, on text that it was not trained on if there is one.
+        own = sorted((it for it in results if is_at_its_own_k(it)), key=lambda it: bool(it["seen_text"]))
+        compared += [Compared(one, result, _metrics(session, one, result)) for result in own[:1]]
     is_evaluated = any(one.run is run for one in compared)
     notes: tuple[str, ...] = ()
     if compared:
@@ -97,13 +95,6 @@ def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
     return Chapter(
         key="verdict", title="Verdict", note="the evaluated runs of one MLP", is_folded=False, sections=(section,)
     )
-
-
-def _result(session: Session, run: RunRecord) -> Mapping[str, Any] | None:
-    """The newest evaluation of a single run at its own K, on text that it was not trained on if there is one."""
-    results = [e.result for e in evaluations_of_run(session, run) if "intervals" in e.result]
-    own = [result for result in results if is_at_its_own_k(result)]
-    return next((result for result in own if not result["seen_text"]), own[0] if own else None)
 
 
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
@@ -175,8 +166,11 @@ def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tupl
     """Sentences on the first run's recovery and its loss beside the others', paired by sequence; and the intervals."""
     if not compared:
         return "No run of this layer has been evaluated yet.", ()
-    recovered = _recovered(compared[0])
     own, *others = (one.run for one in compared)
+    recovered = ""  # if it was not measured
+    if share := cell(compared[0].metrics.get(RECOVERED), in_unit("share")):
+        interval = f" ({share.interval})" if share.interval else ""
+        recovered = f"{own.name} recovers {share.text}{interval} of the loss that removing the MLP costs. "
     if not others:
         return f"{recovered}{own.name} is the only evaluated run of this layer.", ()
     paired = [(other, loss_difference(session, own, other)) for other in others]
@@ -184,32 +178,17 @@ def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tupl
     if not known:
         reason = "no two runs of this layer were evaluated on the same sequences"
         return f"{recovered}The losses are not comparable: {reason}.", ()
-    parts = [_difference(other.name, difference) for other, (difference, _) in known]
-    intervals = [
-        f"{difference.value:+.4f} ({difference.low:+.4f} to {difference.high:+.4f}) against {other.name} "
-        f"({method_title(other.method)})"
-        for other, (difference, _) in known
-    ]
+    parts, intervals = [], []
+    for other, (one, _) in known:
+        amount = f"{abs(one.value):.4f} nats {'worse' if one.value > 0 else 'better'} than"
+        parts.append(f"{'level with' if one.low <= 0 <= one.high else amount} {other.name}")
+        interval = f"{one.value:+.4f} ({one.low:+.4f} to {one.high:+.4f})"
+        intervals.append(f"{interval} against {other.name} ({method_title(other.method)})")
     detail = (
         f"Loss difference by sequence, in nats on {known[0][1][1]:,} held-out tokens: {', '.join(intervals)}. "
         "Paired by sequence, it can be clear although the intervals of the runs overlap."
     )
     return f"{recovered}In next-token loss, {own.name} is {' and '.join(parts)}.", (detail,)
-
-
-def _recovered(one: Compared) -> str:
-    """Sentence on the share of the MLP's effect on the loss that a run keeps; empty if it was not measured."""
-    recovered = cell(one.metrics.get(RECOVERED), in_unit("share"))
-    if recovered is None:
-        return ""
-    interval = f" ({recovered.interval})" if recovered.interval else ""
-    return f"{one.run.name} recovers {recovered.text}{interval} of the loss that removing the MLP costs. "
-
-
-def _difference(other: str, difference: Interval) -> str:
-    if difference.low <= 0 <= difference.high:
-        return f"level with {other}"
-    return f"{abs(difference.value):.4f} nats {'worse' if difference.value > 0 else 'better'} than {other}"
 
 
 def _conditions(compared: Sequence[Compared]) -> tuple[str, ...]:

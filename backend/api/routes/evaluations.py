@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Path
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from mxd.backend.api.dependencies import RunName, Services, ServicesDep
+from mxd.backend.api.dependencies import RunName, ServicesDep
 from mxd.backend.api.event_stream import EventStream, EventStreamJson, stream_responses, stream_steps
 from mxd.backend.database.engine import reading
 from mxd.backend.inference.run_loader import IMPORT_LOCK
 from mxd.backend.inference.service import contrast_steps
-from mxd.backend.queries.comparison import run_comparison
 from mxd.backend.queries.contrasts import contrast_result, read_texts
 from mxd.backend.queries.report import run_report
 from mxd.backend.queries.runs import find_index, find_run
@@ -33,9 +32,6 @@ from mxd.backend.schemas.report import Report
 from mxd.trainer.analysis.results import Contrast
 from mxd.trainer.config import ContrastConfig
 from mxd.trainer.errors import UserError
-
-if TYPE_CHECKING:
-    from mxd.backend.queries.matching import MatchedExperts
 
 router = APIRouter(tags=["evaluations"])
 
@@ -58,14 +54,13 @@ def comparison(run: RunName, other: OtherName, services: ServicesDep) -> Respons
         if one.id == two.id:
             raise UserError(f"{run} cannot be compared with itself. Choose another run.")
 
-        def match() -> MatchedExperts:
-            with IMPORT_LOCK:
-                from mxd.backend.queries.matching import match_experts
-            return match_experts(session, one, two, services.runs)
-
         # New indexes or new weights of either run change the matches.
         stamp = [(find_index(session, each).created_at, services.runs.fingerprint(each.name)) for each in (one, two)]
-        matches = services.matches.get((one.id, two.id), tuple(stamp), match)
+        with IMPORT_LOCK:
+            from mxd.backend.queries.matching import match_experts, run_comparison
+        matches = services.matches.get(
+            (one.id, two.id), tuple(stamp), lambda: match_experts(session, one, two, services.runs)
+        )
         vocabularies = [services.runs.run(name).vocabulary for name in (run, other)]
         return model_response(run_comparison(session, one, two, matches, vocabularies))
 
@@ -79,27 +74,23 @@ async def contrast(run: RunName, request: ContrastRequest, services: ServicesDep
 
     Closing the connection cancels. Nothing is stored.
     """
-    return await stream_steps(_steps(services, run, request))
 
+    def texts() -> list[list[str]]:
+        with reading(services.database) as session:
+            return read_texts(session, find_run(session, run), services.settings.data, request)
 
-async def _steps(services: Services, run: str, request: ContrastRequest) -> Steps:
-    texts = await run_in_threadpool(_texts, services, run, request)
-    settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
-    config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
-    async with aclosing(contrast_steps(services.inference, run, texts, config)) as steps:
-        async for step in steps:
-            if isinstance(step, ContrastProgressEvent):
-                yield (step,)
-            else:
-                yield (await asyncio.to_thread(_done, services, run, step, request),)
-
-
-def _texts(services: Services, run: str, request: ContrastRequest) -> list[list[str]]:
-    with reading(services.database) as session:
-        return read_texts(session, find_run(session, run), services.settings.data, request)
-
-
-def _done(services: Services, run: str, step: Contrast, request: ContrastRequest) -> ContrastDoneEvent:
-    with reading(services.database) as session:
+    def done(result: Contrast) -> ContrastDoneEvent:
         vocabulary = services.runs.run(run).vocabulary
-        return ContrastDoneEvent(result=contrast_result(session, find_run(session, run), step, request, vocabulary))
+        with reading(services.database) as session:
+            found = contrast_result(session, find_run(session, run), result, request, vocabulary)
+        return ContrastDoneEvent(result=found)
+
+    async def steps() -> Steps:
+        settings = request.model_dump(include={"tokens", "min_tokens", "min_units", "seed"})
+        config = ContrastConfig(**settings, shown=min(request.limit, WITH_EXAMPLES))
+        measured = contrast_steps(services.inference, run, await run_in_threadpool(texts), config)
+        async with aclosing(measured):
+            async for step in measured:
+                yield (step if isinstance(step, ContrastProgressEvent) else await asyncio.to_thread(done, step),)
+
+    return await stream_steps(steps())

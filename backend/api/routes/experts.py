@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from starlette.concurrency import run_in_threadpool
@@ -26,7 +26,6 @@ from mxd.backend.queries import experts as queries
 from mxd.backend.queries import search as search_queries
 from mxd.backend.queries.coactivation import SHIFTS, load_coactivation, named
 from mxd.backend.queries.examples import ExampleQuery
-from mxd.backend.queries.expert_detail import expert_detail
 from mxd.backend.queries.expert_page import ExpertQuery, expert_page
 from mxd.backend.queries.runs import find_index, find_run
 from mxd.backend.queries.search import SearchText
@@ -71,7 +70,7 @@ def expert(run: RunName, expert: ExpertId, services: ServicesDep) -> Response:
     """One expert with its activation bins, its note, its measured effects and its active neighbours by id."""
     with reading(services.database) as session:
         record = find_run(session, run)
-        return model_response(expert_detail(session, record, expert, services.runs.run(run).vocabulary))
+        return model_response(queries.expert_detail(session, record, expert, services.runs.run(run).vocabulary))
 
 
 @router.get("/experts/{expert}/examples", response_model=ExamplePage)
@@ -103,23 +102,20 @@ async def measure_ablation(run: RunName, expert: ExpertId, services: ServicesDep
 @router.get("/experts/{expert}/writes")
 async def writes(run: RunName, expert: ExpertId, services: ServicesDep, http: Request) -> WritesResponse:
     """Next tokens that an expert promotes and suppresses, computed on its strongest examples."""
-    examples = await run_in_threadpool(_written_examples, services, run, expert)
-    result = await cancel_on_disconnect(http, services.inference.submit([run], jobs.expert_writes, examples))
+
+    def examples() -> list[tuple[int, list[ablation_queries.ExampleTokens]]]:
+        with reading(services.database) as session:
+            record = find_run(session, run)
+            queries.find_expert(session, record, expert)
+            other = ablation_queries.random_expert(session, record, expert)
+            experts = [expert] if other is None else [expert, other]
+            return [(number, ablation_queries.written_examples(session, record, number)) for number in experts]
+
+    job = services.inference.submit([run], jobs.expert_writes, await run_in_threadpool(examples))
+    result = await cancel_on_disconnect(http, job)
     own, other = result[0], result[1] if len(result) > 1 else None
     exceeds = ablation_queries.exceeds(own.promoted, () if other is None else other.promoted)
     return WritesResponse(writes=own, random=other, exceeds_random=exceeds)
-
-
-def _written_examples(
-    services: Services, run: str, expert: int
-) -> list[tuple[int, list[ablation_queries.ExampleTokens]]]:
-    """Examples of an expert and of its random expert."""
-    with reading(services.database) as session:
-        record = find_run(session, run)
-        queries.find_expert(session, record, expert)
-        other = ablation_queries.random_expert(session, record, expert)
-        experts = [expert] if other is None else [expert, other]
-        return [(number, ablation_queries.written_examples(session, record, number)) for number in experts]
 
 
 @router.get("/experts/{expert}/map", response_model=ExpertMap)
@@ -144,16 +140,9 @@ def similar(
         record = find_run(session, run)
         queries.check_expert(record, expert)
         loaded = services.runs.run(run)
-        made = SimilarExperts(
-            by=by,
-            experts=(),
-            before=(),
-            after=(),
-            p95=None,
-            sampled_tokens=None,
-            active_tokens=None,
-            enough_tokens=True,
-        )
+        none: dict[str, Any] = dict.fromkeys(("experts", "before", "after"), ())
+        none |= dict.fromkeys(("p95", "sampled_tokens", "active_tokens"))
+        made = SimilarExperts(by=by, enough_tokens=True, **none)
         if by == "gate" or by == "output":
             closest = loaded.similarity.similar(expert, by, limit)
         else:

@@ -47,11 +47,7 @@ def annotate_expert(run: RunName, expert: ExpertId, change: AnnotationChange, wr
 
 def _summary(record: ListRecord, experts: int) -> ListSummary:
     return ListSummary(
-        id=record.id,
-        name=record.name,
-        note=record.note,
-        experts=experts,
-        updated_at=aware(record.updated_at),
+        id=record.id, name=record.name, note=record.note, experts=experts, updated_at=aware(record.updated_at)
     )
 
 

@@ -97,7 +97,7 @@ def invalid_request(error: RequestValidationError | ValidationError) -> JSONResp
     param = str(context["name"]) if is_unsupported else ".".join(places) or None
     message = str(problem["msg"]) if is_unsupported else f"Invalid value of {param or 'the body'}: {problem['msg']}."
     code = "unsupported_parameter" if is_unsupported else "invalid_value"
-    return _response(400, OpenAIErrorBody(message=message, type=_type(400), param=param, code=code))
+    return openai_error(400, code, message, param=param)
 
 
 def known_error(error: Exception) -> JSONResponse:
@@ -107,20 +107,15 @@ def known_error(error: Exception) -> JSONResponse:
     if response is error and isinstance(error, DBAPIError) and status >= 500:
         raise error  # a defect: logged, and answered with status 500
     retry = response_to(response).headers.get("retry-after")
-    body = OpenAIErrorBody(message=error_body(response).message, type=_type(status), param=None, code=code)
-    return _response(status, body, {"Retry-After": retry} if retry else None)
+    return openai_error(status, code, error_body(response).message, {"Retry-After": retry} if retry else None)
 
 
-def unserved(status: int, code: str, message: str, headers: Mapping[str, str] | None) -> JSONResponse:
-    """Return the response to a request that no route serves."""
-    return _response(status, OpenAIErrorBody(message=message, type=_type(status), param=None, code=code), headers)
-
-
-def _type(status: int) -> str:
-    return TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-
-
-def _response(status: int, body: OpenAIErrorBody, headers: Mapping[str, str] | None = None) -> JSONResponse:
+def openai_error(
+    status: int, code: str, message: str, headers: Mapping[str, str] | None = None, param: str | None = None
+) -> JSONResponse:
+    """Return an error in OpenAI's shape. ``param``: the parameter that the message is about."""
+    kind = TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
+    body = OpenAIErrorBody(message=message, type=kind, param=param, code=code)
     return JSONResponse(OpenAIErrorResponse(error=body).model_dump(), status_code=status, headers=headers)
 
 
@@ -172,26 +167,19 @@ class TextPieces:
         """Yield the pieces of each step; closes ``steps`` at the end."""
         async with aclosing(steps):
             async for together in steps:
-                pieces = [piece for step in together if (piece := self._piece(step)) is not None]
+                pieces = []
+                for step in together:
+                    if isinstance(step, StartEvent):
+                        self._prompt_tokens = step.prompt_tokens
+                    elif isinstance(step, DoneEvent):
+                        self._new_tokens = step.tokens
+                    elif isinstance(step, TokenEvent):
+                        stops = self._filters[step.sample]
+                        # The token that ends the text is not part of it.
+                        text = "" if step.reason == "end-of-text" else stops.push(step.text)
+                        text += stops.flush() if step.reason in ("end-of-text", "length") else ""
+                        pieces.append(Piece(step.sample, text, "stop" if step.reason == "end-of-text" else step.reason))
                 yield [piece for piece in pieces if piece.text or piece.reason]
-
-    def _piece(self, step: Any) -> Piece | None:
-        if isinstance(step, StartEvent):
-            self._prompt_tokens = step.prompt_tokens
-        elif isinstance(step, DoneEvent):
-            self._new_tokens = step.tokens
-        elif isinstance(step, TokenEvent):
-            return self._of_token(step)
-        return None
-
-    def _of_token(self, token: TokenEvent) -> Piece:
-        stops = self._filters[token.sample]
-        if token.reason == "end-of-text":  # the token that ends the text is not part of it
-            return Piece(token.sample, stops.flush(), "stop")
-        text = stops.push(token.text)
-        if token.reason == "length":
-            return Piece(token.sample, text + stops.flush(), "length")
-        return Piece(token.sample, text, token.reason)
 
 
 SAMPLED = ("temperature", "top_p", "top_k", "repetition_penalty", "seed")
@@ -224,8 +212,7 @@ def steering_request(
 ) -> tuple[str, SteeringRequest]:
     """Return the run of a request's model, and the request as one to steer.
 
-    Raises:
-        ModelNotFoundError: there is no such model.
+    Raises ModelNotFoundError: there is no such model.
     """
     run, defaults = _model(session, request.model, chance)
     given = {name: value for name in STEERED if (value := getattr(request, name)) is not None}
@@ -237,40 +224,27 @@ def steering_request(
     named = {name: value for name, value in sampled.items() if value is not None}
     sampling = defaults.sampling.model_dump() | named
     settings = {**defaults.model_dump(exclude={"sampling", "prompt", "turns", "positions"}), **given}
-    return run, SteeringRequest.model_validate({**settings, **_prompt(request), "sampling": sampling})
+    if isinstance(request, TextCompletionRequest):
+        settings["prompt"] = request.prompt if isinstance(request.prompt, str) else request.prompt[0]
+    else:
+        roles = (("system" if one.role == "developer" else one.role, one.text) for one in request.messages)
+        settings["turns"] = tuple(Turn.model_validate({"role": role, "text": text}) for role, text in roles)
+    return run, SteeringRequest.model_validate({**settings, "sampling": sampling})
 
 
 def _model(session: Session, name: str, chance: Random) -> tuple[str, SteeringRequest]:
-    """Return the run of a model and the defaults of its requests."""
+    """Return the run of a model and the defaults of its requests. Of sessions with one name, the newest counts."""
     if session.scalar(select(RunRecord.id).where(RunRecord.name == name)) is not None:
         seed = chance.randrange(2**53)
         sampling = Sampling(temperature=1, top_p=1, repetition_penalty=1, max_tokens=DEFAULT_TOKENS, seed=seed)
         return name, SteeringRequest(sampling=sampling)
-    record = _session(session, name)
-    return record.run, SteeringRequest.model_validate(record.steering)
-
-
-def _session(session: Session, name: str) -> SessionRecord:
-    """Return the session with this id, or the newest one with this name."""
-    record = session.get(SessionRecord, name)
     named = select(SessionRecord).where(SessionRecord.name == name).order_by(SessionRecord.saved_at.desc())
-    record = record or session.scalars(named).first()
+    record = session.get(SessionRecord, name) or session.scalars(named).first()
     if record is None:
         raise ModelNotFoundError(
             f"Unknown model '{name}'. Use the name of a run or of a saved session; GET /v1/models lists them."
         )
-    return record
-
-
-def _prompt(request: ChatCompletionRequest | TextCompletionRequest) -> dict[str, Any]:
-    if isinstance(request, TextCompletionRequest):
-        return {"prompt": request.prompt if isinstance(request.prompt, str) else request.prompt[0]}
-    roles = {"developer": "system"}
-    turns = [
-        Turn.model_validate({"role": roles.get(message.role, message.role), "text": message.text})
-        for message in request.messages
-    ]
-    return {"turns": tuple(turns)}
+    return record.run, SteeringRequest.model_validate(record.steering)
 
 
 router = APIRouter(
@@ -321,11 +295,19 @@ def openai_model(model: str, services: ServicesDep) -> ModelInfo:
 async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a chat with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     generation = await _started(services, request, "chatcmpl")
+
+    def chunk(pieces: Sequence[Piece], usage: Usage | None) -> ChatCompletionChunk:
+        choices = tuple(
+            ChunkChoice(index=piece.sample, delta=Delta(content=piece.text or None), finish_reason=piece.reason)
+            for piece in pieces
+        )
+        return ChatCompletionChunk(**generation.head, choices=choices, usage=usage)
+
     if request.stream:
         first = [
             ChunkChoice(index=index, delta=Delta(role="assistant", content="")) for index in range(generation.samples)
         ]
-        return await _stream(generation, request, _chat_chunk, first)
+        return await _stream(generation, request, chunk, first)
     texts, reasons = await cancel_on_disconnect(http, _collected(generation))
     choices = tuple(
         ChatChoice(index=index, message=AnswerMessage(content=text), finish_reason=reason)
@@ -342,8 +324,13 @@ async def openai_chat(request: ChatCompletionRequest, services: ServicesDep, htt
 async def openai_completion(request: TextCompletionRequest, services: ServicesDep, http: Request) -> Response:
     """Continue a text with edits: one JSON body or, with ``stream``, chunks as server-sent events."""
     generation = await _started(services, request, "cmpl")
+
+    def chunk(pieces: Sequence[Piece], usage: Usage | None) -> TextCompletion:
+        choices = tuple(TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces)
+        return TextCompletion(**generation.head, choices=choices, usage=usage)
+
     if request.stream:
-        return await _stream(generation, request, _text_chunk, [])
+        return await _stream(generation, request, chunk, [])
     texts, reasons = await cancel_on_disconnect(http, _collected(generation))
     choices = tuple(
         TextChoice(index=index, text=text, finish_reason=reason)
@@ -377,7 +364,7 @@ async def _collected(generation: _Generation) -> tuple[list[str], list[FinishRea
     return texts, reasons
 
 
-Chunk = Callable[[dict[str, Any], Sequence[Piece], Usage | None], ChatCompletionChunk | TextCompletion]
+Chunk = Callable[[Sequence[Piece], Usage | None], ChatCompletionChunk | TextCompletion]
 
 
 async def _stream(
@@ -393,26 +380,13 @@ async def _stream(
         try:
             if first:
                 yield [("", ChatCompletionChunk(**generation.head, choices=tuple(first)))]
-            yield [("", chunk(generation.head, [piece], None)) for piece in beginning]
+            yield [("", chunk([piece], None)) for piece in beginning]
             async for together in pieces:
-                yield [("", chunk(generation.head, [piece], None)) for piece in together]
+                yield [("", chunk([piece], None)) for piece in together]
             if request.stream_options is not None and request.stream_options.include_usage:
-                yield [("", chunk(generation.head, [], generation.pieces.usage))]
+                yield [("", chunk([], generation.pieces.usage))]
             yield [DONE]
         finally:
             await pieces.aclose()
 
     return EventStream(events())
-
-
-def _chat_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> ChatCompletionChunk:
-    choices = tuple(
-        ChunkChoice(index=piece.sample, delta=Delta(content=piece.text or None), finish_reason=piece.reason)
-        for piece in pieces
-    )
-    return ChatCompletionChunk(**head, choices=choices, usage=usage)
-
-
-def _text_chunk(head: dict[str, Any], pieces: Sequence[Piece], usage: Usage | None) -> TextCompletion:
-    choices = tuple(TextChoice(index=piece.sample, text=piece.text, finish_reason=piece.reason) for piece in pieces)
-    return TextCompletion(**head, choices=choices, usage=usage)

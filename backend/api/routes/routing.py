@@ -70,7 +70,14 @@ async def route(run: RunName, request: JointRequest, services: ServicesDep, http
     Cancelled when the client closes the connection before its turn.
     """
     routed, max_tokens = await _computed(services, run, request, http, jobs.route_with_limit)
-    return json_response(await asyncio.to_thread(_described, services, routed, max_tokens))
+
+    def described(routing: Routing) -> dict[str, Any]:
+        shown = {expert.expert for token in routing.tokens for expert in token.experts}
+        experts = expert_infos(services, routing.run, shown)
+        return {"run": routing.run, "tokens": routing.tokens, "experts": experts, "max_tokens": max_tokens}
+
+    first, *others = [await asyncio.to_thread(described, routing) for routing in routed]
+    return json_response({**first, "others": others})
 
 
 @router.post("/runs/{run}/routing/predictions", response_model=Predictions)
@@ -116,28 +123,11 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
 def find_runs(services: Services, names: Sequence[str]) -> None:
     """Check that the database has these runs.
 
-    Raises:
-        RunNotFoundError: it lacks one.
+    Raises RunNotFoundError: it lacks one.
     """
     with reading(services.database) as session:
         for name in names:
             find_run(session, name)
-
-
-def _described(services: Services, routed: Sequence[Routing], max_tokens: int) -> dict[str, Any]:
-    """Return routings in the shape of ``RoutingResponse``, with what is known about their experts."""
-    first, *others = (
-        {
-            "run": routing.run,
-            "tokens": routing.tokens,
-            "experts": expert_infos(
-                services, routing.run, {expert.expert for token in routing.tokens for expert in token.experts}
-            ),
-            "max_tokens": max_tokens,
-        }
-        for routing in routed
-    )
-    return {**first, "others": others}
 
 
 def expert_infos(services: Services, run: str, experts: set[int]) -> dict[int, RoutedExpertInfo]:

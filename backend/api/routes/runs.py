@@ -57,8 +57,7 @@ class State(NamedTuple):
 def look(services: Services, name: str, after: int | None) -> State:
     """Return the status of a run and its metrics after a step (None: no metrics).
 
-    Raises:
-        RunNotFoundError: the database has no such run.
+    Raises RunNotFoundError: the database has no such run.
     """
     with reading(services.database) as session:
         record = queries.find_run(session, name)

@@ -57,8 +57,7 @@ async def snapshot(run: RunName, request: SnapshotRequest, services: ServicesDep
     elif isinstance(request, SteeringSnapshot):
         made = await _steering(services, run, request)
     else:
-        made = await _circuit(services, request)
-        graph = await asyncio.to_thread(_circuit_file, services, request)
+        made, graph = await _circuit(services, request)
     return model_response(SnapshotFiles(title=made.title, html=made.html(), markdown=made.markdown(), graph=graph))
 
 
@@ -156,18 +155,16 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
     return steering_snapshot(run, prompt, config.edits, texts, origin, steering_facts(settings))
 
 
-async def _circuit(services: Services, request: CircuitSnapshot) -> Snapshot:
+async def _circuit(services: Services, request: CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:
     config = await circuit_config(services, request.request)
     runs = request.graph.runs
     await asyncio.to_thread(find_runs, services, runs)
     experts = {run: {at.expert for at in request.graph.experts if at.run == run} for run in runs}
     origin = await asyncio.to_thread(_origin, services, runs, experts, circuit_command(runs, config))
-    return request.graph.snapshot(request.check, origin)
-
-
-def _circuit_file(services: Services, request: CircuitSnapshot) -> dict[str, Any]:
+    infos_of = await asyncio.to_thread(circuit_experts, services, request.graph)
     labels = {
         run: {expert: name for expert, info in infos.items() if (name := expert_name(info)) is not None}
-        for run, infos in circuit_experts(services, request.graph).items()
+        for run, infos in infos_of.items()
     }
-    return attribution_graph(request.graph, GraphContext(labels, request.check))
+    graph = attribution_graph(request.graph, GraphContext(labels, request.check))
+    return request.graph.snapshot(request.check, origin), graph

@@ -33,7 +33,6 @@ from mxd.backend.inference.service import price_steps
 from mxd.backend.queries.runs import aware, find_run
 from mxd.backend.queries.steering_units import units_of
 from mxd.backend.responses import json_response, model_response
-from mxd.backend.schemas.routing import RoutedExpertInfo
 from mxd.backend.schemas.steering import (
     EffectsOfEditsRequest,
     FindRequest,
@@ -54,10 +53,10 @@ from mxd.backend.schemas.steering import (
     StrengthSweepRequest,
 )
 from mxd.trainer.analysis.results import EditEffect
-from mxd.trainer.config import Edit, SteeringConfig, StrengthSweepConfig
+from mxd.trainer.config import SteeringConfig, StrengthSweepConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.inference.results import StrengthSweepProgressEvent, StrengthSweepStep
+from mxd.trainer.inference.results import StrengthSweepProgressEvent
 from mxd.trainer.inference.units import with_control, with_medians
 from mxd.trainer.storage.database.open import writing
 
@@ -82,7 +81,17 @@ async def sweep_strengths(run: RunName, request: StrengthSweepRequest, services:
     A control expert of similar density is tried at the same strengths.
     """
     config, units = await prepared(services, run, request, StrengthSweepConfig)
-    return await stream_steps(_with_queue_position(services.inference.generate(list(units), config, units)))
+
+    async def steps() -> AsyncGenerator[Sequence[Any], None]:
+        async with aclosing(services.inference.generate(list(units), config, units)) as generated:
+            async for together in generated:
+                yield [
+                    # A waiting sweep has made no progress yet.
+                    StrengthSweepProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
+                    for step in together
+                ]
+
+    return await stream_steps(steps())
 
 
 @router.post("/runs/{run}/steering/price", response_class=EventStreamJson, responses=stream_responses(PriceEvent))
@@ -100,34 +109,21 @@ async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> E
 async def prepared(
     services: Services, run: str, request: SteeringRequest | StrengthSweepRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
-    """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run."""
-    request, units = await asyncio.to_thread(_resolved, services, run, request)
+    """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run.
+
+    A sweep has its control expert, and conditions have the medians of their experts.
+    """
+
+    def resolved() -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
+        with reading(services.database) as session:
+            whole = with_control(session, request, run) if isinstance(request, StrengthSweepRequest) else request
+            units = units_of(session, services.runs, run, whole)
+            return with_medians(session, whole, run), units
+
+    request, units = await asyncio.to_thread(resolved)
     prompt = await prompt_text(services, run, request.prompt, request.turns)
     settings = {name: getattr(request, name) for name in kind.model_fields}
     return kind(**{**settings, "prompt": prompt}), units
-
-
-def _resolved(
-    services: Services, run: str, request: SteeringRequest | StrengthSweepRequest
-) -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
-    """Return the request with its control expert and the medians of its experts, and their units, by run."""
-    with reading(services.database) as session:
-        if isinstance(request, StrengthSweepRequest):
-            request = with_control(session, request, run)
-        units = units_of(session, services.runs, run, request)
-        return with_medians(session, request, run), units
-
-
-async def _with_queue_position(
-    steps: AsyncGenerator[Sequence[Any], None],
-) -> AsyncGenerator[Sequence[StrengthSweepStep], None]:
-    """A waiting sweep has made no progress yet."""
-    async with aclosing(steps):
-        async for together in steps:
-            yield [
-                StrengthSweepProgressEvent(0, 0, step.queue_position) if isinstance(step, ProgressEvent) else step
-                for step in together
-            ]
 
 
 @router.post("/find", response_model=FindResponse)
@@ -135,7 +131,11 @@ async def find(request: FindRequest, services: ServicesDep, http: Request) -> Re
     """Experts of all runs that make wanted text more probable, predicted by one backward pass and measured."""
     config = await _find_config(services, request)
     found = await cancel_on_disconnect(http, services.inference.submit(request.runs, jobs.find, config))
-    experts = await asyncio.to_thread(_described, services, [expert.edit for expert in found.experts])
+    ids: defaultdict[str, set[int]] = defaultdict(set)
+    for edit in (expert.edit for expert in found.experts):
+        assert edit.run is not None
+        ids[edit.run].add(edit.expert)
+    experts = {run: await asyncio.to_thread(expert_infos, services, run, its) for run, its in ids.items()}
     return model_response(FindResponse(found=found, experts=experts))
 
 
@@ -155,14 +155,6 @@ async def _find_config(services: Services, request: FindRequest) -> FindConfig:
         prompts = (await prompt_text(services, request.runs[0], "", request.turns),)
     settings = {name: getattr(request, name) for name in FindConfig.model_fields}
     return FindConfig.from_keywords({**settings, "prompts": prompts}, {})
-
-
-def _described(services: Services, edits: Sequence[Edit]) -> dict[str, dict[int, RoutedExpertInfo]]:
-    experts: defaultdict[str, set[int]] = defaultdict(set)
-    for edit in edits:
-        assert edit.run is not None
-        experts[edit.run].add(edit.expert)
-    return {run: expert_infos(services, run, ids) for run, ids in experts.items()}
 
 
 SHOWCASE_FILE = "showcase.json"

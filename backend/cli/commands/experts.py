@@ -142,7 +142,7 @@ class ExpertsCommand(Command):
         from mxd.backend.database.engine import reading
         from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.examples import ExampleQuery, example_page
-        from mxd.backend.queries.expert_detail import expert_detail
+        from mxd.backend.queries.experts import expert_detail
         from mxd.backend.queries.runs import find_run
         from mxd.trainer.storage.run import Run
 
