@@ -59,11 +59,12 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
 
 
 def test_every_expert_has_a_predicted_and_a_measured_effect(circuits: Page) -> None:
-    verdict = circuits.get_by_role("status").filter(has_text="shown alone")
-    expect(verdict).to_have_text(
-        re.compile(r"(shown experts|this circuit).*All \d+ experts[+−]\d.*20 random ones alone.*measuredr = \d")
+    verdict = circuits.get_by_role("status").filter(has_text="Predicted and measured")
+    claim = r"(20 of \d+ active experts explain .* 20 random ones|Do not rely on this circuit).*effects: r = \d"
+    expect(verdict).to_have_text(re.compile(claim))
+    expect(checks(circuits)).to_have_text(
+        re.compile(r"All \d+ experts[+−]\d.*20 random ones alone.*\d+\s% as predicted.*largest miss \d")
     )
-    expect(checks(circuits)).to_have_text(re.compile(r"\d+\s% as predicted.*largest miss \d"))
     table = circuits.get_by_role("region", name="Experts of the circuit")
     rows = table.get_by_role("rowgroup").last.get_by_role("row")
     expect(rows).to_have_count(20)
@@ -97,6 +98,16 @@ def test_the_panel_shows_effects_and_examples_and_explains_an_activation(circuit
     expect(graph(circuits).get_by_role("button", name=re.compile("^Target: activation of expert"))).to_be_visible()
     circuits.get_by_role("button", name="Back to the next token").click()
     expect(circuits).not_to_have_url(re.compile("target="))
+
+
+def test_a_text_that_ends_with_a_full_stop_is_explained_by_its_last_word(page: Page) -> None:
+    page.goto(f"{ADDRESS}&prompt=The+girl+was+happy.")
+    target = graph(page).get_by_role("button", name=re.compile("^Target: logit of ' happy'"))
+    expect(target).to_be_visible(timeout=60_000)
+    expect(panel(page)).to_contain_text(re.compile(r"Fires on.*Writes here.*[+−]\d", re.DOTALL), timeout=60_000)
+    page.get_by_role("button", name=re.compile("^Explain the next token")).click()
+    expect(page).to_have_url(re.compile(r"[?&]target=\d+"))
+    expect(target).to_have_count(0)
 
 
 def test_other_targets_and_back(circuits: Page) -> None:

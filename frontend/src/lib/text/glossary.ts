@@ -176,7 +176,7 @@ export const GLOSSARY = {
   },
   circuit_verdict: {
     name: "Verdict on a circuit",
-    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. If the shown experts alone do more than as many random ones, they explain most (from 50 %), part (from 20 %) or little of what all do. These limits are conventions of MxD Explorer.",
+    text: "Each shown expert is ablated in the model, and the measured change of the target is compared with the predicted one. The predictions hold if r ≥ 0.9 and at least 80 % have the predicted direction, and roughly from r ≥ 0.6 and 65 %. What the shown experts explain is what remains of the target when all others are replaced by their mean output. The mark is green from 50 %, if random experts explain less. These limits are conventions of MxD Explorer.",
   },
   circuit_effect: {
     name: "Effect in a circuit",

@@ -6,16 +6,18 @@ import type { CircuitCheck, CircuitResponse } from "@/api/types";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { divergingClass } from "@/lib/scales/colour-scale";
-import { formatFixed } from "@/lib/text/format";
+import { formatFixed, formatSigned } from "@/lib/text/format";
+import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
-import { boxName, effectText, nodeName, signClass, tokenText } from "./names";
+import { effectText, firesOn, nodeName, signClass, tokenText, type Writes } from "./circuit";
 
 const MAX_STROKE = 4.5;
 
 interface GraphProps {
   readonly response: CircuitResponse;
   readonly check: CircuitCheck | null;
+  readonly writes: Writes;
   /** Indices of nodes; `active` is the one whose edges are highlighted. */
   readonly selected: number;
   readonly active: number;
@@ -45,13 +47,12 @@ function Edges({ response, layout, active }: Pick<GraphProps, "response" | "acti
       {edges.map((edge) => {
         const [from, to] = [layout.nodes[edge.source], layout.nodes[edge.target]];
         if (from === undefined || to === undefined) return null;
-        const isNear = active > 0 && (edge.source === active || edge.target === active);
-        const emphasis = isNear ? "near" : edge.target === 0 ? "to-target" : "";
+        const isNear = edge.source === active || edge.target === active;
         return (
           <path
             key={`${edge.source}-${edge.target}`}
             d={curve(from, to)}
-            className={`${signClass(edge.predicted)} ${emphasis}`}
+            className={`${signClass(edge.predicted)}${isNear ? " near" : ""}`}
             strokeWidth={0.8 + MAX_STROKE * Math.sqrt(size(edge) / largest)}
           />
         );
@@ -71,13 +72,14 @@ interface NodeProps extends GraphProps {
 }
 
 function Node(props: NodeProps) {
-  const { response, check, selected, index, largest, placed, isTabStop, onKeyDown, onSelect, onHover } = props;
+  const { response, check, writes, selected, index, largest, placed, isTabStop, onKeyDown, onSelect, onHover } = props;
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
   const measured = check?.measured[index];
   const isTarget = node.kind === "target";
   const change = measured ?? node.predicted;
   const shade = divergingClass(-change, largest) || (change < 0 ? "u1" : "d1");
+  const [written] = writes(node) ?? [];
   return (
     <button
       type="button"
@@ -102,17 +104,20 @@ function Node(props: NodeProps) {
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
-      <span title={placed === null ? undefined : boxName(response, node)}>
+      <span title={firesOn(response, node)}>
         <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
-        {boxName(response, node)}
+        {firesOn(response, node)}
         {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
       </span>
+      <span>{written !== undefined && `→ ${columnText(written.text)}`}</span>
       <em className="num">
         {!isTarget && (
-          <i className="sr">, predicted {measured != null && `${effectText(node.predicted)}, measured `}</i>
+          <i className="sr">
+            , predicted {effectText(node.predicted)}
+            {measured != null && `, measured ${effectText(measured)}`}
+          </i>
         )}
-        {measured != null && <b>{effectText(measured)}</b>}
-        {measured == null && (isTarget ? formatFixed(change) : effectText(change))}
+        <b aria-hidden={!isTarget}>{isTarget ? formatFixed(change) : formatSigned(-change)}</b>
       </em>
     </button>
   );

@@ -1,10 +1,11 @@
 /** Circuits: the experts behind a target, through all layers that have a run. Every number is predicted and measured. */
 
-import { useMutation, useQuery } from "@tanstack/react-query";
+import { useMutation, useQueries, useQuery } from "@tanstack/react-query";
 import { useMemo, useState } from "react";
 
 import { circuitCheckQuery, circuitQuery } from "@/api/circuits";
 import { fetchSnapshot } from "@/api/mutations";
+import { directEffectsQuery } from "@/api/queries";
 import type {
   CircuitCheck,
   CircuitGraph,
@@ -33,11 +34,9 @@ import { formatPercent, formatProbability } from "@/lib/text/format";
 import { continuationPrompt } from "@/lib/text/prompts";
 import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
+import { CIRCUIT_PARAMS, defaultTarget, MOST_PROBABLE, verdict, type Writes } from "./circuit";
 import { Graph } from "./graph";
-import { NodePanel } from "./panel";
-import { CIRCUIT_PARAMS, MOST_PROBABLE } from "./params";
-import { ExpertTable } from "./table";
-import { verdict } from "./verdict";
+import { ExpertTable, NodePanel } from "./panel";
 
 import "./circuits.css";
 
@@ -45,38 +44,13 @@ const SHOWN = 6;
 
 interface TargetBarProps {
   readonly graph: CircuitGraph;
-  readonly onChange: (target: CircuitTarget) => void;
+  /** The most probable token after the text, if the text's last word is explained instead. */
+  readonly next: CircuitGraph["candidates"][number] | null;
+  /** `at`: the position before the target, null for the last one; by default, it stays. */
+  readonly onChange: (target: CircuitTarget, at?: number | null) => void;
 }
 
-interface AgainstProps extends TargetBarProps {
-  readonly token: number;
-}
-
-/** The token whose logit is subtracted. */
-function Against({ graph, token, onChange }: AgainstProps) {
-  return (
-    <label>
-      Contrast with{" "}
-      <select
-        value={graph.target.kind === "difference" ? graph.target.other : ""}
-        onChange={({ currentTarget: { value } }) =>
-          onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
-        }
-      >
-        <option value="">the mean of all tokens</option>
-        {graph.candidates
-          .filter(({ id }) => id !== token)
-          .map(({ id, text }) => (
-            <option key={id} value={id}>
-              {JSON.stringify(text)}
-            </option>
-          ))}
-      </select>
-    </label>
-  );
-}
-
-function Continuation({ graph, onChange }: TargetBarProps) {
+function Continuation({ graph, onChange }: Omit<TargetBarProps, "next">) {
   const [text, setText] = useState(graph.target.kind === "continuation" ? graph.target.text : "");
   return (
     <form
@@ -97,13 +71,21 @@ function Continuation({ graph, onChange }: TargetBarProps) {
 }
 
 /** Choice of the target: a likely next token, its difference from another, or a continuation. */
-function TargetBar({ graph, onChange }: TargetBarProps) {
+function TargetBar({ graph, next, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   return (
     <div className="target-bar" role="group" aria-label="Target">
       <span className="dim">Explain</span>
-      {candidates.slice(0, SHOWN).map(({ id, text, probability }) => (
+      {next !== null && (
+        <>
+          <b>{graph.label}, the last word</b>
+          <Button size="small" onClick={() => onChange({ kind: "token", token: next.id }, null)}>
+            Explain the next token, <TokenChip text={next.text} />
+          </Button>
+        </>
+      )}
+      {candidates.slice(0, next === null ? SHOWN : SHOWN / 2).map(({ id, text, probability }) => (
         <Button
           key={id}
           size="small"
@@ -114,12 +96,31 @@ function TargetBar({ graph, onChange }: TargetBarProps) {
           <TokenChip text={text} /> <span className="num">{formatProbability(probability)} %</span>
         </Button>
       ))}
-      {token !== null && <Against graph={graph} token={token} onChange={onChange} />}
+      {token !== null && next === null && (
+        <label>
+          Contrast with{" "}
+          <select
+            value={target.kind === "difference" ? target.other : ""}
+            onChange={({ currentTarget: { value } }) =>
+              onChange(value === "" ? { kind: "token", token } : { kind: "difference", token, other: Number(value) })
+            }
+          >
+            <option value="">the mean of all tokens</option>
+            {candidates
+              .filter(({ id }) => id !== token)
+              .map(({ id, text }) => (
+                <option key={id} value={id}>
+                  {JSON.stringify(text)}
+                </option>
+              ))}
+          </select>
+        </label>
+      )}
       <Continuation graph={graph} onChange={onChange} />
       {target.kind === "expert" && (
         <>
           <b>{graph.label}</b>
-          <Button size="small" icon="close" onClick={() => onChange(MOST_PROBABLE)}>
+          <Button size="small" icon="close" onClick={() => onChange(MOST_PROBABLE, null)}>
             Back to the next token
           </Button>
         </>
@@ -132,57 +133,39 @@ function TargetBar({ graph, onChange }: TargetBarProps) {
 const EXAMPLE = "The doctor told the old man that he would have to stay in the";
 
 /** What all parts of the page show. */
-interface CircuitParts extends UrlState<typeof CIRCUIT_PARAMS> {
+interface Parts {
   readonly response: CircuitResponse;
   /** Null until it is measured. */
   readonly check: CircuitCheck | null;
 }
 
-interface CheckedProps extends Pick<CircuitParts, "response" | "check"> {
-  readonly error: Error | null;
-}
-
-/** What the graph is worth: a claim, and the figures that it rests on. */
-function VerdictLine({ response: { graph }, check, error }: CheckedProps) {
+/** How much the graph explains, in one sentence. */
+function VerdictLine({ response: { graph }, check, error }: Parts & { readonly error: Error | null }) {
   const found = check === null ? null : verdict(graph, check);
   return (
-    <div
-      className="circuit-verdict"
-      data-level={found?.level}
-      role="status"
-      aria-busy={found === null && error === null}
-    >
-      <p>
-        {error?.message ??
-          (found === null ? (
-            `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
-          ) : (
+    <p className="circuit-verdict" data-level={found?.level} role="status" aria-busy={found === null && error === null}>
+      {error?.message ??
+        (found === null ? (
+          `Ablating each of the ${graph.nodes.length - 1} shown experts in the model…`
+        ) : (
+          <>
             <b>
               <Term id="circuit_verdict">{found.claim}</Term>
-            </b>
-          ))}
-      </p>
-      <dl>
-        {found?.figures.map(({ name, value, note }) => (
-          <div key={name}>
-            <dt>{name}</dt>
-            <dd>
-              <b>{value}</b> {note}
-            </dd>
-          </div>
+            </b>{" "}
+            <span className="dim">{found.agreement}</span>
+          </>
         ))}
-      </dl>
-    </div>
+    </p>
   );
 }
 
-/** The other figures. */
-function Checks({ response: { graph }, check }: Pick<CheckedProps, "response" | "check">) {
+/** The figures behind the verdict. */
+function Checks({ response: { graph }, check }: Parts) {
   return (
     <section className="circuit-checks" aria-label="Checks" aria-busy={check === null}>
       <dl>
         {check !== null &&
-          verdict(graph, check).details.map(({ name, value, note = "" }) => (
+          verdict(graph, check).figures.map(({ name, value, note = "" }) => (
             <div key={name}>
               <dt>{name}</dt>
               <dd>
@@ -198,41 +181,25 @@ function Checks({ response: { graph }, check }: Pick<CheckedProps, "response" | 
   );
 }
 
-interface SaveGraphProps {
+interface ViewProps extends UrlState<typeof CIRCUIT_PARAMS> {
+  readonly response: CircuitResponse;
   readonly request: CircuitRequest;
-  readonly graph: CircuitGraph;
-  readonly check: CircuitCheck | null;
+  readonly next: TargetBarProps["next"];
 }
 
-function SaveGraph({ request, graph, check }: SaveGraphProps) {
+/** Below the graph: what the signs mean, and what is shown and saved. */
+function GraphToolbar({ response: { graph }, request, check, params, setParams }: Omit<ViewProps, "next"> & Parts) {
   const { mutate, isPending, error } = useMutation({
     mutationFn: () => fetchSnapshot(request.runs[0] ?? "", { kind: "circuit", request, graph, check }),
     onSuccess: (files) => saveFile("circuit.json", JSON.stringify(files.graph), "application/json"),
   });
   return (
-    <>
-      {error !== null && <span role="alert">{error.message}</span>}
-      <Button
-        size="small"
-        icon="download"
-        disabled={isPending || check === null}
-        title="Graph and measured effects in the format of circuit-tracer and Neuronpedia"
-        onClick={() => mutate()}
-      >
-        Save graph
-      </Button>
-    </>
-  );
-}
-
-interface GraphToolbarProps extends CircuitParts {
-  readonly request: CircuitRequest;
-}
-
-function GraphToolbar({ response, request, check, params, setParams }: GraphToolbarProps) {
-  const { graph } = response;
-  return (
     <div className="circuit-toolbar">
+      <p className="dim">
+        A box: what the expert fires on → what it writes, and how much it supports (+) or opposes (−) the target:{" "}
+        <Term id="circuit_effect">measured</Term> without it. Point at a box for its lines.{" "}
+        {formatPercent(graph.retained, 0)} % of all predicted effects are shown.
+      </p>
       <label>
         Experts{" "}
         <NumberInput
@@ -253,16 +220,34 @@ function GraphToolbar({ response, request, check, params, setParams }: GraphTool
           { value: "dropped", label: "Layers replaced" },
         ]}
       />
-      <SaveGraph request={request} graph={graph} check={check} />
+      {error !== null && <span role="alert">{error.message}</span>}
+      <Button
+        size="small"
+        icon="download"
+        disabled={isPending || check === null}
+        title="Graph and measured effects in the format of circuit-tracer and Neuronpedia"
+        onClick={() => mutate()}
+      >
+        Save graph
+      </Button>
     </div>
   );
 }
 
-interface ViewProps extends Omit<CircuitParts, "check"> {
-  readonly request: CircuitRequest;
+/** The tokens that each expert writes on its token, requested after the check. */
+function useWrites({ graph }: CircuitResponse, text: string, check: CircuitCheck | null): Writes {
+  const experts = graph.nodes.filter(({ run, position }) => run !== null && position < graph.prompt_tokens);
+  const places = [...new Map(experts.map(({ run, position }) => [`${run} ${position}`, { run, position }])).values()];
+  const results = useQueries({
+    queries: places.map(({ run, position }) => directEffectsQuery(run ?? "", text, check === null ? null : position)),
+  });
+  return ({ run, position, expert }) => {
+    const at = places.findIndex((place) => place.run === run && place.position === position);
+    return results[at]?.data?.experts.find((effect) => effect.expert === expert)?.promoted;
+  };
 }
 
-function CircuitView({ response, request, params, setParams }: ViewProps) {
+function CircuitView({ response, request, next, params, setParams }: ViewProps) {
   const { graph } = response;
   const { data: check = null, error } = useQuery(circuitCheckQuery(request, graph));
   useShare(request.runs[0] ?? "", () => ({ kind: "circuit", request, graph, check }));
@@ -275,44 +260,57 @@ function CircuitView({ response, request, params, setParams }: ViewProps) {
     if (run === null || expert === null) return;
     setParams({ target: { kind: "expert", run, expert }, at: position, node: 1 }, "push");
   };
-  const parts = { response, check, params, setParams };
+  const writes = useWrites(response, request.text ?? "", check);
+  const parts = { response, check };
   return (
     <>
-      <TargetBar graph={graph} onChange={(target) => setParams({ target, node: 1 }, "push")} />
-      <VerdictLine response={response} check={check} error={error} />
+      <TargetBar
+        graph={graph}
+        next={next}
+        onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
+      />
+      <VerdictLine {...parts} error={error} />
       <div className="circuit-columns">
         <section className="circuit-main" aria-label="Graph">
-          <p className="dim">
-            Green supports the target, purple and dashed opposes it: how much the target{" "}
-            <Term id="circuit_effect">changes</Term> without the expert. {formatPercent(graph.retained, 2)} % of all
-            predicted effects are shown.
-          </p>
           <Graph
-            response={response}
-            check={check}
+            {...parts}
+            writes={writes}
             selected={selected}
             active={active}
             onSelect={select}
             onHover={setHovered}
           />
-          <GraphToolbar {...parts} request={request} />
+          <GraphToolbar {...parts} request={request} params={params} setParams={setParams} />
         </section>
         <aside className="circuit-panel" aria-label="Circuit details">
           <NodePanel
-            response={response}
-            check={check}
+            {...parts}
+            writes={writes}
             index={described < graph.nodes.length ? described : 0}
             onSelect={select}
             onExplain={explain}
           />
         </aside>
       </div>
-      <Checks response={response} check={check} />
+      <Checks {...parts} />
       <section className="circuit-list" aria-label="Circuit as table">
-        <ExpertTable response={response} check={check} onSelect={select} />
+        <ExpertTable {...parts} onSelect={select} />
       </section>
     </>
   );
+}
+
+/** The circuit of the target; of a word that is explained instead of the most probable token, if none is chosen. */
+function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
+  const { data: first } = useQuery(circuitQuery(request));
+  const word = isDefault && first !== undefined ? defaultTarget(first.graph) : null;
+  const explained =
+    request === null || word === null
+      ? request
+      : { ...request, target: { kind: "token" as const, token: word.token }, position: word.position };
+  const isLastWord = word !== null && word.position + 1 < (first?.graph.tokens.length ?? 0);
+  const next = isLastWord ? (first?.graph.candidates[0] ?? null) : null;
+  return { explained, next, ...useQuery(circuitQuery(explained)) };
 }
 
 function Circuits({ run }: { readonly run: RunSummary }) {
@@ -333,7 +331,7 @@ function Circuits({ run }: { readonly run: RunSummary }) {
           },
     [others, run.name, prompt, target, at, errors, nodes],
   );
-  const { data, error, refetch } = useQuery(circuitQuery(request));
+  const { explained, next, data, error, refetch } = useCircuit(request, at === null && target === MOST_PROBABLE);
   const choose = (text: string) => setParams({ prompt: text, target: MOST_PROBABLE, at: null, node: 1 }, "push");
   const draft = usePromptDraft(prompt, choose, null);
   return (
@@ -357,13 +355,20 @@ function Circuits({ run }: { readonly run: RunSummary }) {
         </EmptyState>
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {prompt !== "" && error === null && (data === undefined || request === null) && (
+      {prompt !== "" && error === null && (data === undefined || explained === null) && (
         <div className="prompted-empty">
           <LoadingState label="Tracing; the language model is loaded on first use" rows={14} />
         </div>
       )}
-      {error === null && data !== undefined && request !== null && (
-        <CircuitView key={data.graph.label} response={data} request={request} params={params} setParams={setParams} />
+      {error === null && data !== undefined && explained !== null && (
+        <CircuitView
+          key={data.graph.label}
+          response={data}
+          request={explained}
+          next={next}
+          params={params}
+          setParams={setParams}
+        />
       )}
     </>
   );

@@ -2,7 +2,7 @@
 
 import type { CircuitGraph } from "@/api/types";
 
-import { tokenText } from "./names";
+import { tokenText } from "./circuit";
 
 /**
  * Widths in pixels of a box and its gap. A token gets further boxes side by side while they are at least `usual`, or
@@ -10,11 +10,11 @@ import { tokenText } from "./names";
  */
 const WIDTH = { min: 108, usual: 136, max: 210 } as const;
 const HIGH = 3;
-export const NODE_HEIGHT = 42;
-const GAP = 8;
-const ROW_GAP = 26;
+export const NODE_HEIGHT = 38;
+const GAP = 6;
+const ROW_GAP = 16;
 const TARGET_WIDTH = 210;
-const TOKEN_HEIGHT = 26;
+const TOKEN_HEIGHT = 24;
 /** Least width of the tokens between two that have experts, and the largest one of a token without experts. */
 const BETWEEN = { min: 28, max: 84 } as const;
 const CHARACTER = 7.8;

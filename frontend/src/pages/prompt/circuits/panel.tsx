@@ -1,4 +1,4 @@
-/** Side panel: the selected or hovered expert with its effects, its edges and its examples. */
+/** The selected or hovered expert with its effects, its edges and its examples; and all experts as a table. */
 
 import { useQuery } from "@tanstack/react-query";
 
@@ -7,18 +7,23 @@ import type { CircuitCheck, CircuitEdge, CircuitNode, CircuitResponse } from "@/
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
+import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { boxName, effectText, expertInfo, nodeName, signClass, tokenText } from "./names";
+import { effectText, expertInfo, firesOn, nodeName, signClass, tokenText, type Writes } from "./circuit";
 
 const EXAMPLES = 4;
+const WRITTEN = 4;
 
 interface PanelProps {
   readonly response: CircuitResponse;
   readonly check: CircuitCheck | null;
+  readonly writes: Writes;
   /** Index of a node. */
   readonly index: number;
   readonly onSelect: (index: number) => void;
@@ -101,7 +106,7 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           <tr key={number}>
             <td>
               <button type="button" onClick={() => onSelect(there)}>
-                {boxName(response, other)}
+                <span className="mono">{other.expert}</span> {firesOn(response, other)}
                 <span className="dim">
                   {" "}
                   layer {other.layer}, on {tokenText(response.graph, other.position)}
@@ -138,7 +143,7 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
   );
 }
 
-export function NodePanel({ response, check, index, onSelect, onExplain }: PanelProps) {
+export function NodePanel({ response, check, writes, index, onSelect, onExplain }: PanelProps) {
   const { runs } = useCurrentRun();
   const node = response.graph.nodes[index];
   if (node === undefined) return null;
@@ -160,11 +165,26 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
   return (
     <section className="node-pane" aria-label="Selected node">
       <h2>{nodeName(response, node)}</h2>
-      {info !== undefined && (
-        <p>
-          <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-        </p>
-      )}
+      <dl className="fires-writes">
+        <dt>Fires on</dt>
+        <dd>
+          {info !== undefined && (
+            <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
+          )}
+        </dd>
+        <dt>
+          <Term id="direct_logit_effect">Writes</Term> here
+        </dt>
+        <dd className="chips">
+          {writes(node)
+            ?.slice(0, WRITTEN)
+            .map(({ id, text, change }) => (
+              <span key={id}>
+                <TokenChip text={text} /> <span className="num">{formatSigned(change)}</span>
+              </span>
+            )) ?? "…"}
+        </dd>
+      </dl>
       <Effects node={node} measured={check?.measured[index]} />
       <div className="node-actions">
         {isHere && (
@@ -181,5 +201,52 @@ export function NodePanel({ response, check, index, onSelect, onExplain }: Panel
       <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="out" />
       {found?.indexed_tokens != null && <Examples run={run} expert={expert} />}
     </section>
+  );
+}
+
+const effect = (value: number | null | undefined) => (value == null ? "…" : effectText(value, 3));
+
+export function ExpertTable({ response, check, onSelect }: Pick<PanelProps, "response" | "check" | "onSelect">) {
+  const { nodes, tokens } = response.graph;
+  return (
+    <ScrollBox className="figure-table circuit-table" label="Experts of the circuit">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            <th>Expert</th>
+            <th>Token</th>
+            <th className="num">Layer</th>
+            <th className="num">Activation</th>
+            <th className="num">Predicted effect</th>
+            <th className="num">Measured effect</th>
+          </tr>
+        </thead>
+        <tbody>
+          {nodes.map((node, index) => {
+            if (node.kind !== "expert") return null;
+            const info = expertInfo(response, node);
+            return (
+              <tr key={index}>
+                <td className="what">
+                  <button type="button" onClick={() => onSelect(index)}>
+                    <span className="mono id">{node.expert}</span>{" "}
+                    {info !== undefined && (
+                      <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
+                    )}
+                  </button>
+                </td>
+                <td>
+                  <TokenChip text={tokens[node.position]?.text ?? ""} />
+                </td>
+                <td className="num">{node.layer}</td>
+                <td className="num">{formatFixed(node.activation ?? 0)}</td>
+                <td className="num">{effectText(node.predicted, 3)}</td>
+                <td className="num">{effect(check?.measured[index])}</td>
+              </tr>
+            );
+          })}
+        </tbody>
+      </table>
+    </ScrollBox>
   );
 }

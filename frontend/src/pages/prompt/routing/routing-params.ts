@@ -1,7 +1,15 @@
 /** URL parameters of the Routing page. */
 
 import { choiceParam, flagParam, numberParam, type Param, textParam, type UrlState } from "@/hooks/use-url-state";
-import { layersParam } from "@/pages/prompt/layers-param";
+
+/** Names of runs in the address, e.g. `one,other`; null for one run of every other layer, `none` for none. */
+export const layersParam: Param<readonly string[] | null> = {
+  read: (text) => {
+    if (text === null) return null;
+    return text === "none" ? [] : text.split(",").filter((name) => name !== "");
+  },
+  write: (names) => (names === null ? null : names.length === 0 ? "none" : names.join(",")),
+};
 
 /** A locked token, and the expert of the locked cell, if any. */
 export interface RoutingLock {

@@ -20,8 +20,8 @@ import { useShortcut } from "@/hooks/use-shortcut";
 import { saveFile } from "@/lib/browser/save-file";
 import { formatCount, formatFixed } from "@/lib/text/format";
 
-import type { CellPosition } from "./heat-map/heat-events";
-import { HeatMap } from "./heat-map/heat-map";
+import { Filters, ReplacedKl } from "./foot";
+import { type CellPosition, HeatMap } from "./heat-map/heat-map";
 import {
   cellDigits,
   type Column,
@@ -31,14 +31,12 @@ import {
   heatRows,
   type Predicted,
   type Ranking,
+  routingTable,
   scaleEnd,
   shownRows,
   tokenFirst,
 } from "./heat-map/heat-rows";
-import { ReplacedKl } from "./replaced-kl";
 import { MORE_ROWS, type RoutingState } from "./routing-params";
-import { routingTable } from "./table/routing-export";
-import { DensityFilter, StartToken } from "./token-filters";
 import { TokenPanel } from "./token/token-panel";
 
 interface HeatBarProps extends RoutingState {
@@ -176,8 +174,7 @@ function Foot({ run, params, setParams, columns, predicted, rows, shown }: FootP
           predicted={predicted}
         />
       </p>
-      <StartToken params={params} setParams={setParams} />
-      <DensityFilter params={params} setParams={setParams} />
+      <Filters params={params} setParams={setParams} />
       {hidden > 0 && (
         <Button
           size="small"

@@ -16,7 +16,7 @@ import { SegmentedControl } from "@/components/ui/segmented-control";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatPlural, formatSigned } from "@/lib/text/format";
-import { columnText } from "@/pages/prompt/routing/heat-map/columns";
+import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { MORE_ROWS, type RoutingState } from "@/pages/prompt/routing/routing-params";
 
 import {

@@ -1,17 +1,248 @@
 /** Heat map of activations, tokens by experts. A real table; for long texts only the columns in view are rendered. */
 
-import { type CSSProperties, memo, useCallback, useEffect, useLayoutEffect, useMemo, useRef, useState } from "react";
+import {
+  type CSSProperties,
+  type FocusEvent,
+  type KeyboardEvent,
+  memo,
+  type MouseEvent,
+  type PointerEvent,
+  useCallback,
+  useEffect,
+  useLayoutEffect,
+  useMemo,
+  useRef,
+  useState,
+} from "react";
+import { Link } from "react-router";
 
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { TokenTip } from "@/components/tokens/token-tip";
+import { PlusButton } from "@/components/tray/plus-button";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { sequentialStep } from "@/lib/scales/colour-scale";
+import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
-import { columnOffsets, columnText, columnWidth, type ColumnWindow, visibleColumns } from "./columns";
-import { type CellPosition, heatEvents } from "./heat-events";
-import { HeatRowView, RANKING_HEADERS } from "./heat-row";
-import { type Column, formatKl, type HeatRow, type Predicted, type Ranking } from "./heat-rows";
-import { CellTip, ColumnTip } from "./heat-tips";
+import {
+  cellDigits,
+  type Column,
+  columnOffsets,
+  columnText,
+  columnWidth,
+  type ColumnWindow,
+  formatKl,
+  type HeatRow,
+  type Predicted,
+  type Ranking,
+  visibleColumns,
+} from "./heat-rows";
+
+export interface CellPosition {
+  readonly position: number;
+  /** null for the column header. */
+  readonly expert: number | null;
+}
+
+interface HeatHandlers {
+  readonly onEnter: (place: CellPosition, element: HTMLElement) => void;
+  readonly onLeave: () => void;
+  readonly onLock: (place: CellPosition, element: HTMLElement) => void;
+}
+
+function closestCell(target: EventTarget): HTMLElement | null {
+  return target instanceof Element ? target.closest<HTMLElement>("[data-position]") : null;
+}
+
+function readCellPosition(element: HTMLElement): CellPosition {
+  const { position = "", expert } = element.dataset;
+  return { position: Number(position), expert: expert === undefined ? null : Number(expert) };
+}
+
+function horizontalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
+  const row = [...(element.closest("tr")?.querySelectorAll<HTMLElement>("[data-position]") ?? [])];
+  return row[row.indexOf(element) + step];
+}
+
+/** The next cell above or below on the same token. Empty cells are skipped. */
+function verticalNeighbour(element: HTMLElement, step: 1 | -1): HTMLElement | undefined {
+  const { position = "" } = element.dataset;
+  const column = element.closest("table")?.querySelectorAll<HTMLElement>(`[data-position="${position}"]`);
+  const all = [...(column ?? [])];
+  return all[all.indexOf(element) + step];
+}
+
+const MOVES: Readonly<Record<string, (element: HTMLElement) => HTMLElement | undefined>> = {
+  ArrowRight: (element) => horizontalNeighbour(element, 1),
+  ArrowLeft: (element) => horizontalNeighbour(element, -1),
+  ArrowDown: (element) => verticalNeighbour(element, 1),
+  ArrowUp: (element) => verticalNeighbour(element, -1),
+};
+
+export function heatEvents({ onEnter, onLeave, onLock }: HeatHandlers) {
+  const enter = (target: EventTarget) => {
+    const element = closestCell(target);
+    if (element === null) onLeave();
+    else onEnter(readCellPosition(element), element);
+  };
+  return {
+    onPointerOver: (event: PointerEvent) => enter(event.target),
+    onPointerLeave: onLeave,
+    onFocus: (event: FocusEvent) => enter(event.target),
+    onBlur: onLeave,
+    onClick: (event: MouseEvent) => {
+      const element = closestCell(event.target);
+      if (element !== null) onLock(readCellPosition(element), element);
+    },
+    onKeyDown: (event: KeyboardEvent) => {
+      const element = closestCell(event.target);
+      const move = MOVES[event.key];
+      if (element === null || move === undefined) return;
+      event.preventDefault();
+      move(element)?.focus();
+    },
+  };
+}
+
+export function CellTip({ row, column }: { readonly row: HeatRow; readonly column: Column }) {
+  const cell = row.cells.get(column.position);
+  return (
+    <>
+      <div className="hd">
+        <span className="mono">{row.expert}</span>
+        {(row.info.label !== null || shownAutomatic(row.info.automatic) !== null) && (
+          <b>
+            <ExpertLabel label={row.info.label} automatic={row.info.automatic} />
+          </b>
+        )}
+      </div>
+      <TokenTip
+        text={column.token.text}
+        id={column.token.id}
+        activation={cell?.activation ?? null}
+        largest={row.info.max_activation}
+        {...(cell !== undefined && { rank: [cell.rank, cell.activeExperts] as const, share: cell.share })}
+      />
+    </>
+  );
+}
+
+export function ColumnTip({ column, predicted }: { readonly column: Column; readonly predicted: Predicted }) {
+  const { token, position } = column;
+  const next = predicted?.[position];
+  const nats = (value: number | undefined) => (value === undefined ? "…" : `${formatFixed(value, 4)} nats`);
+  return (
+    <>
+      <div className="hd">
+        <TokenChip text={token.text} />
+        <span className="dim">token {formatCount(token.id)}</span>
+      </div>
+      <dl>
+        <dt>Position</dt>
+        <dd>{position}</dd>
+        <dt>Active experts</dt>
+        <dd>{token.experts.length}</dd>
+        <dt>KL from original</dt>
+        <dd>{nats(next?.kl)}</dd>
+        <dt>KL with the MLP removed</dt>
+        <dd>{nats(next?.zeroed_kl)}</dd>
+      </dl>
+    </>
+  );
+}
+
+interface HeatRowProps {
+  readonly row: HeatRow;
+  readonly columns: readonly Column[];
+  readonly window: ColumnWindow;
+  readonly end: number;
+  readonly ranking: Ranking;
+  readonly locked: number | null;
+  readonly isLocked: boolean;
+}
+
+/** Header of the last column, by ranking. */
+const RANKING_HEADERS: Readonly<Record<Ranking, string>> = {
+  specific: "Score",
+  summed: "Sum",
+  largest: "Max",
+  often: "Tokens",
+  rarest: "Density %",
+};
+
+function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
+  if (ranking === "rarest") return row.info.density === null ? "" : formatPercent(row.info.density, 2);
+  if (ranking === "often") return String(row.cells.size);
+  if (ranking === "specific") return formatFixed(row.sum * row.rarity, 1);
+  return formatFixed(ranking === "summed" ? row.sum : row.largest, digits);
+}
+
+function Head({ row }: { readonly row: HeatRow }) {
+  const links = usePageLinks();
+  return (
+    <th scope="row">
+      <div>
+        <span className="mono id">{row.expert}</span>
+        <Link className="n" to={links.expert(row.expert)} title={row.info.label ?? undefined}>
+          <ExpertLabel
+            label={row.info.label}
+            automatic={row.info.automatic}
+            topTokens={row.info.top_tokens}
+            expert={row.expert}
+          />
+        </Link>
+        <PlusButton expert={row.expert} />
+      </div>
+    </th>
+  );
+}
+
+interface CellProps {
+  readonly row: HeatRow;
+  readonly position: number;
+  readonly end: number;
+  readonly isLocked: boolean;
+}
+
+function Cell({ row, position, end, isLocked }: CellProps) {
+  const cell = row.cells.get(position);
+  const className = isLocked ? "lk" : undefined;
+  if (cell === undefined) return <td className={className} />;
+  return (
+    <td className={className}>
+      <button
+        type="button"
+        tabIndex={-1}
+        data-position={position}
+        data-expert={row.expert}
+        className={`s${Math.max(1, sequentialStep(cell.activation, end))}`}
+      >
+        {cell.activation.toFixed(cellDigits(end))}
+      </button>
+    </td>
+  );
+}
+
+const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
+  const { row, columns, window, end, ranking, locked, isLocked } = props;
+  const after = columns.length - window.to;
+  return (
+    <tr className={isLocked ? "rowlk" : undefined}>
+      <Head row={row} />
+      {window.from > 0 && <td colSpan={window.from} />}
+      {columns.slice(window.from, window.to).map(({ position }) => (
+        <Cell key={position} row={row} position={position} end={end} isLocked={position === locked} />
+      ))}
+      {after > 0 && <td colSpan={after} />}
+      <td className="sum num">{rankedValue(row, ranking, cellDigits(end))}</td>
+    </tr>
+  );
+});
 
 interface HeatHeadProps {
   readonly columns: readonly Column[];

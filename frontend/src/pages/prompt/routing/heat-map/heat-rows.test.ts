@@ -4,15 +4,20 @@ import type { RoutedToken, RoutingResponse } from "@/api/types";
 
 import {
   cellDigits,
+  columnOffsets,
+  columnText,
+  columnWidth,
   filterByDensity,
   formatKl,
   heatColumns,
   heatRows,
   meanKl,
   mostSpecific,
+  routingTable,
   scaleEnd,
   shownRows,
   tokenFirst,
+  visibleColumns,
 } from "./heat-rows";
 
 function token(text: string, experts: readonly (readonly [number, number])[], more: Partial<RoutedToken> = {}) {
@@ -127,5 +132,60 @@ describe("the density filter", () => {
   it("works with the ranking by frequency", () => {
     const counts = rows.map((row) => row.cells.size);
     expect(counts).toEqual(counts.toSorted((a, b) => b - a));
+  });
+});
+
+describe("a column header", () => {
+  it("shows the token without its leading space, other white space as symbols", () => {
+    expect([" may", "\n", "  ", "", "ing"].map(columnText)).toEqual(["may", "↵", "␣", "…", "ing"]);
+  });
+
+  it("is as wide as its token, within limits", () => {
+    expect(columnWidth(" report")).toBe(58);
+    expect(columnWidth(".")).toBe(36);
+    expect(columnWidth("x".repeat(200))).toBe(132);
+    expect(columnWidth("日本")).toBeGreaterThan(columnWidth("ab"));
+  });
+});
+
+describe("visible columns", () => {
+  const offsets = columnOffsets(Array.from({ length: 480 }, () => 30));
+
+  it("are all columns of a short text", () => {
+    expect(columnOffsets([10, 20])).toEqual([0, 10, 30]);
+    expect(visibleColumns(columnOffsets([10, 20]), 0, 5)).toEqual({ from: 0, to: 2 });
+  });
+
+  it("are whole chunks around the view", () => {
+    expect(visibleColumns(offsets, 0, 900)).toEqual({ from: 0, to: 72 });
+    const middle = visibleColumns(offsets, 240 * 30, 270 * 30);
+    expect(middle.from).toBeLessThanOrEqual(240 - 24);
+    expect(middle.to).toBeGreaterThanOrEqual(270 + 24);
+    expect(visibleColumns(offsets, 480 * 30, 500 * 30)).toEqual({ from: 456, to: 480 });
+  });
+});
+
+const experts = [{ expert: 5, activation: 1.23456, share: 0.5 }];
+const response = {
+  tokens: [
+    { start: true, text: "<s>", experts },
+    { start: false, text: " a", experts },
+  ],
+  experts: { 5: { label: "fifth" } },
+} as unknown as RoutingResponse;
+
+describe("a routing as a table", () => {
+  it("has one row per token and active expert", () => {
+    expect(
+      routingTable(
+        response,
+        [0, 0.25].map((kl) => ({ kl, zeroed_kl: 2 * kl, predictions: [] })),
+        false,
+      ).rows,
+    ).toEqual([["1", " a", "0.2500", "5", "1.2346", "0.5000", "fifth", ""]]);
+    const automatic = { label: "letters", balanced_accuracy: 0.9, is_clear: true };
+    const other = { ...response, experts: { 5: { label: null, automatic } } } as unknown as RoutingResponse;
+    expect(routingTable(other, undefined, false).rows[0]?.slice(6)).toEqual(["letters", "0.90"]);
+    expect(routingTable(response, undefined, true).rows.map((row) => row[2])).toEqual(["", ""]);
   });
 });

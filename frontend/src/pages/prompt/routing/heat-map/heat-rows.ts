@@ -1,7 +1,10 @@
-/** Data of the heat map: rows, their order, and the colour scale. */
+/** Data of the heat map: rows, their order, the colour scale, and columns by token length. */
 
 import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import type { FigureTable } from "@/components/plots/figure/figure-data";
 import { axisLimit } from "@/lib/scales/axis-limits";
+import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
 
 export type Ranking = "specific" | "summed" | "largest" | "often" | "rarest";
 
@@ -157,4 +160,91 @@ export function meanKl(columns: readonly Column[], predicted: Predicted, key: "k
   if (predicted === undefined) return "…\u2007\u2007\u2007";
   const sum = columns.reduce((total, { position }) => total + (predicted[position]?.[key] ?? 0), 0);
   return (sum / Math.max(1, columns.length)).toFixed(3);
+}
+
+const CHARACTER_WIDTH = 7.7;
+const PADDING = 12;
+const MIN_WIDTH = 36;
+const MAX_WIDTH = 132;
+/** Scripts whose characters are twice as wide in a monospaced font. */
+const WIDE_CHARACTERS =
+  /[\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\uffe0-\uffe6]/gu;
+
+/** A token as a column header: without the leading space, other white space as symbols. */
+export function columnText(text: string): string {
+  return text === "" ? "…" : visibleText(splitLeadingSpace(text).body);
+}
+
+/** Width in whole pixels. */
+export function columnWidth(text: string): number {
+  const header = columnText(text);
+  const characters = Array.from(header).length + (header.match(WIDE_CHARACTERS)?.length ?? 0);
+  return Math.round(Math.min(MAX_WIDTH, Math.max(MIN_WIDTH, characters * CHARACTER_WIDTH + PADDING)));
+}
+
+/** A range of columns, end exclusive. */
+export interface ColumnWindow {
+  readonly from: number;
+  readonly to: number;
+}
+
+const CHUNK = 24;
+/** Texts of up to this many tokens are rendered without virtualisation. */
+const MAX_UNVIRTUALISED = 96;
+
+/** Left edge of each column, and the right edge of the last one. */
+export function columnOffsets(widths: readonly number[]): readonly number[] {
+  const offsets = [0];
+  for (const width of widths) offsets.push((offsets.at(-1) ?? 0) + width);
+  return offsets;
+}
+
+/** Columns to render for a range of pixels: whole chunks, plus one on either side. */
+export function visibleColumns(offsets: readonly number[], left: number, right: number): ColumnWindow {
+  const count = offsets.length - 1;
+  if (count <= MAX_UNVIRTUALISED) return { from: 0, to: count };
+  const first = offsets.findIndex((offset) => offset > left) - 1;
+  const after = offsets.findIndex((offset) => offset >= right);
+  const chunkOf = (column: number) => Math.floor(column / CHUNK);
+  return {
+    from: Math.max(0, chunkOf(first < 0 ? count : first) - 1) * CHUNK,
+    to: Math.min(count, (chunkOf(after < 0 ? count : after) + 2) * CHUNK),
+  };
+}
+
+/** Columns of a routing as a table, with a row per token and active expert. */
+const TABLE = [
+  "position",
+  "token",
+  "KL from original, nats",
+  "expert",
+  "activation",
+  "share of output norm",
+  "label",
+  "score if automatic",
+];
+
+/** The label by hand, or the automatic one with its score. */
+function labelCells(info: RoutedExpertInfo | undefined): readonly [label: string, score: string] {
+  const automatic = shownAutomatic(info?.automatic);
+  return info?.label == null
+    ? [automatic?.label ?? "", automatic?.balanced_accuracy?.toFixed(2) ?? ""]
+    : [info.label, ""];
+}
+
+export function routingTable(response: RoutingResponse, predicted: Predicted, withStart: boolean): FigureTable {
+  const rows = response.tokens.flatMap((token, position) =>
+    token.start && !withStart
+      ? []
+      : token.experts.map((routed) => [
+          String(position),
+          token.text,
+          predicted?.[position]?.kl.toFixed(4) ?? "",
+          String(routed.expert),
+          routed.activation.toFixed(4),
+          routed.share.toFixed(4),
+          ...labelCells(response.experts[routed.expert]),
+        ]),
+  );
+  return { columns: TABLE, rows };
 }

@@ -23,10 +23,10 @@ import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { useWidth } from "@/hooks/use-width";
 import { sequentialStep } from "@/lib/scales/colour-scale";
 import { formatProbability, formatSigned } from "@/lib/text/format";
-import { columnText } from "@/pages/prompt/routing/heat-map/columns";
-import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-events";
+import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
+import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import type { Column, HeatRow, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-tips";
+import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-map";
 
 import { CELL, cellWidth, type Fed, type TracedCell, type TraceLayer } from "./trace-rows";
 

@@ -16,9 +16,8 @@ import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-import { ReplacedKl } from "@/pages/prompt/routing/replaced-kl";
+import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
-import { DensityFilter, StartToken } from "@/pages/prompt/routing/token-filters";
 import { ExpertOfToken, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
@@ -233,8 +232,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         />
         <div className="heat-foot">
           <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
-          <StartToken params={params} setParams={setParams} />
-          <DensityFilter params={params} setParams={setParams} />
+          <Filters params={params} setParams={setParams} />
         </div>
       </section>
       {column !== undefined && (

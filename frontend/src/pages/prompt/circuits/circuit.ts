@@ -1,0 +1,195 @@
+/** A circuit: its parameters in the URL, the names of its nodes, and what a check says about it. */
+
+import type {
+  CircuitCheck,
+  CircuitGraph,
+  CircuitNode,
+  CircuitResponse,
+  CircuitTarget,
+  ExpertEffect,
+} from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
+import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
+import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
+import { layersParam } from "@/pages/prompt/routing/routing-params";
+
+export const MOST_PROBABLE: CircuitTarget = { kind: "token", token: null };
+
+const isId = (text: string | undefined): text is string => text !== undefined && /^\d+$/.test(text);
+
+/** `12`, `12-7`, `any:12,7`, `expert:RUN/31` or `text: a continuation`; null for the most probable token. */
+export const targetParam: Param<CircuitTarget> = {
+  read: (text) => {
+    if (text === null) return MOST_PROBABLE;
+    if (text.startsWith("text:")) return { kind: "continuation", text: text.slice(5) };
+    const [, run, expert] = /^expert:(.+)\/(\d+)$/.exec(text) ?? [];
+    if (run !== undefined && expert !== undefined) return { kind: "expert", run, expert: Number(expert) };
+    if (text.startsWith("any:")) {
+      const tokens = text.slice(4).split(",").filter(isId).map(Number);
+      return tokens.length === 0 ? MOST_PROBABLE : { kind: "set", tokens };
+    }
+    const [token, other] = text.split("-");
+    if (!isId(token)) return MOST_PROBABLE;
+    if (!isId(other)) return { kind: "token", token: Number(token) };
+    return { kind: "difference", token: Number(token), other: Number(other) };
+  },
+  write: (target) => {
+    switch (target.kind) {
+      case "token":
+        return target.token == null ? null : String(target.token);
+      case "difference":
+        return `${target.token}-${target.other}`;
+      case "set":
+        return `any:${target.tokens.join(",")}`;
+      case "continuation":
+        return `text:${target.text}`;
+      case "expert":
+        return `expert:${target.run}/${target.expert}`;
+    }
+  },
+};
+
+export const CIRCUIT_PARAMS = {
+  prompt: textParam(""),
+  layers: layersParam,
+  target: targetParam,
+  /** Position after which the target is predicted; null for the last one. */
+  at: numberParam(null, { min: 0 }),
+  errors: choiceParam(["kept", "dropped"], "kept"),
+  nodes: numberParam(20, { min: 1, max: 100 }),
+  /** Index of the selected node. */
+  node: numberParam(1, { min: 0 }),
+};
+
+const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
+
+/**
+ * What is explained if nothing is chosen and the most probable next token is punctuation or white space: the last word
+ * of a text that ends with such a token, else the most probable word. Null if the most probable token is a word.
+ */
+export function defaultTarget({ tokens, candidates }: CircuitGraph): { token: number; position: number } | null {
+  const last = tokens.length - 1;
+  const end = tokens.findLastIndex(({ text, start }) => !start && isWord(text));
+  const token = tokens[end]?.id;
+  if (end < last && end > 1 && token !== undefined) return { token, position: end - 1 };
+  const [first] = candidates;
+  const word = candidates.find(({ text }) => isWord(text));
+  return word === undefined || word === first ? null : { token: word.id, position: last };
+}
+
+export function tokenText(graph: CircuitGraph, position: number): string {
+  const token = graph.tokens[position];
+  return token === undefined ? "" : token.start ? "start" : visibleText(token.text);
+}
+
+type CircuitExpert = CircuitResponse["experts"][string][string];
+
+export function expertInfo(response: CircuitResponse, node: CircuitNode): CircuitExpert | undefined {
+  return node.run === null || node.expert === null ? undefined : response.experts[node.run]?.[node.expert];
+}
+
+const quoted = (token: string) => `“${visibleText(splitLeadingSpace(token).body)}”`;
+
+/** What a node fires on: its label, else the token on which it fires most; the label of the target. */
+export function firesOn(response: CircuitResponse, node: CircuitNode): string {
+  if (node.kind === "target") return response.graph.label;
+  const info = expertInfo(response, node);
+  const [token] = info?.top_tokens ?? [];
+  const name = info?.label ?? shownAutomatic(info?.automatic)?.label ?? (token === undefined ? null : quoted(token));
+  return name ?? `Expert ${node.expert}`;
+}
+
+/** What the experts of a circuit write on their tokens; undefined while loading. */
+export type Writes = (node: CircuitNode) => ExpertEffect["promoted"] | undefined;
+
+/** For example `Expert 560, layer 3, on ␣little`. */
+export function nodeName({ graph }: CircuitResponse, node: CircuitNode): string {
+  if (node.kind === "target") return `Target: ${graph.label}`;
+  return `Expert ${node.expert}, layer ${node.layer}, on ${tokenText(graph, node.position)}`;
+}
+
+/** An ablation that lowers the target means that the node supports it. */
+export const signClass = (change: number) => (change < 0 ? "up" : "down");
+
+/** What an expert does to the target, from the change when it is ablated: `supports 0.47`, `opposes 0.77`. */
+export function effectText(change: number, digits = 2): string {
+  const size = formatFixed(Math.abs(change), digits);
+  return Number(size) === 0 ? size : `${change < 0 ? "supports" : "opposes"} ${size}`;
+}
+
+/** Limits of the claim. They are conventions of MxD Explorer, and are stated in the glossary. */
+const GOOD = { correlation: 0.9, sameSign: 0.8 };
+const WEAK = { correlation: 0.6, sameSign: 0.65 };
+/** Share of what all experts do. */
+const MOST = 0.5;
+
+interface Figure {
+  readonly name: string;
+  readonly value: string;
+  readonly note?: string;
+}
+
+interface Verdict {
+  readonly level: "good" | "weak" | "bad";
+  /** How much of the target the shown experts explain, in one sentence. */
+  readonly claim: string;
+  readonly agreement: string;
+  readonly figures: readonly Figure[];
+}
+
+const percent = (share: number) => `${formatFixed(100 * share, 0)}\u00a0%`;
+const correlationText = (r: number | null) => (r === null ? "too few for r" : `r = ${formatFixed(r, 2)}`);
+
+export function verdict(graph: CircuitGraph, { experts, between, joint, sufficiency, scores }: CircuitCheck): Verdict {
+  const { without_experts: base, mean, control } = sufficiency;
+  const whole = graph.value - base;
+  const share = (value: number) => (whole === 0 ? "–" : percent((value - base) / whole));
+  const alone = (name: string, value: number): Figure => ({
+    name,
+    value: formatSigned(value - base, 2),
+    note: `${share(value)} of what all do`,
+  });
+  const reaches = (limits: typeof GOOD) =>
+    (experts.correlation ?? -1) >= limits.correlation && (experts.same_sign ?? 0) >= limits.sameSign;
+  const holds = reaches(WEAK);
+  const isBeyondChance = (mean - control) * Math.sign(whole) > 0;
+  const target = graph.target.kind === "expert" ? "activation" : "prediction";
+  const shown = `${experts.count} of ${formatCount(graph.active)} active experts`;
+  const random = `${experts.count} random ones`;
+  return {
+    level: !holds ? "bad" : reaches(GOOD) && isBeyondChance && (mean - base) / whole >= MOST ? "good" : "weak",
+    claim: holds
+      ? isBeyondChance
+        ? `${shown} explain ${share(mean)} of the ${target}, ${random} ${share(control)}`
+        : `${shown} explain no more of the ${target} than ${random}: ${share(mean)}, against ${share(control)}`
+      : "Do not rely on this circuit: the model does not do what it predicts",
+    agreement: `Predicted and measured effects: ${correlationText(experts.correlation)}.`,
+    figures: [
+      { name: `All ${formatCount(graph.active)} experts`, value: formatSigned(whole, 2), note: "change of the target" },
+      alone(`The ${experts.count} shown alone`, mean),
+      alone(`${experts.count} random ones alone`, control),
+      {
+        name: "Single experts",
+        value: `${percent(experts.same_sign ?? 0)} as predicted`,
+        note: `direction of ${experts.count}; largest miss ${formatFixed(experts.largest_miss ?? 0, 2)}`,
+      },
+      {
+        name: "All together",
+        value: formatSigned(joint.measured, 2),
+        note: `sum of the predictions ${formatSigned(joint.predicted, 2)}`,
+      },
+      { name: "Edges", value: correlationText(between.correlation), note: `${between.count} between experts` },
+      {
+        name: "Others at random strengths",
+        value: share(sufficiency.random_mean),
+        note: `worst of ${sufficiency.draws} draws ${share(sufficiency.random_worst)}`,
+      },
+      {
+        name: "circuit-tracer scores",
+        value: formatFixed(scores.completeness, 2),
+        note: `[completeness](/glossary#circuit_scores); [replacement](/glossary#circuit_scores) ${formatFixed(scores.replacement, 2)}`,
+      },
+    ],
+  };
+}
