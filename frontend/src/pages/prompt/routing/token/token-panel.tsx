@@ -43,6 +43,7 @@ interface NextTokenProps {
   /** undefined while loading. */
   readonly token: PredictedToken | undefined;
   readonly method: string;
+  readonly count?: number;
 }
 
 const roundedPercent = (probability: number) => Number((100 * probability).toFixed(1));
@@ -55,8 +56,8 @@ function Change({ original, replaced }: { readonly original: number; readonly re
 }
 
 /** Next-token probabilities after a token, with the original MLP and with the layer. */
-export function NextToken({ token, method }: NextTokenProps) {
-  const shown = token?.predictions.slice(0, MAX_TOKENS) ?? [];
+export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps) {
+  const shown = token?.predictions.slice(0, count) ?? [];
   const largestProbability = shown.reduce((largest, next) => Math.max(largest, next.original, next.replaced), 1e-9);
   const bar = (probability: number) => ({ width: `${(100 * probability) / largestProbability}%` });
   return (

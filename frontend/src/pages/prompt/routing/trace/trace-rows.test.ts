@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { CELL, cellWidth, laterCells, strongestFed, traceLayers } from "./trace-rows";
+import { CELL, cellWidth, leadCells, readCells, strongestFed, traceLayers } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
@@ -56,12 +56,20 @@ test.each([
 });
 
 test("a cell feeds later layers on its own token and after it; small changes are left out", () => {
-  const layers = traceLayers(ROUTINGS, heatColumns(LATE, false), 100);
+  const cells = readCells(traceLayers(ROUTINGS, heatColumns(LATE, false), 100));
+  expect(cells).toMatchObject([
+    { run: "late", layer: 5, position: 1, expert: 2, activation: 2 },
+    { run: "early", layer: 0, position: 1, expert: 4 },
+  ]);
   const early = { run: "early", position: 1, expert: 4 };
-  const later = laterCells(layers, early);
-  expect(later).toEqual([{ run: "late", position: 1, expert: 2, activation: 2 }]);
-  expect(laterCells(layers, { ...early, position: 2 })).toEqual([]);
-  expect(laterCells(layers, { run: "late", position: 1, expert: 2 })).toEqual([]);
-  expect(strongestFed(later, [-0.5])).toMatchObject([{ change: 0.5, share: 0.25 }]);
-  expect(strongestFed(later, [0.001])).toEqual([]);
+  expect(strongestFed(cells, early, [-0.5, 9])).toMatchObject([{ run: "late", change: 0.5, share: 0.25 }]);
+  expect(strongestFed(cells, early, [0.001, 9])).toEqual([]);
+  expect(strongestFed(cells, { ...early, position: 2 }, [-0.5, 9])).toEqual([]);
+  expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
+});
+
+test("the cell that feeds most is looked for below the last layer", () => {
+  const cells = readCells(traceLayers(ROUTINGS, heatColumns(LATE, false), 100));
+  expect(leadCells(cells).map(({ run }) => run)).toEqual(["early"]);
+  expect(leadCells(readCells(traceLayers(ROUTINGS.slice(0, 1), heatColumns(LATE, false), 100)))).toEqual([]);
 });

@@ -105,30 +105,57 @@ export interface Fed extends TracedCell {
 const MAX_FED = 12;
 const MIN_SHARE = 0.001;
 const MIN_OF_LARGEST = 0.2;
-/** The server's limit. */
+/** The server's limit of cells that are read; cells among which the one that feeds most is looked for. */
 const MAX_READ = 1024;
+const MAX_LEADS = 8;
+/** Longer texts would be ablated too slowly. */
+const MAX_LED_TOKENS = 64;
 
-/** The strongest experts of later layers, on the cell's token and those after it, with their activations. */
-export function laterCells(layers: readonly TraceLayer[], { run, position: from }: TracedCell) {
-  const own = layers.find((layer) => layer.run === run)?.layer ?? Infinity;
-  return layers
-    .filter(({ layer }) => layer > own)
-    .flatMap(({ run: later, tokens }) =>
-      [...tokens].flatMap(([position, [strongest]]) =>
-        position < from || strongest === undefined
-          ? []
-          : [{ run: later, position, expert: strongest.row.expert, activation: strongest.cell.activation }],
-      ),
-    )
-    .slice(0, MAX_READ);
+interface ReadCell extends TracedCell {
+  readonly layer: number;
+  readonly activation: number;
+  /** Share × rarity. */
+  readonly specific: number;
 }
 
-/** The cells with the largest relative changes. `changes`: of their activations when the chosen expert is ablated. */
-export function strongestFed(later: ReturnType<typeof laterCells>, changes: readonly number[]): readonly Fed[] {
-  const fed = later
-    .map(({ activation, ...cell }, index): Fed => {
+/** The strongest expert of each layer and token, with its activation. */
+export const readCells = (layers: readonly TraceLayer[]): readonly ReadCell[] =>
+  layers
+    .flatMap(({ run, layer, tokens }) =>
+      [...tokens].flatMap(([position, [first]]): readonly ReadCell[] => {
+        if (first === undefined) return [];
+        const { row, cell } = first;
+        return [
+          { run, layer, position, expert: row.expert, activation: cell.activation, specific: cell.share * row.rarity },
+        ];
+      }),
+    )
+    .slice(0, MAX_READ);
+
+/** The cells below the last layer with the largest share × rarity, while no cell is chosen. */
+export function leadCells(cells: readonly ReadCell[]): readonly TracedCell[] {
+  const last = Math.max(...cells.map(({ layer }) => layer));
+  const below = cells.filter(({ layer }) => layer < last);
+  if (cells.filter(({ layer }) => layer === last).length > MAX_LED_TOKENS) return [];
+  return below.toSorted((a, b) => b.specific - a.specific).slice(0, MAX_LEADS);
+}
+
+/**
+ * The later cells, on the cell's token and those after it, with the largest relative changes. `changes`: of the read
+ * cells' activations when the cell's expert is ablated.
+ */
+export function strongestFed(
+  cells: readonly ReadCell[],
+  { run, position: from }: TracedCell,
+  changes: readonly number[],
+): readonly Fed[] {
+  const own = cells.find((cell) => cell.run === run)?.layer ?? Infinity;
+  const fed = cells
+    .flatMap(({ layer, activation, run: later, position, expert }, index): readonly Fed[] => {
       const change = -(changes[index] ?? 0);
-      return { ...cell, change, share: change / activation };
+      return layer > own && position >= from
+        ? [{ run: later, position, expert, change, share: change / activation }]
+        : [];
     })
     .sort((a, b) => Math.abs(b.share) - Math.abs(a.share));
   const least = Math.max(MIN_SHARE, MIN_OF_LARGEST * Math.abs(fed[0]?.share ?? 0));

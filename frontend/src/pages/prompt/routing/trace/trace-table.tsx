@@ -196,7 +196,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
         if (column === undefined) return;
         const isCell = layer !== undefined && traced !== undefined;
         const index = element.closest<HTMLTableCellElement>("td, th")?.cellIndex ?? 0;
-        const lowest = element.closest("table")?.tBodies[0]?.lastElementChild?.children[index];
+        const lowest = element.closest("table")?.tFoot?.rows[0]?.cells[index];
         tips.show(
           element,
           isCell ? (
@@ -205,7 +205,7 @@ function useEvents({ prompt, columns, layers, predicted, onChoose }: TraceTableP
             <ColumnTip column={column} predicted={predicted} />
           ),
           "hover",
-          lowest, // below it, over no cell
+          lowest, // below it, over no cell of the table
         );
       },
       onLeave: tips.hide,
@@ -228,8 +228,11 @@ function NextToken({ token, layers }: { readonly token: PredictedToken | undefin
       </span>
       <span className="dim num">{formatProbability(original.original)} %</span>
       {replaced !== original && (
-        <span className="dim">
-          with {layers} {layers === 1 ? "layer" : "layers"}: <span className="num">{columnText(replaced.text)}</span>
+        <span className="dim replaced">
+          <span className="sr">
+            with {layers} {layers === 1 ? "layer" : "layers"}
+          </span>{" "}
+          → {columnText(replaced.text)}
         </span>
       )}
     </>

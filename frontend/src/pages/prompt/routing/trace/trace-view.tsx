@@ -2,27 +2,35 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
+import { Link } from "react-router";
 
 import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
+import { ActivationCell } from "@/components/experts/activation-cell";
+import { shownAutomatic } from "@/components/experts/automatic-label";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
+import { pageLinks } from "@/components/runs/page-links";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
 import { useShortcut } from "@/hooks/use-shortcut";
+import { formatPercent } from "@/lib/text/format";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
-import { ExpertOfToken, ExpertsHead, NextToken } from "@/pages/prompt/routing/token/token-panel";
+import { NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   type Fed,
-  laterCells,
+  leadCells,
+  readCells,
   sharedLayers,
   strongestFed,
   TRACED_EXPERTS,
@@ -34,91 +42,90 @@ import { TraceTable } from "./trace-table";
 
 import "./trace.css";
 
+/** A cell, and the later cells that it feeds; undefined while they are measured. */
+interface Feeds {
+  readonly cell: TracedCell | null;
+  readonly fed: readonly Fed[] | undefined;
+}
+
 const NONE: readonly Fed[] = [];
 
-/** `fed` is undefined while it is measured, and empty without a chosen cell. */
-function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null) {
-  const later = useMemo(() => (chosen === null ? [] : laterCells(layers, chosen)), [layers, chosen]);
+/** What the chosen cell feeds. Without a choice: of the most specific cells, the one with the largest effect. */
+function useFeeds(text: string, layers: readonly TraceLayer[], chosen: TracedCell | null, isOpen: boolean) {
+  const cells = useMemo(() => readCells(layers), [layers]);
+  const sources = useMemo(() => {
+    if (chosen !== null) return [chosen];
+    return isOpen && layers.length > 1 ? leadCells(cells) : [];
+  }, [chosen, isOpen, layers, cells]);
+  const named = ({ run, position, expert }: TracedCell) => ({ run, position, expert });
   const { data, error } = useQuery(
     circuitEffectsQuery(
-      chosen === null || later.length === 0
+      sources.length === 0
         ? null
         : {
             runs: layers.map(({ run }) => run),
             text,
-            groups: [[chosen]],
-            read: later.map(({ run, position, expert }) => ({ run, position, expert })),
+            groups: sources.map((source) => [named(source)]),
+            read: cells.map(named),
           },
     ),
   );
-  const fed = useMemo(() => {
-    if (later.length === 0) return NONE;
-    return data?.[0] === undefined ? undefined : strongestFed(later, data[0].activations);
-  }, [later, data]);
-  return { fed, error };
+  const feeds = useMemo((): Feeds => {
+    if (sources.length === 0) return { cell: null, fed: NONE };
+    if (data === undefined) return { cell: chosen, fed: undefined };
+    const found = sources.map((cell, i) => ({ cell, fed: strongestFed(cells, cell, data[i]?.activations ?? []) }));
+    const size = ({ fed: [first] }: (typeof found)[number]) => Math.abs(first?.share ?? 0);
+    return found.toSorted((a, b) => size(b) - size(a))[0] ?? { cell: null, fed: NONE };
+  }, [sources, data, chosen, cells]);
+  return { feeds, error };
 }
 
-interface PathPanelProps {
+interface PathProps {
   readonly column: Column;
+  /** From the first layer to the last. */
   readonly layers: readonly TraceLayer[];
   readonly predicted: Predicted;
   /** What replaces the MLPs. */
   readonly method: string;
 }
 
-function LayerOfPath({ layer, position }: { readonly layer: TraceLayer; readonly position: number }) {
-  const experts = layer.tokens.get(position) ?? [];
+/** The path of one token: a column for each layer with its strongest experts, and the next token. */
+function Path({ column: { position, token }, layers, predicted, method }: PathProps) {
   return (
-    <tbody aria-label={`Layer ${layer.layer}`}>
-      <tr>
-        <th scope="rowgroup" colSpan={4} className="layer">
-          Layer {layer.layer}
-        </th>
-      </tr>
-      {experts.map(({ row, cell }) => (
-        <ExpertOfToken
-          key={row.expert}
-          run={layer.run}
-          routed={{ expert: row.expert, ...cell }}
-          info={row.info}
-          end={layer.end}
-        />
+    <aside className="trace-path" aria-label="Path of the token">
+      <div className="pane-h">
+        <h2>
+          Path of <TokenChip text={token.text} />
+        </h2>
+        <span className="note">
+          position {position}; the {TRACED_EXPERTS} experts of each layer with the largest share × rarity
+        </span>
+      </div>
+      {layers.map(({ run, layer, end, tokens }) => (
+        <section key={run} aria-label={`Layer ${layer}`}>
+          <h3>Layer {layer}</h3>
+          <ul>
+            {tokens.get(position)?.map(({ row: { expert, info }, cell }) => (
+              <li key={expert}>
+                <Link className="lab" to={pageLinks(run).expert(expert)}>
+                  <ExpertLabel
+                    label={info.label}
+                    automatic={info.automatic}
+                    topTokens={info.top_tokens}
+                    expert={expert}
+                  />
+                </Link>
+                <ActivationCell value={cell.activation} largest={end} />
+                <span className="num">{formatPercent(cell.share, 1)} %</span>
+                <span className="mono">{expert}</span>
+                <PlusButton expert={expert} run={run} />
+              </li>
+            ))}
+          </ul>
+          {tokens.get(position)?.length === 0 && <p className="dim">No expert below this density</p>}
+        </section>
       ))}
-      {experts.length === 0 && (
-        <tr>
-          <td colSpan={4} className="dim">
-            No expert below this density
-          </td>
-        </tr>
-      )}
-    </tbody>
-  );
-}
-
-/** The path of one token: its strongest experts in each layer, in order, and the next token. */
-function PathPanel({ column, layers, predicted, method }: PathPanelProps) {
-  return (
-    <aside className="token-panel trace-path" aria-label="Path of the token">
-      <section>
-        <div className="pane-h">
-          <h2>
-            Path of <TokenChip text={column.token.text} />
-          </h2>
-          <span className="note">position {column.position}</span>
-        </div>
-        <p className="dim">
-          The {TRACED_EXPERTS} experts of each layer with the largest share × rarity. Activation colours are per layer.
-        </p>
-        <table className="token-experts">
-          <ExpertsHead>
-            <th>Expert</th>
-          </ExpertsHead>
-          {layers.map((layer) => (
-            <LayerOfPath key={layer.run} layer={layer} position={column.position} />
-          ))}
-        </table>
-      </section>
-      <NextToken token={predicted?.[column.position]} method={method} />
+      <NextToken token={predicted?.[position]} method={method} count={5} />
     </aside>
   );
 }
@@ -161,24 +168,42 @@ function Notes({ runs, layers, ...shared }: NotesProps) {
   );
 }
 
-interface FeedsProps {
-  readonly chosen: TracedCell | null;
-  readonly feeds: ReturnType<typeof useFeeds>;
+interface FindingProps {
+  readonly layers: readonly TraceLayer[];
+  readonly columns: readonly Column[];
+  readonly found: ReturnType<typeof useFeeds>;
 }
 
-/** What the lines show, or what to press for them. */
-function Feeds({ chosen, feeds: { fed, error } }: FeedsProps) {
-  const text =
-    chosen === null
-      ? "Press a cell to see what it feeds."
-      : fed === undefined
-        ? "Ablating the expert on this token…"
-        : fed.length === 0
-          ? "Ablating this expert changes no cell above it by 0.1 % or more."
-          : "What it adds to later cells, measured by ablating it on this token: green raises, purple lowers.";
+/** The finding: the largest effect of the marked cell, or what to press for one. */
+function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
+  const named = ({ run, position, expert }: TracedCell) => {
+    const layer = layers.find((one) => one.run === run);
+    const text = columns.find((column) => column.position === position)?.token.text ?? "";
+    const info = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert)?.row.info;
+    const name = info?.label ?? shownAutomatic(info?.automatic)?.label;
+    return (
+      <>
+        {name ?? `expert ${expert}`} in layer {layer?.layer} on <TokenChip text={text} />
+      </>
+    );
+  };
+  const { cell, fed } = feeds;
+  const [first] = fed ?? [];
+  if (error !== null) return <p className="bad finding">{messageOf(error)}</p>;
   return (
-    <p className={chosen === null ? "dim" : undefined} role="status">
-      {error === null ? text : <span className="bad">{messageOf(error)}</span>}
+    <p className="finding" role="status">
+      {fed === undefined && (cell === null ? "Looking for the expert that feeds most…" : "Ablating the expert…")}
+      {fed !== undefined && cell === null && "Press a cell to see what it feeds."}
+      {fed !== undefined && cell !== null && first === undefined && (
+        <>{named(cell)} changes no cell above it by 0.1 % or more.</>
+      )}
+      {cell !== null && first !== undefined && (
+        <>
+          <b>{named(cell)}</b> {first.change > 0 ? "raises" : "lowers"} <b>{named(first)}</b> by{" "}
+          {formatPercent(Math.abs(first.share), Math.abs(first.share) < 0.1 ? 1 : 0)} %.{" "}
+          <span className="dim">Press any cell.</span>
+        </>
+      )}
     </p>
   );
 }
@@ -195,28 +220,29 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
   const shown = runs.filter(({ name }) => routings.some((routing) => routing.run === name));
   const { data } = useQuery(predictionsQuery(run.name, prompt, others));
   const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
-  const column = columns.find(({ position }) => position === params.lock?.position) ?? columns.at(-1);
   const { lock, of } = params;
   const chosen = useMemo(
     () => (lock?.expert == null || of === "" ? null : { run: of, position: lock.position, expert: lock.expert }),
     [lock, of],
   );
-  const feeds = useFeeds(params.prompt, layers, chosen);
+  const found = useFeeds(params.prompt, layers, chosen, lock === null);
+  const { cell, fed = NONE } = found.feeds;
+  const current = lock?.position ?? cell?.position;
+  const column = columns.find(({ position }) => position === current) ?? columns.at(-1);
   const onChoose = useCallback(
-    (position: number, cell: TracedCell | null) => {
-      const isSame = cell !== null && cell.run === chosen?.run && cell.position === chosen.position;
-      const next = isSame ? null : cell;
+    (position: number, pressed: TracedCell | null) => {
+      const isSame = pressed !== null && pressed.run === cell?.run && pressed.position === cell.position;
+      const next = isSame ? null : pressed;
       setParams({ lock: { position, expert: next?.expert ?? null }, of: next?.run ?? "" });
     },
-    [setParams, chosen],
+    [setParams, cell],
   );
   useShortcut("release", () => setParams({ lock: null, of: "" }), lock !== null);
   return (
     <>
       <section className="prompted-main trace-pane" aria-label="Layers">
         <div className="pane-h">
-          <Feeds chosen={chosen} feeds={feeds} />
-          <span className="grow" />
+          <Finding layers={layers} columns={columns} found={found} />
           <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         </div>
@@ -226,18 +252,18 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
           layers={layers}
           predicted={predicted}
           current={column?.position}
-          chosen={chosen}
-          fed={feeds.fed ?? NONE}
+          chosen={cell}
+          fed={fed}
           onChoose={onChoose}
         />
-        <div className="heat-foot">
-          <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
-          <Filters params={params} setParams={setParams} />
-        </div>
       </section>
       {column !== undefined && (
-        <PathPanel column={column} layers={layers} predicted={predicted} method={`${layers.length} layers`} />
+        <Path column={column} layers={layers.toReversed()} predicted={predicted} method={`${layers.length} layers`} />
       )}
+      <div className="heat-foot">
+        <Notes runs={shown} layers={layers.length} columns={columns} predicted={predicted} />
+        <Filters params={params} setParams={setParams} />
+      </div>
     </>
   );
 }
