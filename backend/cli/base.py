@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
@@ -13,11 +14,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr
 from pydantic_core import to_json
 
+from mxd.backend.cli.console import existing_database
 from mxd.backend.settings import Settings
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.utils.display import printable
 
 if TYPE_CHECKING:
+    from sqlalchemy import Engine
+    from sqlalchemy.orm import Session
+
     from mxd.trainer.config import TextConfig
     from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
@@ -91,14 +96,41 @@ class Command(BaseModel):
     def run(self) -> int:
         """Run the command and return its exit code.
 
-        Raises:
-            UserError: an argument cannot be used.
+        Raises UserError: an argument cannot be used.
         """
 
     def settings(self, **more: Any) -> Settings:
         """Return the settings: flags first, then ``MXD_…`` variables, then defaults."""
         given = {"data": self.data, "database": self.database, **more}
         return Settings(**{name: value for name, value in given.items() if value is not None})
+
+    def load_runs(self, names: Iterable[str]) -> list[Run]:
+        """Load runs of the data folder, by name or folder."""
+        from mxd.trainer.storage.run import Run
+
+        return [Run.load(name, self.settings().data) for name in names]
+
+    def opened(self) -> AbstractContextManager[Engine]:
+        """Open the database, which is created if it is missing, and close it on exit."""
+        from mxd.backend.database.engine import opened
+
+        return opened(self.settings().database_url)
+
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Open the database as ``opened`` does, and yield a session that sees one snapshot of it."""
+        from mxd.backend.database.engine import reading
+
+        with self.opened() as database, reading(database) as session:
+            yield session
+
+    @contextmanager
+    def reading_existing(self) -> Iterator[Session]:
+        """Yield such a session. Raises NotFoundError: there is no database."""
+        from mxd.backend.database.engine import reading
+
+        with existing_database(self.settings()) as database, reading(database) as session:
+            yield session
 
     def report(self, result: Any, text: str) -> None:
         """Print ``text``, or ``result`` as JSON: plain data or a dataclass. NaN and infinities become null."""

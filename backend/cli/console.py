@@ -161,8 +161,7 @@ class StopRequest:
 def stoppable() -> Iterator[StopRequest]:
     """Turn the first Ctrl-C or SIGTERM into a request to cancel.
 
-    Raises:
-        Interrupted: the task was cancelled; carries the message of its CancelledError.
+    Raises Interrupted: the task was cancelled; carries the message of its CancelledError.
     """
     stop = StopRequest()
     with stop.listening():
@@ -176,8 +175,7 @@ def stoppable() -> Iterator[StopRequest]:
 def task(title: str, unit: str = "tokens") -> Iterator[Callbacks]:
     """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM.
 
-    Raises:
-        Interrupted: the task was cancelled.
+    Raises Interrupted: the task was cancelled.
     """
     with stoppable() as stop, progress(title, unit) as bar:
         yield Callbacks(bar, stop)
@@ -196,13 +194,20 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[str]], text_columns: 
     ]
 
 
+def write_output(path: Path, content: str) -> None:
+    """Write a file atomically, with the folders above it."""
+    from mxd.trainer.utils.files import atomic_write, disk_errors
+
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, content)
+
+
 @contextmanager
 def existing_database(settings: Settings) -> Iterator[Engine]:
     """Open the database of the settings; a missing one is not created.
 
-    Raises:
-        NotFoundError: there is no database.
-        UserError: the database cannot be opened.
+    Raises NotFoundError: there is no database; UserError: the database cannot be opened.
     """
     from mxd.backend.database.engine import opened
 
@@ -211,11 +216,7 @@ def existing_database(settings: Settings) -> Iterator[Engine]:
 
 
 def existing_url(settings: Settings) -> str:
-    """Return the URL of the settings' database.
-
-    Raises:
-        NotFoundError: it is a file that does not exist.
-    """
+    """Return the URL of the settings' database. Raises NotFoundError: it is a file that does not exist."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -68,9 +68,9 @@ def run(words: Sequence[str]) -> int:
     from mxd.backend.cli.runner import guarded, run_command
 
     if first == "--completion":
-        from mxd.backend.cli.completion import print_script
+        from mxd.backend.cli.parser import print_completion
 
-        return guarded(lambda: print_script(second))
+        return guarded(lambda: print_completion(second))
     return run_command(words)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from argparse import SUPPRESS, ArgumentParser, RawDescriptionHelpFormatter
+from argparse import SUPPRESS, Action, ArgumentParser, RawDescriptionHelpFormatter, _SubParsersAction
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -84,11 +84,6 @@ def options(model: type[BaseModel]) -> dict[str, Option]:
     return {option.key: option for option in _options(model, FlagsOf(model), {})}
 
 
-def nest(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Arrange values given by option key as ``model`` nests them. Keys that are no option of it are left out."""
-    return _nest(model, FlagsOf(model), given)
-
-
 def _options(model: type[BaseModel], flags: FlagsOf, defaults: Mapping[str, Any]) -> Iterator[Option]:
     for name, field in model.model_fields.items():
         if not flags.includes(name):
@@ -144,7 +139,9 @@ def _value(annotation: Any) -> tuple[str, bool]:
     return TYPE_NAMES.get(annotation, "TEXT"), False
 
 
-def _nest(model: type[BaseModel], flags: FlagsOf, given: Mapping[str, Any]) -> dict[str, Any]:
+def nest(model: type[BaseModel], given: Mapping[str, Any], flags: FlagsOf | None = None) -> dict[str, Any]:
+    """Arrange values given by option key as ``model`` nests them. Keys that are no option of it are left out."""
+    flags = flags or FlagsOf(model)
     values: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         key = field.alias or name
@@ -154,7 +151,7 @@ def _nest(model: type[BaseModel], flags: FlagsOf, given: Mapping[str, Any]) -> d
             values[key] = {name: value for name, value in given.items() if name in known}
         elif inner is not None:
             default = field.default.model_dump(exclude_unset=True) if isinstance(field.default, BaseModel) else {}
-            values[key] = default | _nest(inner.model, inner, given)
+            values[key] = default | nest(inner.model, given, inner)
         elif flags.includes(name) and key in given:
             values[key] = given[key]
     return values
@@ -163,6 +160,7 @@ def _nest(model: type[BaseModel], flags: FlagsOf, given: Mapping[str, Any]) -> d
 M = TypeVar("M", bound=BaseModel)
 GLOBAL = ("data", "database", "json")
 """Options of every command, listed last in the help, with ``--config``."""
+SHELLS = ("bash", "zsh", "fish")
 MAX_SHOWN = 80
 """Characters of a rejected value that an error message repeats."""
 
@@ -182,8 +180,7 @@ class Parser(ArgumentParser):
 def command_from(words: Sequence[str]) -> Command:
     """Return the command that the words of a command line describe.
 
-    Raises:
-        UserError: a word or value is invalid, or the config file cannot be read.
+    Raises UserError: a word or value is invalid, or the config file cannot be read.
     """
     name, rest = split_command(words)
     command = parse(command_class(name), rest, f"mxd {name}")
@@ -194,8 +191,7 @@ def command_from(words: Sequence[str]) -> Command:
 def parse(model: type[M], words: Sequence[str], prog: str) -> M:
     """Return an instance of ``model`` with the values given by ``words`` and by the config file they name.
 
-    Raises:
-        UserError: a word or value is invalid, or the config file cannot be read.
+    Raises UserError: a word or value is invalid, or the config file cannot be read.
     """
     known, parser = options(model), _parser(model, prog)
     namespace, unknown = parser.parse_known_args(words)
@@ -230,8 +226,7 @@ def _parser(model: type[BaseModel], prog: str) -> Parser:
 def validate(kind: type[M], values: Mapping[str, Any], command: type[Command], prog: str) -> M:
     """Return a config made of values that a command collected from its flags.
 
-    Raises:
-        UserError: a value is missing or invalid.
+    Raises UserError: a value is missing or invalid.
     """
     try:
         return kind.model_validate(values)
@@ -255,6 +250,35 @@ def full_parser() -> ArgumentParser:
     return parser
 
 
+def print_completion(shell: str) -> int:
+    """Print a script that completes commands, flags and their values in a shell, and return the exit code.
+
+    Raises UserError: there is no script for it.
+    """
+    import shtab
+
+    if shell not in SHELLS:
+        raise UserError(f"No completion for the shell '{shell[:40]}'. Run: mxd --completion bash, zsh or fish")
+
+    def actions(parser: ArgumentParser) -> Iterator[Action]:
+        for action in parser._actions:
+            if isinstance(action, _SubParsersAction):
+                for command in action.choices.values():
+                    yield from actions(command)
+            else:
+                yield action
+
+    parser = full_parser()
+    for action in actions(parser):
+        metavar = str(action.metavar)
+        if metavar.startswith("{"):
+            action.choices = metavar[1 : metavar.index("}")].split(",")
+        elif action.nargs != 0 and not action.choices:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    print(shtab.complete(parser, shell))
+    return 0
+
+
 def command_class(name: str) -> type[Command]:
     """Import and return the class of a command in ``COMMANDS``."""
     entry = COMMANDS[name]
@@ -269,7 +293,8 @@ def describe_validation_error(
     """Return one message: all missing options, or the first invalid one with its value."""
     missing = [_label(item["loc"], known) for item in error.errors() if item["type"] == "missing"]
     if missing:
-        return f"Missing {_list(missing)}. Run '{prog} --help' for a description."
+        listed = " and ".join([", ".join(missing[:-1]), missing[-1]] if len(missing) > 1 else missing)
+        return f"Missing {listed}. Run '{prog} --help' for a description."
     first = error.errors()[0]
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     label = _label(first["loc"], known)
@@ -287,10 +312,6 @@ def _label(location: Sequence[int | str], known: Mapping[str, Option] | None) ->
     if known is None:
         return f"--{names[-1].replace('_', '-')}" if names else ""
     return next((known[name].label for name in reversed(names) if name in known), "")
-
-
-def _list(items: Sequence[str]) -> str:
-    return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
@@ -332,7 +353,15 @@ def _add_options(parser: ArgumentParser, model: type[BaseModel]) -> None:
 
 def _add_option(parser: Any, option: Option) -> None:
     """Add one option to a parser or a group of one."""
-    text = f"{option.help}{_default(option)}".replace("%", "%%")
+    values = option.default if isinstance(option.default, tuple | list) else [option.default]
+    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+    if option.is_required:
+        default = "" if option.is_positional else " (required)"
+    elif "default" in option.help.lower() or option.default in (None, False, ()) or not shown:
+        default = ""
+    else:
+        default = f" (default: {shown})"
+    text = f"{option.help}{default}".replace("%", "%%")
     if option.is_positional:
         nargs = "+" if option.is_list else None if option.is_required else "?"
         metavar = option.value if option.value.startswith("{") else option.label
@@ -345,20 +374,10 @@ def _add_option(parser: Any, option: Option) -> None:
     parser.add_argument(*option.flags, help=text, **settings)
 
 
-def _default(option: Option) -> str:
-    if option.is_required:
-        return "" if option.is_positional else " (required)"
-    values = option.default if isinstance(option.default, tuple | list) else [option.default]
-    shown = ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
-    said = "default" in option.help.lower() or option.default in (None, False, ()) or not shown
-    return "" if said else f" (default: {shown})"
-
-
 def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
     """Read options from a file, or from a preset if no file has this name.
 
-    Raises:
-        UserError: the file cannot be read, or names an unknown option.
+    Raises UserError: the file cannot be read, or names an unknown option.
     """
     from mxd.trainer.config.presets import preset_file
 
@@ -372,12 +391,7 @@ def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
         ) from error
     if not isinstance(values, dict):
         raise UserError(f"Invalid config file {path}. It must contain option names and values.")
-    given = dict(_keys(values))
+    given = {name.replace("-", "_"): value for name, value in values.items()}
     for key in given.keys() - known.keys():
         raise UserError(f"Unknown option '{key[:MAX_SHOWN]}' in {path}.{suggest(key, known)}")
     return given
-
-
-def _keys(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        yield name.replace("-", "_"), value

@@ -69,9 +69,7 @@ SECTIONS: Mapping[str, Mapping[str, Entry]] = {
     },
 }
 """Heading in ``mxd --help`` -> command -> where it is implemented."""
-GROUPS: Mapping[str, str] = {
-    "lab": "run experimental commands",
-}
+GROUPS: Mapping[str, str] = {"lab": "run experimental commands"}
 """First words of the commands that have two."""
 COMMANDS: Mapping[str, Entry] = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 """Command -> where it is implemented, in the order of ``mxd --help``."""
@@ -105,8 +103,7 @@ def overview(group: str = "") -> str:
 def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
     """Split a command line into the command and its options. Global options before the command are moved after it.
 
-    Raises:
-        UserError: there is no such command.
+    Raises UserError: there is no such command.
     """
     rest, options, name = list(words), [], ""
     while rest:
@@ -118,20 +115,16 @@ def split_command(words: Sequence[str]) -> tuple[str, list[str]]:
         name = f"{name} {word}".lstrip()
         if name not in GROUPS:
             break
-    if name not in COMMANDS:
-        raise UserError(_unknown(name))
-    return name, [*options, *rest]
-
-
-def _unknown(name: str) -> str:
+    if name in COMMANDS:
+        return name, [*options, *rest]
     group = next((group for group in GROUPS if name == group or name.startswith(f"{group} ")), "")
     mxd = f"mxd {group}".rstrip()
     if name in ("", group):
-        return f"No command given. Run '{mxd} --help' for a list."
+        raise UserError(f"No command given. Run '{mxd} --help' for a list.")
     shown = " ".join(name.removeprefix(group).split())[:80]
     near = get_close_matches(shown, _below(group) if group else [*COMMANDS, *GROUPS], n=1)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    return f"Unknown command '{shown}'.{hint} Run '{mxd} --help' for a list."
+    raise UserError(f"Unknown command '{shown}'.{hint} Run '{mxd} --help' for a list.")
 
 
 def _below(group: str) -> dict[str, str]:

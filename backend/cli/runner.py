@@ -6,7 +6,6 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
@@ -16,9 +15,6 @@ from mxd.backend.cli.parser import command_from, describe_validation_error
 from mxd.backend.cli.registry import split_command
 from mxd.trainer.errors import PeerLostError, SilentError, UserError, is_out_of_memory
 from mxd.trainer.utils.display import printable
-
-if TYPE_CHECKING:
-    from sqlalchemy.exc import DBAPIError
 
 BAD_INPUT = 2
 OUT_OF_MEMORY = 3
@@ -31,19 +27,19 @@ INTERRUPTED = 130
 
 def run_command(words: Sequence[str]) -> int:
     """Run the command that ``words`` names and return its exit code."""
-    return guarded(lambda: _run(words))
 
+    def work() -> int:
+        command = command_from(words)
+        _, processes = rank_and_processes()
+        if processes > 1 and not command.shares_work:
+            name, _ = split_command(words)
+            raise UserError(
+                f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
+                f"{shlex.join(['mxd', *words])}"
+            )
+        return command.run()
 
-def _run(words: Sequence[str]) -> int:
-    command = command_from(words)
-    _, processes = rank_and_processes()
-    if processes > 1 and not command.shares_work:
-        name, _ = split_command(words)
-        raise UserError(
-            f"'mxd {name}' needs a single process, but torchrun started {processes}. Run it without torchrun: "
-            f"{shlex.join(['mxd', *words])}"
-        )
-    return command.run()
+    return guarded(work)
 
 
 def guarded(work: Callable[[], int]) -> int:
@@ -58,7 +54,8 @@ def guarded(work: Callable[[], int]) -> int:
         return complain(str(error), error.exit_code)
     except (ValidationError, UserError) as error:
         return _fail(describe_validation_error(error) if isinstance(error, ValidationError) else str(error))
-    except _database_errors() as error:
+    # No error while SQLAlchemy, which is slow to import, has not been used.
+    except getattr(sys.modules.get("sqlalchemy.exc"), "DBAPIError", ()) as error:
         from mxd.trainer.storage.database.engine import database_error_message
 
         message = database_error_message(error)
@@ -91,12 +88,3 @@ def _fail(message: str, code: int = BAD_INPUT) -> int:
             return code
         message = f"Process {rank} of {processes}: {message}"
     return complain(message, code)
-
-
-def _database_errors() -> tuple[type[DBAPIError], ...]:
-    """Return the database errors, or none while SQLAlchemy, which is slow to import, has not been used."""
-    if "sqlalchemy" not in sys.modules:
-        return ()
-    from sqlalchemy.exc import DBAPIError
-
-    return (DBAPIError,)

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, TypeAdapter
+from pydantic_core import to_json
 
 from mxd.backend.cli.base import FlagsOf, ModelCommand, Positional
-from mxd.backend.cli.console import task
+from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import nest, validate
 from mxd.trainer.config import DtypeChoice
 from mxd.trainer.config.analysis import (
@@ -26,7 +27,6 @@ from mxd.trainer.errors import UserError
 if TYPE_CHECKING:
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck
     from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.storage.run import Run
     from mxd.trainer.utils.distributed import ProcessGroup
 
 
@@ -71,15 +71,16 @@ class CircuitCommand(ModelCommand):
     """Neuronpedia's id of the language model, for --graph (default: the folder of its feature files)."""
 
     def run(self) -> int:
-        """Trace, check, and print a summary."""
         from mxd.trainer.analysis.circuits.checking import check
         from mxd.trainer.analysis.circuits.tracing import trace
+        from mxd.trainer.storage.run_sets import check_compatible_runs
 
         if self.out is not None and self.out.suffix != ".json":
             raise UserError(f"Unsupported --out: '{self.out}'. Supported file type: .json.")
         values = nest(CircuitConfig, self.flags)
         validate(CircuitConfig, values, type(self), "mxd circuit")  # before anything large is loaded
-        runs = self._runs()
+        runs = self.load_runs(self.names)
+        check_compatible_runs(runs)
         language_model = self.load_language_model(runs[0].language_model_source)
         config = CircuitConfig.model_validate({**values, "target": self._target(language_model)})
         with task("Tracing", "experts") as callbacks:
@@ -90,12 +91,11 @@ class CircuitCommand(ModelCommand):
                 checked = check(language_model, runs, config, circuit, callbacks)
         result = as_json(circuit, checked)
         if self.out is not None:
-            _write(self.out, result)
+            write_output(self.out, f"{to_json(result, inf_nan_mode='null').decode()}\n")
         if self.graph is not None:
-            from mxd.backend.database.engine import opened, reading
             from mxd.backend.export.graph_folder import export_circuit
 
-            with opened(self.settings().database_url) as database, reading(database) as session:
+            with self.reading() as session:
                 export_circuit(session, runs, circuit, checked, self.graph, self.model_id)
         lines = [*summary(circuit, checked), *(f"Written to {it}." for it in (self.out, self.graph) if it)]
         self.report_measured(result, "\n".join(lines), runs)
@@ -112,8 +112,7 @@ class CircuitCommand(ModelCommand):
     def _target(self, language_model: LanguageModel) -> Target:
         """The target of the flags.
 
-        Raises:
-            UserError: flags exclude each other, or a text is not one token.
+        Raises UserError: flags exclude each other, or a text is not one token.
         """
         kinds = [
             ("--target", self.target),
@@ -139,19 +138,6 @@ class CircuitCommand(ModelCommand):
             return SetTarget(tokens=tuple(ids))
         return TokenTarget(token=ids[0] if ids else None)
 
-    def _runs(self) -> list[Run]:
-        """Load the runs.
-
-        Raises:
-            UserError: they belong to different language models.
-        """
-        from mxd.trainer.storage.run import Run
-        from mxd.trainer.storage.run_sets import check_compatible_runs
-
-        runs = [Run.load(name, self.settings().data) for name in self.names]
-        check_compatible_runs(runs)
-        return runs
-
 
 def as_json(circuit: Circuit, check: CircuitCheck | None) -> dict[str, Any]:
     """The circuit as JSON, and its check under ``check`` if it was made."""
@@ -165,13 +151,7 @@ def as_json(circuit: Circuit, check: CircuitCheck | None) -> dict[str, Any]:
 
 def summary(circuit: Circuit, check: CircuitCheck | None) -> list[str]:
     """The target, the verdict and all experts as lines."""
-    unit = (
-        ""
-        if circuit.target.kind == "expert"
-        else " logits"
-        if circuit.target.kind in ("token", "difference")
-        else " nats"
-    )
+    unit = {"expert": "", "token": " logits", "difference": " logits"}.get(circuit.target.kind, " nats")
     lines = [
         f"Target: {circuit.label}, {circuit.value:.3f}{unit}.",
         f"{len(circuit.experts)} of {circuit.active:,} active experts are shown; they have {circuit.retained:.0%} of "
@@ -194,10 +174,10 @@ def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
     """Agreement and sufficiency as text."""
     experts, edges, left = check.experts, check.between, check.sufficiency
     whole = circuit.value - left.without_experts
-
-    def share(value: float) -> str:
-        return f"{(value - left.without_experts) / whole:.0%}" if whole else "-"
-
+    kept, control, random_mean, random_worst = (
+        f"{(value - left.without_experts) / whole:.0%}" if whole else "-"
+        for value in (left.mean, left.control, left.random_mean, left.random_worst)
+    )
     lines = []
     if experts.correlation is not None and experts.same_sign is not None:
         lines.append(
@@ -208,9 +188,8 @@ def verdict(circuit: Circuit, check: CircuitCheck) -> list[str]:
     if edges.correlation is not None:
         lines.append(f"{edges.count} edges between experts: correlation {edges.correlation:.2f}.")
     lines += [
-        f"Sufficiency: the shown experts alone keep {share(left.mean)} of what all experts do, as many random ones "
-        f"{share(left.control)}. With all others at random strengths {share(left.random_mean)} remain, in the worst of "
-        f"{left.draws} draws {share(left.random_worst)}.",
+        f"Sufficiency: the shown experts alone keep {kept} of what all experts do, as many random ones {control}. With "
+        f"all others at random strengths {random_mean} remain, in the worst of {left.draws} draws {random_worst}.",
         f"circuit-tracer's scores: replacement {check.scores.replacement:.2f}, completeness "
         f"{check.scores.completeness:.2f}.",
     ]
@@ -221,12 +200,3 @@ def _token_id(language_model: LanguageModel, word: str) -> int:
     from mxd.trainer.language_model.tokenizer import single_token
 
     return int(word) if word.isascii() and word.isdigit() else single_token(language_model, word)
-
-
-def _write(path: Path, result: dict[str, Any]) -> None:
-    from mxd.backend.responses import to_json_bytes
-    from mxd.trainer.utils.files import atomic_write, disk_errors
-
-    with disk_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, to_json_bytes(result).decode() + "\n")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
     from mxd.trainer.analysis.contrast import NamedText
-    from mxd.trainer.analysis.results import Contrast, ContrastedExpert, ContrastExample, Recurrence
+    from mxd.trainer.analysis.results import Contrast, ContrastExample, Recurrence
     from mxd.trainer.utils.bootstrap import Interval
 
 
@@ -49,18 +49,13 @@ class RecurrenceCommand(ModelCommand):
     config: RecurrenceConfig
 
     def run(self) -> int:
-        """Measure, and print one row per other run."""
-        from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.recurrence import measure_recurrence, save_recurrence
-        from mxd.trainer.errors import UserError
-        from mxd.trainer.storage.run import Run
 
         if len(self.names) < 2:
             raise UserError("Name at least two runs: the one to describe, and another seed of it.")
-        settings = self.settings()
-        run, *others = (Run.load(name, settings.data) for name in self.names)
+        run, *others = self.load_runs(self.names)
         language_model = self.load_language_model(run.language_model_source)
-        with opened(settings.database_url) as database, task(f"Comparing {run.name}", "tokens") as callbacks:
+        with self.opened() as database, task(f"Comparing {run.name}", "tokens") as callbacks:
             result = measure_recurrence(run, others, self.config, language_model, callbacks)
             is_stored = save_recurrence(database, result, self.config)
         stored = "Stored with the experts." if is_stored else f"Not stored, because {run.name} is not indexed."
@@ -76,15 +71,10 @@ def _recurrence_table(result: Recurrence) -> str:
             f"{each.found_again.value:.1%}",
             _interval(each.found_again),
             f"{each.chance:.1%}",
-            *(
-                f"{value:.3f}"
-                for value in (
-                    each.firing_cosine,
-                    each.chance_firing_cosine,
-                    each.writing_cosine,
-                    each.chance_writing_cosine,
-                )
-            ),
+            f"{each.firing_cosine:.3f}",
+            f"{each.chance_firing_cosine:.3f}",
+            f"{each.writing_cosine:.3f}",
+            f"{each.chance_writing_cosine:.3f}",
         )
         for each in result.runs
     ]
@@ -139,11 +129,9 @@ class ContrastCommand(ModelCommand):
     config: ContrastConfig
 
     def run(self) -> int:
-        """Compare, and print one row per expert."""
         from mxd.trainer.analysis.contrast import contrast
-        from mxd.trainer.storage.run import Run
 
-        run = Run.load(self.name, self.settings().data)
+        (run,) = self.load_runs([self.name])
         a, b = self._text(self.a, self.kind_a), self._text(self.b or self.a, self.kind_b)
         if (self.b or self.a, self.kind_b) == (self.a, self.kind_a):
             raise UserError("Text A and text B are the same. Give another file as --b, or two kinds.")
@@ -168,7 +156,13 @@ def _contrast_table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str
         f"{result.run}: A = {result.a.name} ({result.a.units:,} {result.unit}s, {result.a.tokens:,} tokens), "
         f"B = {result.b.name} ({result.b.units:,} {result.unit}s, {result.b.tokens:,} tokens)"
     )
-    lines = [head, _found(result)]
+    found = (
+        f"{result.found_a:,} experts are found more often in A and {result.found_b:,} in B (q ≤ 0.05), of "
+        f"{result.tested:,} tested with at least {result.min_tokens} active tokens in {result.min_units} {result.unit}s"
+    )
+    if (chance := result.chance) is not None:
+        found += f"; {chance.mean_found:.1f} by chance (mean of {chance.shuffles} random assignments)"
+    lines = [head, found]
     if result.unit == "sequence":
         lines.append("Sequences of one document are not independent, so the intervals are too narrow. Add documents.")
     for title, is_in_a in (("More often in A", True), ("More often in B", False)):
@@ -178,33 +172,20 @@ def _contrast_table(result: Contrast, tokenizer: PreTrainedTokenizerBase) -> str
         if shown:
             examples = [result.examples[each.expert] for each in shown]
             strongest = [next(iter(both.a if is_in_a else both.b), None) for both in examples]
-            rows = [_row(each, example, tokenizer) for each, example in zip(shown, strongest, strict=True)]
+            rows = [
+                (
+                    str(each.expert),
+                    f"{each.density_a:.3%}",
+                    f"{each.density_b:.3%}",
+                    f"{each.ratio.value:.3g}",
+                    f"{each.ratio.low:.3g} to {each.ratio.high:.3g}",
+                    f"{each.q_value:.1g}",
+                    _excerpt(example, tokenizer) if example else "",
+                )
+                for each, example in zip(shown, strongest, strict=True)
+            ]
             lines += ["", title, *columns(CONTRAST_HEADER, rows)]
     return "\n".join(lines)
-
-
-def _found(result: Contrast) -> str:
-    text = (
-        f"{result.found_a:,} experts are found more often in A and {result.found_b:,} in B (q ≤ 0.05), of "
-        f"{result.tested:,} tested with at least {result.min_tokens} active tokens in {result.min_units} {result.unit}s"
-    )
-    if result.chance is None:
-        return text
-    return f"{text}; {result.chance.mean_found:.1f} by chance (mean of {result.chance.shuffles} random assignments)"
-
-
-def _row(
-    each: ContrastedExpert, example: ContrastExample | None, tokenizer: PreTrainedTokenizerBase
-) -> tuple[str, ...]:
-    return (
-        str(each.expert),
-        f"{each.density_a:.3%}",
-        f"{each.density_b:.3%}",
-        f"{each.ratio.value:.3g}",
-        f"{each.ratio.low:.3g} to {each.ratio.high:.3g}",
-        f"{each.q_value:.1g}",
-        _excerpt(example, tokenizer) if example else "",
-    )
 
 
 def _excerpt(example: ContrastExample, tokenizer: PreTrainedTokenizerBase) -> str:

@@ -16,7 +16,6 @@ from mxd.trainer.errors import KEEP_LABELS, NotFoundError, UserError
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-    from sqlalchemy.orm import Session
 
 
 MEGABYTE = 10**6
@@ -46,13 +45,11 @@ class DatabaseCommand(Command):
     """With check: random experts per run whose top examples are decoded and compared with their statistics."""
 
     def run(self) -> int:
-        """Do it, and print what was found or done."""
         if (self.file is None) == (self.action == "rescue"):
             raise UserError("'mxd database rescue' needs a new file to write, and no other action does.")
         if self.action == "check":
             return self._check()
-        if self.action == "rescue":
-            assert self.file is not None
+        if self.file is not None:
             self._rescue(self.file)
         elif self.action == "compact":
             from mxd.backend.database.maintenance.compact import compact_database
@@ -62,7 +59,13 @@ class DatabaseCommand(Command):
             before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
             self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
         else:
-            self._upgrade()
+            from mxd.backend.database.maintenance.upgrade import upgrade_database
+
+            versions = upgrade_database(self.settings().database_url)
+            text = f"Upgraded the database from version {versions.before} to {versions.after}."
+            if versions.before == versions.after:
+                text = f"The database is up to date (version {versions.after}). Nothing was changed."
+            self.report(asdict(versions), text)
         return 0
 
     def _check(self) -> int:
@@ -91,15 +94,6 @@ class DatabaseCommand(Command):
         rows = ", ".join(f"{count} {table}" for table, count in copied.items())
         self.report({"file": str(file), "copied": copied}, f"Saved to {file}: {rows}.")
 
-    def _upgrade(self) -> None:
-        from mxd.backend.database.maintenance.upgrade import upgrade_database
-
-        result = upgrade_database(self.settings().database_url)
-        text = f"Upgraded the database from version {result.before} to {result.after}."
-        if result.before == result.after:
-            text = f"The database is up to date (version {result.after}). Nothing was changed."
-        self.report(asdict(result), text)
-
 
 SHOWN_ONCE = "A token is shown only once; the database keeps a hash of it."
 
@@ -127,22 +121,19 @@ class TokenCommand(Command):
     """With create: person or purpose that the token is for."""
 
     def run(self) -> int:
-        """Create, list or revoke."""
         from sqlalchemy.orm import Session
 
         from mxd.backend.database.access_tokens import create_token, revoke_token, tokens
-        from mxd.backend.database.engine import opened
         from mxd.trainer.storage.database.open import writing
 
         if (self.id is None) == (self.action == "revoke"):
             raise UserError("'mxd token revoke' needs the number of a token, and no other action does.")
-        with opened(self.settings().database_url) as database:
+        with self.opened() as database:
             if self.action == "create":
                 with writing(database) as session:
                     token = create_token(session, self.role, self.name)
                 self.report(
-                    {"id": token.id, "role": token.role, "name": token.name, "token": token.token},
-                    f"{token.token}\nToken {token.id} ({token.role}) for {token.name}. {SHOWN_ONCE}",
+                    asdict(token), f"{token.token}\nToken {token.id} ({token.role}) for {token.name}. {SHOWN_ONCE}"
                 )
             elif self.id is not None:
                 with writing(database) as session:
@@ -188,15 +179,21 @@ class RemoveCommand(Command):
     """Also delete the labels, notes, tags, lists and sessions that users wrote. They cannot be restored."""
 
     def run(self) -> int:
-        """Delete the run."""
-        from mxd.backend.database.engine import count_written, opened, reading, remove_written
-        from mxd.trainer.storage.database.open import writing
-        from mxd.trainer.storage.run_records import remove_run
+        from sqlalchemy import select
 
-        settings = self.settings()
-        with opened(settings.database_url) as database:
+        from mxd.backend.database.engine import count_written, reading, remove_written
+        from mxd.trainer.storage.database.open import writing
+        from mxd.trainer.storage.database.tables import RunRecord
+        from mxd.trainer.storage.run import run_names
+        from mxd.trainer.storage.run_records import remove_run
+        from mxd.trainer.utils.display import unknown_run
+
+        data = self.settings().data
+        with self.opened() as database:
             with reading(database) as session:
-                self._check_exists(session, settings.data)
+                known = {*run_names(data), *session.scalars(select(RunRecord.name))}
+                if self.name not in known:
+                    raise NotFoundError(unknown_run(self.name, known))
                 written = count_written(session, self.name)
             if written and not self.with_labels:
                 raise UserError(
@@ -206,30 +203,14 @@ class RemoveCommand(Command):
             if not self.yes and not self._confirmed(written):
                 self.report({"run": self.name, "removed": False}, "Nothing was deleted.")
                 return 1
-            remove_run(self.name, settings.data, database)
+            remove_run(self.name, data, database)
             with writing(database) as session:
                 remove_written(session, self.name)
         self.report({"run": self.name, "removed": True, "labels_and_notes": written}, f"Deleted run '{self.name}'.")
         return 0
 
-    def _check_exists(self, session: Session, data: Path) -> None:
-        """Check that there is such a run, in the data folder or in the database."""
-        from sqlalchemy import select
-
-        from mxd.trainer.storage.database.tables import RunRecord
-        from mxd.trainer.storage.run import run_names
-        from mxd.trainer.utils.display import unknown_run
-
-        known = {*run_names(data), *session.scalars(select(RunRecord.name))}
-        if self.name not in known:
-            raise NotFoundError(unknown_run(self.name, known))
-
     def _confirmed(self, written: int) -> bool:
-        """Ask whether to delete the run.
-
-        Raises:
-            UserError: stdin is not a terminal.
-        """
+        """Ask whether to delete the run. Raises UserError: stdin is not a terminal."""
         if not sys.stdin.isatty():
             raise UserError(f"Cannot ask whether to delete run '{self.name}'. Add --yes to delete it without asking.")
         more = f", its index and {written} labels, notes, tags, lists and sessions" if written else " and its index"

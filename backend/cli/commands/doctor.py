@@ -7,7 +7,7 @@ import platform
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -63,7 +63,6 @@ class DoctorCommand(Command):
     )
 
     def run(self) -> int:
-        """Run all checks, and print one line per finding."""
         findings = list(examine(self.settings(**self.flags)))
         lines = [
             f"{MARKS[each.verdict]:4}  {each.check}: {each.state}" + (f"\n      {each.advice}" if each.advice else "")
@@ -75,17 +74,7 @@ class DoctorCommand(Command):
 
 def examine(settings: Settings) -> Iterator[Finding]:
     """Yield the findings of all checks, one check after the other."""
-    checks: tuple[Callable[[Settings], Iterator[Finding]], ...] = (
-        _versions,
-        _device,
-        _disk,
-        _database,
-        _runs,
-        _demo,
-        _frontend,
-        _port,
-    )
-    for check in checks:
+    for check in (_versions, _device, _disk, _database, _runs, _demo, _server):
         yield from check(settings)
 
 
@@ -161,23 +150,19 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     verdict: Verdict = "bad" if free < MIN_DISK else "warning" if free < LOW_DISK else "good"
     advice = None if verdict == "good" else "Free disk space, or set MXD_DATA to a folder on another disk."
     yield Finding("disk", verdict, f"{free / GIGABYTE:.1f} GB free in {folder}", advice)
+    import psutil
     from sqlalchemy import make_url
 
     database = make_url(settings.database_url)
-    if database.get_backend_name() == "sqlite" and (kind := _filesystem(Path(database.database or folder))) in NETWORK:
+    path = Path(database.database or folder).resolve()
+    holding = [one for one in psutil.disk_partitions(all=True) if path.is_relative_to(one.mountpoint)]
+    kind = max(holding, key=lambda one: len(one.mountpoint)).fstype if holding else ""
+    if database.get_backend_name() == "sqlite" and kind in NETWORK:
         state = (
             f"{database.database} is on a network file system ({kind}), where SQLite's write-ahead log does not work"
         )
         advice = "Set MXD_DATABASE to PostgreSQL (postgresql+psycopg://…), or to a SQLite file on a local disk."
         yield Finding("network file system", "warning", state, advice)
-
-
-def _filesystem(path: Path) -> str:
-    """Type of the file system that holds a path."""
-    import psutil
-
-    inside = [one for one in psutil.disk_partitions(all=True) if path.resolve().is_relative_to(one.mountpoint)]
-    return max(inside, key=lambda one: len(one.mountpoint)).fstype if inside else ""
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
@@ -279,14 +264,11 @@ def _origin(source: str) -> str:
     return "".join(f", {name} {value}" for name, value in stated.items()) or ", without a stated licence"
 
 
-def _frontend(settings: Settings) -> Iterator[Finding]:
+def _server(settings: Settings) -> Iterator[Finding]:
     built = (settings.frontend / "index.html").is_file()
     advice = None if built else "Build it with 'make install'."
     state = f"{'built' if built else 'not built'}, in {settings.frontend}"
     yield Finding("frontend", "good" if built else "warning", state, advice)
-
-
-def _port(settings: Settings) -> Iterator[Finding]:
     try:
         listen(settings.host, settings.port).close()
     except UserError as error:

@@ -13,17 +13,14 @@ from mxd.backend.cli.console import columns, task
 from mxd.trainer.config import AblationConfig, EvaluateConfig, Size, SteeringEvaluationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.evaluation_metrics import HEADINGS, table_cells
-from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
     from mxd.trainer.evaluation.evaluate import Evaluator, Measurement
-    from mxd.trainer.language_model.model import LanguageModel
     from mxd.trainer.storage.run import Run
 
     Measure = Callable[[Evaluator], Measurement]
-    from mxd.trainer.evaluation.steering import StrengthResult
 
 
 Result = dict[str, Any]
@@ -56,20 +53,20 @@ class EvaluateCommand(ModelCommand):
     """Allow text that a run was trained on. The result is flagged."""
 
     def run(self) -> int:
-        """Evaluate, and print a table."""
-        from mxd.backend.database.engine import opened
-        from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_records import register_run
 
-        settings = self.settings()
-        runs = [Run.load(name, settings.data) for name in self.names]
-        _check_same_model(runs)
+        runs = self.load_runs(self.names)
+        if len(sources := {run.language_model_source for run in runs}) > 1:
+            named = ", ".join(sorted(sources))
+            raise UserError(f"The runs belong to several language models: {named}. Evaluate one model at a time.")
+        if len({run.name for run in runs}) < len(runs):
+            raise UserError("A run is named twice. Name each run once.")
         chosen = [k for k in self.k if k is not None]
         if chosen and (self.together or self.layer_by_layer):
             raise UserError("--k cannot be combined with --together or --layer-by-layer, which use each run's own K.")
         for run in runs if chosen else ():
             run.at_k(max(chosen))
-        with opened(settings.database_url) as database:
+        with self.opened() as database:
             for run in runs:
                 register_run(run, database)
             results = self._measure_on(self.config.text.dataset, runs, database)
@@ -86,6 +83,7 @@ class EvaluateCommand(ModelCommand):
 
         from mxd.trainer.data.sequences import fingerprint
         from mxd.trainer.evaluation.evaluate import (
+            Evaluator,
             check_held_out,
             evaluate,
             evaluate_jointly,
@@ -107,7 +105,7 @@ class EvaluateCommand(ModelCommand):
             for run in runs:
                 check_held_out(run.name, config.text, run.config.text)
         digest = fingerprint(config.text)
-        lazy_evaluator = _LazyEvaluator(config, runs[0], self.load_language_model)
+        opened: list[Evaluator] = []  # when the first run has no cached result
 
         def measure(members: Sequence[Run], subject: str, evaluation: Measure, k: int | None = None) -> Result:
             weights = weights_digest(members)
@@ -116,7 +114,10 @@ class EvaluateCommand(ModelCommand):
             if cached is not None:
                 return {"provenance": UNRECORDED, **cached}
             with task(f"Evaluating {subject}") as callbacks:
-                measured = evaluation(replace(lazy_evaluator.open(callbacks), config=chosen))
+                if not opened:
+                    language_model = self.load_language_model(runs[0].language_model_source)
+                    opened.append(Evaluator.open(config, language_model, callbacks))
+                measured = evaluation(replace(opened[0], config=chosen, callbacks=callbacks))
             return write_evaluation(database, measured, members[0].name, chosen, digest, weights)
 
         def alone(evaluator: Evaluator, run: Run) -> Measurement:
@@ -143,65 +144,21 @@ class EvaluateCommand(ModelCommand):
         return self.config.model_copy(update={"text": dataset})
 
 
-class _LazyEvaluator:
-    """Evaluator that is opened when the first run has no cached result."""
-
-    def __init__(self, config: EvaluateConfig, run: Run, load: Callable[[str], LanguageModel]) -> None:
-        self.config, self.run, self.load = config, run, load
-        self._evaluator: Evaluator | None = None
-
-    def open(self, callbacks: Callbacks) -> Evaluator:
-        """Return the evaluator, opened on the first call, with ``callbacks``."""
-        from dataclasses import replace
-
-        from mxd.trainer.evaluation.evaluate import Evaluator
-
-        if self._evaluator is None:
-            language_model = self.load(self.run.language_model_source)
-            self._evaluator = Evaluator.open(self.config, language_model, callbacks)
-        return replace(self._evaluator, callbacks=callbacks)
-
-
-def _check_same_model(runs: Sequence[Run]) -> None:
-    sources = {run.language_model_source for run in runs}
-    if len(sources) > 1:
-        raise UserError(
-            f"The runs belong to several language models: {', '.join(sorted(sources))}. Evaluate one model at a time."
-        )
-    names = [run.name for run in runs]
-    if len(set(names)) < len(names):
-        raise UserError("A run is named twice. Name each run once.")
-
-
 def _format_results(results: Sequence[Result]) -> str:
-    rows = [row for result in results for row in _rows(result)]
-    single = [result for result in results if "warnings" in result]
-    warnings = [
-        f"{_title(result)}: {warning['text']}"
-        for result in single
-        for warning in result["warnings"]
-        if warning["level"] != "note"
-    ]
+    named: list[tuple[str, Result]] = []
+    warnings = []
+    for result in results:
+        if "steps" in result:
+            named += [(f"+ {step['run']}", {"tokens": result["tokens"], **step}) for step in result["steps"]]
+            continue
+        own_k = result.get("trained_k", result.get("k")) == result.get("k")
+        title = str(result["run"]) if own_k else f"{result['run']} at K {result['k']}"
+        named.append((title, result))
+        if "other_dataset" in result:
+            named.append(("  on the other text", result["other_dataset"]))
+        warnings += [f"{title}: {it['text']}" for it in result.get("warnings", ()) if it["level"] != "note"]
+    rows = [(name, f"{result['tokens']:,}", *table_cells(result)) for name, result in named]
     return "\n".join([*columns(("run", "tokens", *HEADINGS), rows), *warnings])
-
-
-def _rows(result: Result) -> list[tuple[str, ...]]:
-    if "steps" in result:
-        return [_row({"tokens": result["tokens"], **step}, f"+ {step['run']}") for step in result["steps"]]
-    rows = [_row(result, _title(result))]
-    if "other_dataset" in result:
-        rows.append(_row(result["other_dataset"], "  on the other text"))
-    return rows
-
-
-def _title(result: Result) -> str:
-    """Return the name of the run, with the K it was evaluated at unless that is its own."""
-    own_k = result.get("trained_k", result.get("k")) == result.get("k")
-    return str(result["run"]) if own_k else f"{result['run']} at K {result['k']}"
-
-
-def _row(result: Result, name: str) -> tuple[str, ...]:
-    return (name, f"{result['tokens']:,}", *table_cells(result))
 
 
 EVALUATE_STEERING_HEADER = ("", "strength", "KL", "loss", "self-similarity", "promoted")
@@ -226,38 +183,27 @@ class EvaluateSteeringCommand(ModelCommand):
     config: SteeringEvaluationConfig
 
     def run(self) -> int:
-        """Measure, and print medians over experts."""
-        from mxd.backend.database.engine import opened
-        from mxd.trainer.evaluation.steering import evaluate_steering
-        from mxd.trainer.storage.run import Run
+        from mxd.trainer.evaluation.steering import evaluate_steering, median_results
 
-        settings = self.settings()
-        run = Run.load(self.name, settings.data)
+        (run,) = self.load_runs([self.name])
         language_model = self.load_language_model(run.language_model_source)
-        with opened(settings.database_url) as database, task(f"Steering with {run.name}") as callbacks:
+        with self.opened() as database, task(f"Steering with {run.name}") as callbacks:
             results = evaluate_steering(run, self.config, language_model, database, callbacks=callbacks)
+        rows = [
+            (
+                kind,
+                f"{strength:g}",
+                f"{median['kl']:.4f}",
+                f"{median['loss']:.3f}",
+                f"{median['self_similarity']:.3f}",
+                f"{median['promoted_share']:.4f}",
+            )
+            for kind, strengths in median_results(results).items()
+            for strength, median in strengths.items()
+        ]
         document = {"run": run.name, "results": [asdict(result) for result in results]}
-        self.report_measured(document, _table(results), [run])
+        self.report_measured(document, "\n".join(columns(EVALUATE_STEERING_HEADER, rows)), [run])
         return 0
-
-
-def _table(results: list[StrengthResult]) -> str:
-    """Return medians over experts, one row per kind and strength."""
-    from mxd.trainer.evaluation.steering import median_results
-
-    rows = [
-        (
-            kind,
-            f"{strength:g}",
-            f"{median['kl']:.4f}",
-            f"{median['loss']:.3f}",
-            f"{median['self_similarity']:.3f}",
-            f"{median['promoted_share']:.4f}",
-        )
-        for kind, strengths in median_results(results).items()
-        for strength, median in strengths.items()
-    ]
-    return "\n".join(columns(EVALUATE_STEERING_HEADER, rows))
 
 
 class AblateCommand(ModelCommand):
@@ -278,15 +224,11 @@ class AblateCommand(ModelCommand):
     config: AblationConfig
 
     def run(self) -> int:
-        """Measure, and print the medians over experts."""
-        from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.ablation import build_ablations
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        run = Run.load(self.name, settings.data)
+        (run,) = self.load_runs([self.name])
         language_model = self.load_language_model(run.language_model_source)
-        with opened(settings.database_url) as database, task(f"Measuring {run.name}", "examples") as callbacks:
+        with self.opened() as database, task(f"Measuring {run.name}", "examples") as callbacks:
             result = build_ablations(run, self.config, language_model, database, callbacks=callbacks)
         self.report_measured(
             asdict(result),

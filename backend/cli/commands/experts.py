@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, Positional
 from mxd.backend.cli.console import columns, existing_database
-from mxd.backend.schemas.experts import (
-    ExpertDetail,
-    ExpertSort,
-    Order,
-)
+from mxd.backend.schemas.experts import ExpertDetail, ExpertSort, Order
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import EXPERT_COLUMNS, NUMERIC, ExpertColumn
 
 if TYPE_CHECKING:
     from mxd.backend.schemas.runs import RunSummary
-    from mxd.backend.settings import Settings
 
 
 HEADER = (
@@ -45,42 +41,34 @@ class RunsCommand(Command):
     examples: ClassVar = ("mxd runs", "mxd runs --json", "mxd runs --data /data/mxd")
 
     def run(self) -> int:
-        """Print a table."""
-        try:
-            runs = _read_runs(self.settings())
-        except NotFoundError:
-            runs = ()  # no database yet
-        table = "\n".join(columns(HEADER, [_cells(run) for run in runs], RUNS_TEXT_COLUMNS))
+        from mxd.backend.inference.run_loader import RunLoader
+        from mxd.backend.queries.runs import list_runs
+
+        settings = self.settings()
+        runs: tuple[RunSummary, ...] = ()  # no database yet
+        with suppress(NotFoundError), self.reading_existing() as session:
+            runs = list_runs(session, RunLoader(settings.data, settings.runs_in_memory).is_training).runs
+        rows = [
+            (
+                run.name,
+                run.status,
+                run.language_model,
+                run.method,
+                str(run.layer),
+                f"{run.num_experts:,}",
+                str(run.k),
+                f"{run.trained_tokens:,}",
+                f"{run.last_metric.normalized_mse:.4f}" if run.last_metric else "",
+                "" if run.routing_share is None else f"{run.routing_share:.2f}",
+                "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
+                run.origin or "",
+            )
+            for run in runs
+        ]
+        table = "\n".join(columns(HEADER, rows, RUNS_TEXT_COLUMNS))
         text = table if runs else "No runs yet. Train one with 'mxd train', or explore the demo with 'mxd demo'."
         self.report([run.model_dump(mode="json") for run in runs], text)
         return 0
-
-
-def _read_runs(settings: Settings) -> tuple[RunSummary, ...]:
-    from mxd.backend.database.engine import reading
-    from mxd.backend.inference.run_loader import RunLoader
-    from mxd.backend.queries.runs import list_runs
-
-    loader = RunLoader(settings.data, settings.runs_in_memory)
-    with existing_database(settings) as database, reading(database) as session:
-        return list_runs(session, loader.is_training).runs
-
-
-def _cells(run: RunSummary) -> tuple[str, ...]:
-    return (
-        run.name,
-        run.status,
-        run.language_model,
-        run.method,
-        str(run.layer),
-        f"{run.num_experts:,}",
-        str(run.k),
-        f"{run.trained_tokens:,}",
-        f"{run.last_metric.normalized_mse:.4f}" if run.last_metric else "",
-        "" if run.routing_share is None else f"{run.routing_share:.2f}",
-        "" if run.indexed_tokens is None else f"{run.indexed_tokens:,}",
-        run.origin or "",
-    )
 
 
 TERMINAL_COLUMNS = sorted(
@@ -129,7 +117,6 @@ class ExpertsCommand(Command):
     """With the id of an expert: number of top examples."""
 
     def run(self) -> int:
-        """Print one row per expert, or one expert."""
         if self.expert is None:
             self._list()
         elif self.model_fields_set & OF_LISTS:
@@ -139,51 +126,42 @@ class ExpertsCommand(Command):
         return 0
 
     def _show(self, number: int) -> None:
-        from mxd.backend.database.engine import reading
         from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.examples import ExampleQuery, example_page
         from mxd.backend.queries.experts import expert_detail
         from mxd.backend.queries.runs import find_run
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        with existing_database(settings) as database, reading(database) as session:
-            run = Run.load(self.name, settings.data)
+        with self.reading_existing() as session:
+            (run,) = self.load_runs([self.name])
             vocabulary, record = Vocabulary(run.tokenizer), find_run(session, run.name)
             detail = expert_detail(session, record, number, vocabulary)
             query = ExampleQuery(limit=max(self.examples_shown, 1))
             page = example_page(session, record, number, query, vocabulary)
         examples = page["examples"][: self.examples_shown]
         self.report(
-            {"run": self.name, **detail.model_dump(mode="json"), "examples": examples},
-            _format_expert(detail, examples),
+            {"run": self.name, **detail.model_dump(mode="json"), "examples": examples}, _format_expert(detail, examples)
         )
 
     def _list(self) -> None:
         from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.expert_page import ExpertQuery, expert_page
         from mxd.backend.queries.run_cache import RunCache
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
         order = self.order or ("asc" if self.sort in ("expert", "label") else "desc")
         filters = {"search": self.search or None, "tag": self.tag, "min_recurrence": self.min_recurrence}
         experts: list[dict[str, Any]] = []
         cursor: str | None = None
-        with existing_database(settings) as database:
-            run = Run.load(self.name, settings.data)
-            vocabulary, cache = Vocabulary(run.tokenizer), RunCache(database)
-            try:
-                while True:
-                    limit = min(PAGE_ROWS, self.limit - len(experts))
-                    query = ExpertQuery(sort=self.sort, order=order, cursor=cursor, limit=limit, **filters)
-                    page = expert_page(database, cache, run.name, query, vocabulary)
-                    experts += page["experts"]
-                    cursor = page["next_cursor"]
-                    if cursor is None or len(experts) >= self.limit:
-                        break
-            finally:
-                cache.close()
+        with existing_database(self.settings()) as database, closing(RunCache(database)) as cache:
+            (run,) = self.load_runs([self.name])
+            vocabulary = Vocabulary(run.tokenizer)
+            while True:
+                limit = min(PAGE_ROWS, self.limit - len(experts))
+                query = ExpertQuery(sort=self.sort, order=order, cursor=cursor, limit=limit, **filters)
+                page = expert_page(database, cache, run.name, query, vocabulary)
+                experts += page["experts"]
+                cursor = page["next_cursor"]
+                if cursor is None or len(experts) >= self.limit:
+                    break
         found = {"run": self.name, "experts": experts, "matching": page["matching"], "total": page["total"]}
         if not experts:
             self.report(found, f"No expert of run '{self.name}' matches.")
@@ -224,7 +202,17 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
     tokens = ", ".join(f"{token.text!r} {token.share:.0%}" for token in row.top_tokens)
     lines += [f"tags: {', '.join(row.tags)}"] if row.tags else []
     lines += [f"note: {detail.note}"] if detail.note else []
-    lines += _format_recurrence(detail)
+    if (recurrence := detail.recurrence) is not None and not recurrence.matches:
+        too_few = f"fewer than {recurrence.min_tokens} of {recurrence.tokens:,} tokens"
+        lines.append(f"not compared with other runs: active on {too_few}")
+    elif recurrence is not None:
+        lines.append(f"found again in {row.recurrence} of {row.compared_runs} other runs")
+        lines += [
+            f"  {match.run} {match.expert}: {'found' if match.is_found else 'not found'}, firing cosine "
+            f"{match.firing_cosine:.2f} ({match.firing_low:.2f} to {match.firing_high:.2f}; chance "
+            f"{match.firing_chance:.2f}), writing cosine {match.writing_cosine:.2f} (chance {match.writing_chance:.2f})"
+            for match in recurrence.matches
+        ]
     lines.append(f"top tokens: {tokens}")
     for example in examples:
         # The strongest token is put in brackets.
@@ -233,21 +221,3 @@ def _format_expert(detail: ExpertDetail, examples: list[dict[str, Any]]) -> str:
         shown = " ".join(f"{before}[{texts[peak]}]{after}".split())
         lines.append(f"{example['activation']:8.3f}  {shown}")
     return "\n".join(lines)
-
-
-def _format_recurrence(detail: ExpertDetail) -> list[str]:
-    recurrence, row = detail.recurrence, detail.row
-    if recurrence is None:
-        return []
-    if not recurrence.matches:
-        too_few = f"fewer than {recurrence.min_tokens} of {recurrence.tokens:,} tokens"
-        return [f"not compared with other runs: active on {too_few}"]
-    return [
-        f"found again in {row.recurrence} of {row.compared_runs} other runs",
-        *(
-            f"  {match.run} {match.expert}: {'found' if match.is_found else 'not found'}, firing cosine "
-            f"{match.firing_cosine:.2f} ({match.firing_low:.2f} to {match.firing_high:.2f}; chance "
-            f"{match.firing_chance:.2f}), writing cosine {match.writing_cosine:.2f} (chance {match.writing_chance:.2f})"
-            for match in recurrence.matches
-        ),
-    ]

@@ -17,7 +17,6 @@ from mxd.trainer.utils.callbacks import Callbacks
 
 if TYPE_CHECKING:
     from mxd.trainer.storage.run import Run
-    from mxd.trainer.training.finetune import FinetuneResult
 
 
 class FinetuneCommand(ModelCommand):
@@ -56,13 +55,8 @@ class FinetuneCommand(ModelCommand):
     """Resume the new runs if they exist. With --name alone, their own settings are used."""
 
     def run(self) -> int:
-        """Fine-tune, and print the final metrics."""
-        from mxd.trainer.storage.run import Run
-
-        settings = self.settings()
-        runs = [Run.load(name, settings.data) for name in self.names]
-        config = self.config(runs, settings.data)
-        from mxd.backend.database.engine import opened
+        data, runs = self.settings().data, self.load_runs(self.names)
+        config = self.config(runs, data)
         from mxd.trainer.training.finetune import finetune, new_run_configs
         from mxd.trainer.utils.memory import keep_freed_memory
 
@@ -70,17 +64,21 @@ class FinetuneCommand(ModelCommand):
         keep_freed_memory()
         stop = StopRequest()
         title = f"Fine-tuning {len(runs)} runs"
-        with opened(settings.database_url) as database, stop.listening(), progress(title) as show:
+        with self.opened() as database, stop.listening(), progress(title) as show:
             result = finetune(
                 runs,
                 config,
-                settings.data,
+                data,
                 database,
                 self.load_language_model(runs[0].language_model_source),
                 resume="if-any" if self.resume else "never",
                 callbacks=Callbacks(show, stop),
             )
-        self.report(asdict(result), _format_result(result))
+        lines = [f"{run.run}: {run.tokens:,} tokens, normalised MSE {run.normalized_mse:.4f}" for run in result.runs]
+        if result.kl_first is not None and result.kl_last is not None:
+            change = f"{result.kl_first:.4f} nats at first, {result.kl_last:.4f} at last"
+            lines.append(f"KL divergence from the original model: {change}")
+        self.report(asdict(result), "\n".join(lines))
         if all(run.status == "finished" for run in result.runs):
             return 0
         raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
@@ -88,8 +86,7 @@ class FinetuneCommand(ModelCommand):
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
         """Return the settings given, on top of those of the runs to resume.
 
-        Raises:
-            UserError: a flag is missing or invalid.
+        Raises UserError: a flag is missing or invalid.
         """
         given = nest(FinetuneConfig, self.flags)
         saved = self._saved(runs, data) if self.resume else {}
@@ -111,11 +108,3 @@ class FinetuneCommand(ModelCommand):
         config = Run.load(folder, data).config
         saved = {name: value for name, value in config.model_dump().items() if name in FinetuneConfig.model_fields}
         return {**saved, "seed": config.order_seed, "name": pattern}
-
-
-def _format_result(result: FinetuneResult) -> str:
-    lines = [f"{run.run}: {run.tokens:,} tokens, normalised MSE {run.normalized_mse:.4f}" for run in result.runs]
-    if result.kl_first is None or result.kl_last is None:
-        return "\n".join(lines)
-    change = f"KL divergence from the original model: {result.kl_first:.4f} nats at first, {result.kl_last:.4f} at last"
-    return "\n".join([*lines, change])

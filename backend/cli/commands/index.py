@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, ModelCommand, Positional
-from mxd.backend.cli.console import StopRequest, progress_of, stoppable, task
+from mxd.backend.cli.console import progress_of, stoppable, task
 from mxd.trainer.config import IndexConfig, TextConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.utils.callbacks import Callbacks
@@ -18,10 +18,8 @@ from mxd.trainer.utils.callbacks import Callbacks
 if TYPE_CHECKING:
     from sqlalchemy import Engine
 
-    from mxd.trainer.analysis.indexing.build import IndexResult
     from mxd.trainer.analysis.labelling.rules import LabelResult
     from mxd.trainer.storage.run import Run
-    from mxd.trainer.utils.distributed import ProcessGroup
 
 
 KEY_VARIABLE = "MXD_ENDPOINT_KEY"
@@ -41,9 +39,7 @@ class LabelCommand(Command):
         "mxd label gpt2-l8-k32 --endpoint http://127.0.0.1:11434/v1 --language-model llama3.1 --experts 12,40",
         "mxd label gpt2-l8-k32 --endpoint https://api.openai.com/v1 --language-model gpt-4o-mini --limit 500",
     )
-    groups: ClassVar = {
-        "labels by a language model": ("endpoint", "language-model", "limit", "experts", "timeout"),
-    }
+    groups: ClassVar = {"labels by a language model": ("endpoint", "language-model", "limit", "experts", "timeout")}
 
     name: Positional[str]
     """Name or folder of the run."""
@@ -59,10 +55,6 @@ class LabelCommand(Command):
     """Seconds to wait for an answer."""
 
     def run(self) -> int:
-        """Label, and print the scores of the labels."""
-        from mxd.backend.database.engine import opened
-        from mxd.trainer.storage.run import Run
-
         if self.endpoint is not None:
             if not self.endpoint.startswith(("http://", "https://")):
                 raise UserError(f"Invalid --endpoint: '{self.endpoint}'. It must start with http:// or https://.")
@@ -70,31 +62,30 @@ class LabelCommand(Command):
                 raise UserError("Missing --language-model. Run 'mxd label --help' for a description.")
         elif self.model_fields_set & LANGUAGE_MODEL_OPTIONS:
             raise UserError("--language-model, --limit, --experts and --timeout require --endpoint.")
-        settings = self.settings()
-        run = Run.load(self.name, settings.data)
-        with opened(settings.database_url) as database:
-            if self.endpoint is None:
-                result = label_run(run, database)
-                self.report_measured(asdict(result), _format_result(result), [run])
-            else:
-                self._explain(run, database)
+        (run,) = self.load_runs([self.name])
+        if self.endpoint is not None and self.language_model is not None:
+            self._explain(run, self.endpoint, self.language_model)
+            return 0
+        with self.opened() as database:
+            result = label_run(run, database)
+        text = (
+            f"{result.run}: {result.labelled:,} of {result.experts:,} active experts labelled in {result.seconds:.0f} s"
+        )
+        if result.balanced_accuracy is not None and result.precision is not None and result.recall is not None:
+            text += (
+                f"; mean balanced accuracy on held-out examples {result.balanced_accuracy:.2f}, "
+                f"precision {result.precision:.2f}, recall {result.recall:.2f}"
+            )
+        self.report_measured(asdict(result), text, [run])
         return 0
 
-    def _explain(self, run: Run, database: Engine) -> None:
+    def _explain(self, run: Run, url: str, language_model: str) -> None:
         from mxd.trainer.analysis.labelling.llm_explainer import Endpoint, explain_experts
 
-        assert self.endpoint is not None
-        assert self.language_model is not None
-        endpoint = Endpoint(self.endpoint, self.language_model, os.environ.get(KEY_VARIABLE), self.timeout)
-        with task(f"Explaining {run.name}", "experts") as callbacks:
+        endpoint = Endpoint(url, language_model, os.environ.get(KEY_VARIABLE), self.timeout)
+        with self.opened() as database, task(f"Explaining {run.name}", "experts") as callbacks:
             result = explain_experts(
-                run,
-                database,
-                self.language_model,
-                endpoint.ask,
-                experts=self.experts,
-                limit=self.limit,
-                callbacks=callbacks,
+                run, database, language_model, endpoint.ask, experts=self.experts, limit=self.limit, callbacks=callbacks
             )
         score = "" if result.balanced_accuracy is None else f", mean balanced accuracy {result.balanced_accuracy:.2f}"
         self.report(
@@ -107,24 +98,12 @@ class LabelCommand(Command):
 def label_run(run: Run, database: Engine) -> LabelResult:
     """Label a run's experts and show progress.
 
-    Raises:
-        UserError: the run has no index.
-        Interrupted: the task was cancelled. The labels are unchanged.
+    Raises UserError: the run has no index; Interrupted: the task was cancelled. The labels are unchanged.
     """
     from mxd.trainer.analysis.labelling.rules import label_experts
 
     with task(f"Labelling {run.name}", "experts") as callbacks:
         return label_experts(run, database, callbacks=callbacks)
-
-
-def _format_result(result: LabelResult) -> str:
-    text = f"{result.run}: {result.labelled:,} of {result.experts:,} active experts labelled in {result.seconds:.0f} s"
-    if result.balanced_accuracy is None or result.precision is None or result.recall is None:
-        return text
-    return (
-        f"{text}; mean balanced accuracy on held-out examples {result.balanced_accuracy:.2f}, "
-        f"precision {result.precision:.2f}, recall {result.recall:.2f}"
-    )
 
 
 class IndexCommand(ModelCommand):
@@ -149,20 +128,28 @@ class IndexCommand(ModelCommand):
     order, without forward passes of the language model."""
 
     def run(self) -> int:
-        """Index and label, and print a summary."""
-        from mxd.backend.database.engine import open_database
-        from mxd.trainer.storage.run import Run
+        from mxd.trainer.analysis.indexing.build import build_index
+        from mxd.trainer.data.activation_cache import ActivationCache
         from mxd.trainer.utils.distributed import init_process_group
+        from mxd.trainer.utils.memory import keep_freed_memory
 
-        settings = self.settings()
-        run = Run.load(self.name, settings.data)
+        (run,) = self.load_runs([self.name])
         config = self.config.model_copy(update={"text": with_context_of(run, self.config.text)})
-        database = open_database(settings.database_url)
         # torchrun stops all processes if one fails. They listen until they have found out which.
-        with stoppable() as stop, init_process_group() as group:
-            result = self._index(run, config, database, group, stop)
+        with self.opened() as database, stoppable() as stop, init_process_group() as group:
+            keep_freed_memory()
+            language_model = self.load_language_model(run.language_model_source, group)
+            with progress_of(group, f"Indexing {run.name}") as progress:
+                result = build_index(
+                    run,
+                    config,
+                    language_model,
+                    database,
+                    group=group,
+                    cache=ActivationCache.open(self.cache, language_model.device) if self.cache else None,
+                    callbacks=Callbacks(progress, stop),
+                )
             labels = label_run(run, database) if group.is_main else None
-        database.dispose()
         if labels is None:
             return 0
         self.report(
@@ -172,26 +159,6 @@ class IndexCommand(ModelCommand):
             f"normalised MSE {result.normalized_mse:.4f}",
         )
         return 0
-
-    def _index(
-        self, run: Run, config: IndexConfig, database: Engine, group: ProcessGroup, stop: StopRequest
-    ) -> IndexResult:
-        from mxd.trainer.analysis.indexing.build import build_index
-        from mxd.trainer.data.activation_cache import ActivationCache
-        from mxd.trainer.utils.memory import keep_freed_memory
-
-        keep_freed_memory()
-        language_model = self.load_language_model(run.language_model_source, group)
-        with progress_of(group, f"Indexing {run.name}") as progress:
-            return build_index(
-                run,
-                config,
-                language_model,
-                database,
-                group=group,
-                cache=ActivationCache.open(self.cache, language_model.device) if self.cache else None,
-                callbacks=Callbacks(progress, stop),
-            )
 
 
 def with_context_of(run: Run, text: TextConfig) -> TextConfig:

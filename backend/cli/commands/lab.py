@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,13 +16,6 @@ from mxd.trainer.config.layer import methods
 from mxd.trainer.config.training import PLACE
 from mxd.trainer.experimental import ExperimentalTrainConfig, ProtectConfig
 from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from mxd.trainer.language_model.model import LanguageModel
-    from mxd.trainer.storage.run import Run
-
 
 METHODS = methods("core", "experimental")
 
@@ -103,42 +96,34 @@ class ProtectCommand(ModelCommand):
     config: ProtectConfig
 
     def run(self) -> int:
-        """Protect, and print what was measured."""
-        from mxd.backend.database.engine import opened
-        from mxd.trainer.experimental.passages import read_passages
-        from mxd.trainer.experimental.protect import check_new_runs, protect, write_outcome
-        from mxd.trainer.storage.run import Run
-
-        settings = self.settings()
-        passages = read_passages(self.passages)
-        unprotected = read_passages(self.unprotected) if self.unprotected else []
-        runs = sorted((Run.load(name, settings.data) for name in self.names), key=lambda run: run.config.layer)
-        check_compatible_runs(runs)
-        names = names_of(runs, self.name)
-        with opened(settings.database_url) as database:
-            check_new_runs(names, settings.data, database)
-            with task("Protecting", "steps") as callbacks:
-                language_model = self.load_language_model(runs[0].language_model_source)
-                retained_SL = self._retain_sequences(runs[0], language_model)
-                outcome = protect(
-                    language_model, runs, names, passages, retained_SL, self.config, unprotected, callbacks
-                )
-            result = write_outcome(runs, outcome, self.config, settings.data, database)
-        retain = TextConfig(dataset=self.retain, column=self.column, split=self.split)
-        self.report_measured(result, format_result(result), runs, [retain])
-        return 0
-
-    def _retain_sequences(self, run: Run, language_model: LanguageModel) -> Tensor:
-        """Return sequences of the retain text, of the context length that the run was trained with."""
         import numpy as np
         import torch
 
         from mxd.trainer.data.sequences import sequences
+        from mxd.trainer.experimental.passages import read_passages
+        from mxd.trainer.experimental.protect import check_new_runs, protect, write_outcome
 
-        changes = {"dataset": self.retain, "column": self.column, "split": self.split}
-        text = run.config.text.model_copy(update=changes)
-        ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
-        return torch.from_numpy(np.stack(list(ids))).long()
+        data = self.settings().data
+        passages = read_passages(self.passages)
+        unprotected = read_passages(self.unprotected) if self.unprotected else []
+        runs = sorted(self.load_runs(self.names), key=lambda run: run.config.layer)
+        check_compatible_runs(runs)
+        names = names_of(runs, self.name)
+        retain = TextConfig(dataset=self.retain, column=self.column, split=self.split)
+        # Its sequences have the context length that the first run was trained with.
+        text = runs[0].config.text.model_copy(update=retain.model_dump(include={"dataset", "column", "split"}))
+        with self.opened() as database:
+            check_new_runs(names, data, database)
+            with task("Protecting", "steps") as callbacks:
+                language_model = self.load_language_model(runs[0].language_model_source)
+                ids = sequences(text, language_model.tokenizer, self.config.tokens, self.config.seed, "shuffled")
+                retained_SL = torch.from_numpy(np.stack(list(ids))).long()
+                outcome = protect(
+                    language_model, runs, names, passages, retained_SL, self.config, unprotected, callbacks
+                )
+            result = write_outcome(runs, outcome, self.config, data, database)
+        self.report_measured(result, format_result(result), runs, [retain])
+        return 0
 
 
 def format_result(result: Result) -> str:
@@ -150,7 +135,15 @@ def format_result(result: Result) -> str:
     relearning = result["relearning"]
     if relearning is not None:
         rows += [_row(title, relearning[field]) for field, title in ATTACKS]
-    return "\n".join([*columns(HEADER, rows), *_sentences(result)])
+    retained, added = result["retained"], result["retained"]["loss_increase"]
+    sentences = [
+        f"Loss on the retain text: {retained['before']:.4f} nats before, {retained['after']:.4f} after, "
+        f"{added['value']:+.4f} ({added['low']:+.4f} to {added['high']:+.4f}); original model "
+        f"{retained['original']:.4f}.",
+        f"Kept step {result['best_step']} of {result['steps']}.",
+        f"New runs: {', '.join(result['runs'])}.",
+    ]
+    return "\n".join([*columns(HEADER, rows), *sentences])
 
 
 def _rows(title: str, comparison: Result) -> list[tuple[str, ...]]:
@@ -166,14 +159,3 @@ def _row(title: str, certainty: Result) -> tuple[str, ...]:
         f"{certainty['top_five']:.1%}",
         f"{certainty['true_token']:.2%}",
     )
-
-
-def _sentences(result: Result) -> list[str]:
-    retained, added = result["retained"], result["retained"]["loss_increase"]
-    return [
-        f"Loss on the retain text: {retained['before']:.4f} nats before, {retained['after']:.4f} after, "
-        f"{added['value']:+.4f} ({added['low']:+.4f} to {added['high']:+.4f}); original model "
-        f"{retained['original']:.4f}.",
-        f"Kept step {result['best_step']} of {result['steps']}.",
-        f"New runs: {', '.join(result['runs'])}.",
-    ]

@@ -36,18 +36,14 @@ class ProbeCommand(ModelCommand):
     config: ProbeConfig
 
     def run(self) -> int:
-        """Probe, and print one table per run."""
-        from mxd.backend.database.engine import opened
         from mxd.trainer.evaluation.probing import probe
         from mxd.trainer.language_model.model import LanguageModel
-        from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_records import register_run
 
-        settings = self.settings()
-        runs = [Run.load(name, settings.data) for name in self.names]
+        runs = self.load_runs(self.names)
         results: list[dict[str, Any]] = []
         loaded: dict[str, LanguageModel] = {}
-        with opened(settings.database_url) as database:
+        with self.opened() as database:
             for run in runs:
                 register_run(run, database)
                 source = run.language_model_source
@@ -102,19 +98,16 @@ class BenchmarkCommand(ModelCommand):
     """Folder of the results; the same folder continues an interrupted benchmark (default: DATA/benchmark)."""
 
     def run(self) -> int:
-        """Probe, and print the means over data sets."""
         import mxd
         from mxd.trainer.errors import UserError
         from mxd.trainer.evaluation.benchmark import SaeProbes, run_benchmark, write_saebench
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        runs = [Run.load(name, settings.data) for name in self.names]
+        runs = self.load_runs(self.names)
         sources = {run.language_model_source for run in runs}
         if len(sources) > 1:
             raise UserError(f"The runs belong to several language models: {', '.join(sorted(sources))}. Name one's.")
         SaeProbes().dataset_names(self.config.datasets)  # before the language model is loaded
-        folder = self.out or settings.data / BENCHMARK_FOLDER
+        folder = self.out or self.settings().data / BENCHMARK_FOLDER
         language_model = self.load_language_model(sources.pop())
         for run in runs:
             run.layer.to(language_model.device_of(run.config.layer))
@@ -126,10 +119,12 @@ class BenchmarkCommand(ModelCommand):
 
 
 def _tables(result: Benchmark) -> str:
+    from mxd.backend.queries.probes import number_range
+
     seeds, tokens = result.settings.seeds, result.settings.tokens
     head = (
-        f"{len(result.datasets):,} data sets; {_range(result.training_texts)} training and "
-        f"{_range(result.test_texts)} test texts each; {len(seeds)} seeds; last token of at most {tokens:,}"
+        f"{len(result.datasets):,} data sets; {number_range(result.training_texts)} training and "
+        f"{number_range(result.test_texts)} test texts each; {len(seeds)} seeds; last token of at most {tokens:,}"
     )
     scores = [
         (score.subject, str(score.units), f"{score.mean.value:.3f}", _interval(score.mean, ".3f"))
@@ -157,11 +152,6 @@ def _tables(result: Benchmark) -> str:
             *columns(("difference", "units", "ROC-AUC", "95 % over data sets", "higher on"), differences),
         ]
     )
-
-
-def _range(ends: tuple[int, int]) -> str:
-    low, high = ends
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def _interval(interval: Interval, form: str) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args
@@ -22,7 +23,6 @@ from mxd.trainer.inference.results import SteeredGeneration, SteeringStep, Token
 from mxd.trainer.utils.display import unknown_expert
 
 if TYPE_CHECKING:
-    from mxd.backend.settings import Settings
     from mxd.trainer.analysis.results import EditEffect, FoundExperts
     from mxd.trainer.inference.units import Units
     from mxd.trainer.storage.run import Run
@@ -47,12 +47,10 @@ class RouteCommand(ModelCommand):
     """Active experts per token, the strongest first (default: the run's K)."""
 
     def run(self) -> int:
-        """Route, and print one line per token."""
         from mxd.trainer.inference.routing import predict, route_together
-        from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_sets import text_ids
 
-        run = Run.load(self.name, self.settings().data)
+        (run,) = self.load_runs([self.name])
         language_model = self.load_language_model(run.language_model_source)
         ids = text_ids(language_model, [run], self.text)
         (routing,) = route_together(language_model, [run], ids, self.k)
@@ -99,27 +97,36 @@ class SteerCommand(ModelCommand):
     )
 
     def run(self) -> int:
-        """Generate, and print both continuations with their difference."""
         from mxd.trainer.analysis.edit_price import check_priced, edit_price
         from mxd.trainer.inference.steering import steer
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        config = self._config()
+        given = {
+            "prompt": self.prompt,
+            "edits": tuple(parse_edit(word) for word in self.edit),
+            "positions": None if self.positions is None else parse_positions(self.positions),
+        }
+        config = validate(SteeringConfig, {**nest(SteeringConfig, self.flags), **given}, type(self), "mxd steer")
         if self.price:
             check_priced(config.edits)
-        run = Run.load(self.name, settings.data)
+        (run,) = self.load_runs([self.name])
         others = dict.fromkeys(name for edit in config.edits for name in edit.runs)
-        runs = [run, *(Run.load(name, settings.data) for name in others if name != run.name)]
+        runs = [run, *self.load_runs(name for name in others if name != run.name)]
         for each in runs:
             count = each.layer_config.num_experts
             for name, expert in config.experts(run.name):
                 if name == each.name and expert >= count:
                     raise NotFoundError(unknown_expert(expert, name, count))
-        config, units = _from_index(settings, config, runs)
+        config, units = self._from_index(config, runs)
         language_model = self.load_language_model(run.language_model_source)
-        steps = _shown(steer(language_model, runs, config, units), config.sampling.max_tokens)
-        result = SteeredGeneration.collect(run.name, self.prompt, steps)
+
+        def shown() -> Iterator[SteeringStep]:
+            with progress("Generating") as show:
+                for step in steer(language_model, runs, config, units):
+                    if isinstance(step, TokenEvent):
+                        show(step.position + 1, config.sampling.max_tokens, "")
+                    yield step
+
+        result = SteeredGeneration.collect(run.name, self.prompt, shown())
         if config.edits and not result.changed_tokens:
             print(
                 "mxd: the edits changed no token. Try a larger strength, another expert or --mode replace.",
@@ -133,20 +140,24 @@ class SteerCommand(ModelCommand):
         self.report({**asdict(result), "price": asdict(price)}, f"{_format_steered(result)}\n{_format_price(price)}")
         return 0
 
-    def _config(self) -> SteeringConfig:
-        given = {
-            "prompt": self.prompt,
-            "edits": tuple(parse_edit(word) for word in self.edit),
-            "positions": None if self.positions is None else parse_positions(self.positions),
-        }
-        return validate(SteeringConfig, {**nest(SteeringConfig, self.flags), **given}, type(self), "mxd steer")
+    def _from_index(self, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
+        """Return the request with medians in gate tests as levels in units, and the units of its experts."""
+        from mxd.trainer.inference.steering import units_without_index
+        from mxd.trainer.inference.units import edit_units, with_medians
+
+        try:
+            with self.reading_existing() as session:
+                named = {run.name: run for run in runs}
+                units = edit_units(config, runs[0].name, lambda name: named[name].units, session)
+                return with_medians(session, config, runs[0].name), units
+        except NotFoundError:
+            return config, units_without_index(runs, config)
 
 
 def parse_edit(word: str) -> Edit:
     """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``.
 
-    Raises:
-        UserError: the word is not an edit.
+    Raises UserError: the word is not an edit.
     """
     try:
         return Edit.model_validate(word)
@@ -158,40 +169,11 @@ def parse_edit(word: str) -> Edit:
 
 
 def parse_positions(word: str) -> tuple[int, ...]:
-    """Return positions such as ``1,4,5``, or no position for ``none``.
-
-    Raises:
-        UserError: the word is neither.
-    """
+    """Return positions such as ``1,4,5``, or no position for ``none``. Raises UserError: the word is neither."""
     try:
         return () if word == "none" else tuple(int(part) for part in word.split(","))
     except ValueError as error:
         raise UserError(f"Invalid --positions: '{word}'. Write whole numbers such as 1,4,5, or none.") from error
-
-
-def _from_index(settings: Settings, config: SteeringConfig, runs: Sequence[Run]) -> tuple[SteeringConfig, Units]:
-    """Return the request with medians in gate tests as levels in units, and the units of its experts."""
-    from mxd.backend.cli.console import existing_database
-    from mxd.backend.database.engine import reading
-    from mxd.trainer.inference.steering import units_without_index
-    from mxd.trainer.inference.units import edit_units, with_medians
-
-    try:
-        with existing_database(settings) as database, reading(database) as session:
-            named = {run.name: run for run in runs}
-            units = edit_units(config, runs[0].name, lambda name: named[name].units, session)
-            return with_medians(session, config, runs[0].name), units
-    except NotFoundError:
-        return config, units_without_index(runs, config)
-
-
-def _shown(steps: Iterable[SteeringStep], max_tokens: int) -> Iterator[SteeringStep]:
-    """Yield the events, with a progress bar."""
-    with progress("Generating") as show:
-        for step in steps:
-            if isinstance(step, TokenEvent):
-                show(step.position + 1, max_tokens, "")
-            yield step
 
 
 def _format_steered(result: SteeredGeneration) -> str:
@@ -246,14 +228,12 @@ class FindCommand(ModelCommand):
     ] = Field(default_factory=dict)
 
     def run(self) -> int:
-        """Search, measure, and print one line per expert."""
         from mxd.trainer.analysis.effect_search import find, measure
-        from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_sets import check_compatible_runs
 
         given = {"prompts": self.prompt, "wanted": self.wanted, "unwanted": self.unwanted}
         config = validate(FindConfig, {**nest(FindConfig, self.flags), **given}, type(self), "mxd find")
-        runs = [Run.load(name, self.settings().data) for name in self.names]
+        runs = self.load_runs(self.names)
         check_compatible_runs(runs)
         language_model = self.load_language_model(runs[0].language_model_source)
         with task("Searching", "steps") as callbacks:
@@ -268,31 +248,22 @@ class FindCommand(ModelCommand):
 
     def _labels(self, edits: Sequence[Edit]) -> dict[tuple[str, int], str]:
         """Return the labels of the edited experts that are in the database, if there is one."""
-        from mxd.backend.cli.console import existing_database
         from mxd.backend.database.annotations import labels_of
-        from mxd.backend.database.engine import reading
         from mxd.backend.queries.automatic_labels import shown_labels
         from mxd.backend.queries.runs import find_run
 
         labels: dict[tuple[str, int], str] = {}
         for run in dict.fromkeys(edit.run or "" for edit in edits):
             experts = {edit.expert for edit in edits if edit.run == run}
-            try:
-                with existing_database(self.settings()) as database, reading(database) as session:
-                    automatic = shown_labels(session, find_run(session, run), experts)
-                    labels |= {(run, expert): label.label for expert, label in automatic.items()}
-                    labels |= {(run, expert): label for expert, label in labels_of(session, run, experts).items()}
-            except NotFoundError:
-                continue
+            with suppress(NotFoundError), self.reading_existing() as session:
+                automatic = shown_labels(session, find_run(session, run), experts)
+                labels |= {(run, expert): label.label for expert, label in automatic.items()}
+                labels |= {(run, expert): label for expert, label in labels_of(session, run, experts).items()}
         return labels
 
 
 def _format_found(
-    config: FindConfig,
-    run: str,
-    found: FoundExperts,
-    effects: Sequence[EditEffect],
-    labels: dict[tuple[str, int], str],
+    config: FindConfig, run: str, found: FoundExperts, effects: Sequence[EditEffect], labels: dict[tuple[str, int], str]
 ) -> str:
     what = "of the wanted text" if config.wanted else "that no unwanted text follows"
     lines = [f"Probability {what}: {found.probability:.2%} without edits."]

@@ -59,26 +59,21 @@ class ServeCommand(Command):
     )
 
     def run(self) -> int:
-        """Unpack the file if there is one, then serve."""
         settings = self.settings(**self.flags)
         if self.file is not None:
             if self.data is not None or self.database is not None:
                 raise UserError("A .mxd file has its own data folder and database. Leave out --data and --database.")
-            settings = self._unpacked(self.file, settings)
+            from mxd.backend.cli.commands.share import absolute_path
+            from mxd.backend.export.bundles.unpack import unpack
+
+            listen(settings.host, settings.port).close()  # before the slow part: the port is the likeliest error
+            folder = self.into or self.file.with_name(f"{self.file.stem}-opened")
+            unpack(self.file, folder, absolute_path(self.language_model))
+            settings = settings.model_copy(update={"data": folder, "database": None})
         elif self.into is not None or self.language_model is not None:
             raise UserError("--into and --language-model require a .mxd file. Run 'mxd serve FILE'.")
         serve(settings, open_browser if self.open else announce)
         return 0
-
-    def _unpacked(self, file: Path, settings: Settings) -> Settings:
-        """Unpack a .mxd file and return settings that serve its contents."""
-        from mxd.backend.cli.commands.share import absolute_path
-        from mxd.backend.export.bundles.unpack import unpack
-
-        listen(settings.host, settings.port).close()  # before the slow part: the port is the likeliest error
-        folder = self.into or file.with_name(f"{file.stem}-opened")
-        unpack(file, folder, absolute_path(self.language_model))
-        return settings.model_copy(update={"data": folder, "database": None})
 
 
 def announce(url: str) -> None:
@@ -97,8 +92,7 @@ def open_browser(url: str) -> None:
 def serve(settings: Settings, when_ready: WhenReady) -> None:
     """Serve until interrupted.
 
-    Raises:
-        UserError: the address cannot be bound, or the database cannot be opened.
+    Raises UserError: the address cannot be bound, or the database cannot be opened.
     """
     keep_freed_memory_in_threads()  # language models compute in threads
     # Before the slow imports, because the port is the likeliest error.
@@ -125,8 +119,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
 def create_protected_app(settings: Settings) -> FastAPI:
     """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
 
-    Raises:
-        UserError: the database cannot be opened.
+    Raises UserError: the database cannot be opened.
     """
     from mxd.backend.api.app import create_app
     from mxd.backend.cli.commands.database import create_first_tokens
@@ -160,11 +153,7 @@ class DemoCommand(Command):
     The first start converts the language model, unpacks the database and builds its search index.
     """
 
-    examples: ClassVar = (
-        "mxd demo",
-        "mxd demo --open --port 8080",
-        "mxd demo --data my-demo --device cpu",
-    )
+    examples: ClassVar = ("mxd demo", "mxd demo --open --port 8080", "mxd demo --data my-demo --device cpu")
 
     data: Path | None = None
     """Folder of a demo (default: the bundled one; an installed package copies it to your user data folder)."""
@@ -175,7 +164,6 @@ class DemoCommand(Command):
     """Open the dashboard in a browser."""
 
     def run(self) -> int:
-        """Prepare what is missing, then serve."""
         from mxd.backend.database.demo import unpacked_database, writable_demo
 
         if self.database is not None:
@@ -196,9 +184,7 @@ class DemoCommand(Command):
 def prepare_language_models(folder: Path) -> None:
     """Convert the language models of a demo's runs that are GGUF files, on first use.
 
-    Raises:
-        NotFoundError: a GGUF file or its package is missing.
-        UserError: a run or a GGUF file is damaged.
+    Raises NotFoundError: a GGUF file or its package is missing; UserError: a run or a GGUF file is damaged.
     """
     from mxd.trainer.language_model.sources import converted_folder, is_converted, is_gguf
     from mxd.trainer.storage.run import Run, run_names
@@ -217,11 +203,7 @@ class McpCommand(ModelCommand):
     control and a sample size. Requires the package mcp: pip install 'mxd-explorer[mcp]'.
     """
 
-    examples: ClassVar = (
-        "mxd mcp",
-        "mxd mcp --data data --allow-write",
-        "mxd mcp --url https://mxd.example.org",
-    )
+    examples: ClassVar = ("mxd mcp", "mxd mcp --data data --allow-write", "mxd mcp --url https://mxd.example.org")
 
     allow_write: bool = False
     """Also offer tools that write labels, notes and sessions."""
@@ -229,7 +211,6 @@ class McpCommand(ModelCommand):
     """URL of a running server to use, with the token in MXD_TOKEN (default: the runs of the data folder)."""
 
     def run(self) -> int:
-        """Answer until the client disconnects."""
         try:
             import anyio
             import mcp  # noqa: F401

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, overload
 from pydantic import Field
 
 from mxd.backend.cli.base import Command, FlagsOf, ModelCommand, Positional
-from mxd.backend.cli.console import task
+from mxd.backend.cli.console import task, write_output
 from mxd.backend.cli.parser import validate
 from mxd.backend.export.export import TableFormat
 from mxd.trainer.config import RunName
@@ -41,14 +41,10 @@ class PushCommand(Command):
     """Create a private repo."""
 
     def run(self) -> int:
-        """Upload, and print the URL of the commit."""
-        from mxd.backend.database.engine import opened, reading
         from mxd.backend.queries.overview import card_figures
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        run = Run.load(self.name, settings.data)
-        with opened(settings.database_url) as database, reading(database) as session:
+        (run,) = self.load_runs([self.name])
+        with self.reading() as session:
             figures = card_figures(session, run.name)
         url = run.push_to_hub(
             self.repository, self.language_model, figures, visibility="private" if self.private else "public"
@@ -76,15 +72,13 @@ class PullCommand(Command):
     """Folder or Hub name of the language model (default: the name in the run's settings)."""
 
     def run(self) -> int:
-        """Download, and print a summary."""
-        from mxd.backend.database.engine import opened
         from mxd.trainer.storage.run import Run
         from mxd.trainer.storage.run_records import adopt
 
-        settings = self.settings()
+        data = self.settings().data
         run = Run.from_pretrained(self.source, self.revision)
-        with opened(settings.database_url) as database:
-            adopted = adopt(run, self.name or run.name, absolute_path(self.language_model), settings.data, database)
+        with self.opened() as database:
+            adopted = adopt(run, self.name or run.name, absolute_path(self.language_model), data, database)
         self.report(
             {"run": adopted.name, "source": self.source, "language_model": adopted.config.language_model},
             f"{adopted.name}: {adopted.config.method} for layer {adopted.config.layer} of "
@@ -132,18 +126,14 @@ class ImportCommand(Command):
     features, activations and explanations, with --name alone."""
 
     def run(self) -> int:
-        """Import, and print a summary."""
-        return self._import_features() if self.what == "features" else self._import_layer()
-
-    def _import_layer(self) -> int:
-        from mxd.backend.database.engine import opened
+        if self.what == "features":
+            return self._import_features()
         from mxd.trainer.storage.formats.import_run import import_run
 
-        settings = self.settings()
         config = validate(ImportConfig, self.flags, type(self), "mxd import")
         config = config.model_copy(update={"language_model": absolute_path(config.language_model)})
-        with opened(settings.database_url) as database:
-            result = import_run(config, settings.data, database)
+        with self.opened() as database:
+            result = import_run(config, self.settings().data, database)
         self.report(
             asdict(result),
             f"{result.run}: {result.method} with {result.num_experts:,} experts, K = {result.k:,}, for layer "
@@ -153,14 +143,12 @@ class ImportCommand(Command):
         return 0
 
     def _import_features(self) -> int:
-        from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.imported_features import read_features, save_features
 
-        settings = self.settings()
         config = validate(_Features, self.flags, type(self), "mxd import")
         features = read_features(config.source)
-        with opened(settings.database_url) as database:
-            run = save_features(features, config.name, config.source, settings.data, database)
+        with self.opened() as database:
+            run = save_features(features, config.name, config.source, self.settings().data, database)
         result = {"run": run.name, "features": len(features.features), "labels": len(features.labels)}
         self.report(
             result, f"{run.name}: {len(features.features):,} features, {len(features.labels):,} labels. Next: mxd serve"
@@ -201,7 +189,6 @@ class ExportCommand(ModelCommand):
     """Ids of the experts whose mean outputs are written as steering vectors."""
 
     def run(self) -> int:
-        """Export, and print a summary."""
         if len(self.names) > 1 and self.format not in get_args(LayerFormat):
             raise UserError(f"--format {self.format} exports one run at a time. Give one name.")
         if self.experts and self.format not in get_args(VectorFormat):
@@ -212,110 +199,76 @@ class ExportCommand(ModelCommand):
             return self._pack()
         if self.out is None:
             raise UserError("Missing --out. Run 'mxd export --help' for a description.")
-        if self.format in get_args(LayerFormat):
-            contents = self._export_layers(self.out)
-        elif self.format in get_args(VectorFormat):
-            contents = self._export_vectors(self.out)
-        else:
-            contents = self._export_tables(self.out)
-        return self._report(self.out, contents)
+        export = {
+            **dict.fromkeys(get_args(LayerFormat), self._export_layers),
+            **dict.fromkeys(get_args(VectorFormat), self._export_vectors),
+        }.get(self.format, self._export_tables)
+        contents = export(self.out)
+        paths = sorted(path for path in self.out.rglob("*") if path.is_file())
+        size = sum(path.stat().st_size for path in paths)
+        result = {
+            "runs": list(self.names),
+            "format": self.format,
+            "out": str(self.out),
+            "files": [str(path.relative_to(self.out)) for path in paths],
+        }
+        self.report(result, f"{self.out}: {contents} in {len(paths)} files, {size / 1e6:.1f} MB")
+        return 0
 
     def _pack(self) -> int:
-        from mxd.backend.database.engine import opened, reading
         from mxd.backend.export.bundles.pack import pack
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        run = Run.load(self.names[0], settings.data)
+        (run,) = self.load_runs(self.names)
         out = self.out or Path(f"{run.name}.mxd")
-        with (
-            opened(settings.database_url) as database,
-            reading(database) as session,
-            task(f"Packing {run.name}", "tables") as callbacks,
-        ):
+        with self.reading() as session, task(f"Packing {run.name}", "tables") as callbacks:
             size = pack(session, run, out, callbacks)
         self.report({"run": run.name, "out": str(out), "bytes": size}, f"{out}, {size / 1e6:.1f} MB")
         return 0
 
     def _export_layers(self, out: Path) -> str:
         from mxd.trainer.storage.formats.export import export_layers
-        from mxd.trainer.storage.run import Run
 
-        runs = [Run.load(name, self.settings().data) for name in self.names]
-        assert self.format in get_args(LayerFormat)
+        runs = self.load_runs(self.names)
         export_layers(runs, self.format, out)  # type: ignore[arg-type]
         return f"{len(runs)} layers" if len(runs) > 1 else f"the layer of {runs[0].name}"
 
     def _export_vectors(self, out: Path) -> str:
-        from mxd.backend.database.engine import opened
         from mxd.trainer.analysis.expert import mean_outputs
         from mxd.trainer.storage.formats.export import check_vectors, write_vectors
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        run = Run.load(self.names[0], settings.data)
+        (run,) = self.load_runs(self.names)
         assert self.format == "gguf" or self.format == "vectors"
         check_vectors(run, self.format, self.experts, out)
         language_model = self.load_language_model(run.language_model_source)
-        with opened(settings.database_url) as database, task("Averaging", "experts") as callbacks:
+        with self.opened() as database, task("Averaging", "experts") as callbacks:
             means = mean_outputs(run, self.experts, language_model, database, callbacks)
         write_vectors(run, self.format, {mean.expert: mean.vector_W for mean in means}, out)
         return f"steering vectors of {len(means)} experts of {run.name}"
 
     def _export_tables(self, out: Path) -> str:
-        from mxd.backend.database.engine import opened, reading
         from mxd.backend.export.export import Target, export_run
-        from mxd.trainer.storage.run import Run
 
-        settings = self.settings()
-        run = Run.load(self.names[0], settings.data)
-        assert self.format in get_args(TableFormat)
+        (run,) = self.load_runs(self.names)
         target = Target(out, self.format, self.model_id, self.source_set)  # type: ignore[arg-type]
-        with (
-            opened(settings.database_url) as database,
-            reading(database) as session,
-            task(f"Exporting {run.name}", "experts") as callbacks,
-        ):
+        with self.reading() as session, task(f"Exporting {run.name}", "experts") as callbacks:
             experts = export_run(session, run, target, callbacks)
         return f"{experts:,} experts of {run.name}"
-
-    def _report(self, out: Path, contents: str) -> int:
-        paths = sorted(path for path in out.rglob("*") if path.is_file())
-        size = sum(path.stat().st_size for path in paths)
-        result = {
-            "runs": list(self.names),
-            "format": self.format,
-            "out": str(out),
-            "files": [str(path.relative_to(out)) for path in paths],
-        }
-        self.report(result, f"{out}: {contents} in {len(paths)} files, {size / 1e6:.1f} MB")
-        return 0
 
 
 class ReportCommand(Command):
     """Write one HTML file with all evaluations and probes of the database, and the commands that reproduce them."""
 
-    examples: ClassVar = (
-        "mxd report",
-        "mxd report --out results/report.html",
-        "mxd report --data /data/mxd --json",
-    )
+    examples: ClassVar = ("mxd report", "mxd report --out results/report.html", "mxd report --data /data/mxd --json")
 
     out: Path = Path("report.html")
     """File to write."""
 
     def run(self) -> int:
-        """Write the file, and print its size."""
-        from mxd.backend.database.engine import opened, reading
         from mxd.backend.plots.report import report
-        from mxd.trainer.utils.files import atomic_write, disk_errors
 
-        settings = self.settings()
-        with opened(settings.database_url) as database, reading(database) as session:
-            content = report(session, settings.data)
-        with disk_errors(self.out):
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write(self.out, content)
+        with self.reading() as session:
+            content = report(session, self.settings().data)
+        write_output(self.out, content)
         size = self.out.stat().st_size
         self.report({"out": str(self.out), "bytes": size}, f"{self.out}, {size / 1e6:.1f} MB")
         return 0

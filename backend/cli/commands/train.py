@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
@@ -31,15 +31,7 @@ if TYPE_CHECKING:
     from mxd.trainer.utils.distributed import ProcessGroup
 
 
-SHORT = {
-    "layer": "l",
-    "method": "",
-    "num_experts": "n",
-    "k": "k",
-    "init": "",
-    "learning_rate": "lr",
-    "seed": "s",
-}
+SHORT = {"layer": "l", "method": "", "num_experts": "n", "k": "k", "init": "", "learning_rate": "lr", "seed": "s"}
 """Setting that a sweep may vary -> prefix of its value in run names."""
 
 
@@ -48,17 +40,10 @@ def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     return [dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())]
 
 
-def sweep_values(config: TrainConfig) -> dict[str, Any]:
-    """Return the values of one config that a sweep may vary."""
-    flat = {**config.optimizer.model_dump(), **config.model_dump()}
-    return {name: flat[name] for name in SHORT}
-
-
 def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:
     """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks.
 
-    Raises:
-        UserError: the pattern has an unknown placeholder.
+    Raises UserError: the pattern has an unknown placeholder.
     """
     spellings = {setting.replace("_", "-"): setting for setting in SHORT} | {setting: setting for setting in SHORT}
 
@@ -82,55 +67,47 @@ UNITS = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 
 def format_plan(plan: TrainPlan) -> str:
     """Return a plan as lines of text."""
-    return "\n".join(_plan_lines(plan))
 
+    def short(number: float) -> str:
+        size, unit = next(((size, unit) for size, unit in UNITS if number >= size), (1, ""))
+        return f"{number / size:.3g} {unit}"
 
-def _plan_lines(plan: TrainPlan) -> Iterator[str]:
     each = f", {plan.processes} processes with one each" if plan.processes > 1 else ""
-    yield f"device          {plan.device}{each}"
-    yield (
-        f"language model  {_short(plan.language_model_parameters)} parameters, "
-        f"{_short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}"
-    )
+    lines = [
+        f"device          {plan.device}{each}",
+        f"language model  {short(plan.language_model_parameters)} parameters, "
+        f"{short(plan.language_model_used_parameters)} of them in the blocks that run, in {plan.language_model_dtype}",
+    ]
     if plan.shard_model is not None:
-        yield f"sharding        --shard-model {plan.shard_model}: each process holds a part of the language model"
-    for layer in plan.layers:
-        yield (
-            f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
-            f"{_short(layer.parameters)} parameters, "
-            f"{_short(layer.step_flops_per_token)}FLOP per token"
+        lines.append(
+            f"sharding        --shard-model {plan.shard_model}: each process holds a part of the language model"
         )
-    yield "memory"
-    for kind, size in plan.memory.items():
-        yield f"  {kind:<34} {size / 1e9:8.2f} GB"
-    yield f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free"
+    lines += [
+        f"{layer.run}: {layer.method} of layer {layer.layer}, N {layer.num_experts:,}, K {layer.k}, "
+        f"{short(layer.parameters)} parameters, {short(layer.step_flops_per_token)}FLOP per token"
+        for layer in plan.layers
+    ]
+    lines += ["memory", *(f"  {kind:<34} {size / 1e9:8.2f} GB" for kind, size in plan.memory.items())]
+    lines.append(f"  {'total':<34} {plan.memory_total / 1e9:8.2f} GB, {plan.memory_free / 1e9:.2f} GB free")
     if plan.communication:
         kinds = ", ".join(f"{kind} {1000 * seconds:,.1f} ms" for kind, seconds in plan.communication.items())
         inside, between = plan.links
         assumed = f"at {inside / 1e9:,.3g} GB/s inside a machine and {between / 1e9:,.3g} GB/s between machines"
-        yield f"communication   {kinds} per step, {assumed}"
-    yield f"disk            {plan.disk / 1e9:.2f} GB for checkpoints"
-    yield (
-        f"compute         {_short(plan.flops_per_token)}FLOP per token, "
-        f"{_short(plan.flops_per_token * plan.tokens)}FLOP for {plan.tokens:,} tokens"
-    )
-    yield (
-        f"expected        {plan.tokens_per_second:,.0f} tokens/s, {_duration(plan.hours)}, "
-        f"{plan.share_of_products:.0%} of the speed of the matrix products alone"
-    )
-
-
-def _short(number: float) -> str:
-    size, unit = next(((size, unit) for size, unit in UNITS if number >= size), (1, ""))
-    return f"{number / size:.3g} {unit}"
-
-
-def _duration(hours: float) -> str:
-    if hours >= 48:
-        return f"{hours / 24:.1f} days"
+        lines.append(f"communication   {kinds} per step, {assumed}")
+    hours = plan.hours
+    time = f"{hours * 60:.1f} minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} seconds"
     if hours >= 1:
-        return f"{hours:.1f} hours"
-    return f"{hours * 60:.1f} minutes" if hours * 60 >= 1 else f"{hours * 3600:.0f} seconds"
+        time = f"{hours / 24:.1f} days" if hours >= 48 else f"{hours:.1f} hours"
+    return "\n".join(
+        [
+            *lines,
+            f"disk            {plan.disk / 1e9:.2f} GB for checkpoints",
+            f"compute         {short(plan.flops_per_token)}FLOP per token, "
+            f"{short(plan.flops_per_token * plan.tokens)}FLOP for {plan.tokens:,} tokens",
+            f"expected        {plan.tokens_per_second:,.0f} tokens/s, {time}, "
+            f"{plan.share_of_products:.0%} of the speed of the matrix products alone",
+        ]
+    )
 
 
 NOT_FLAGS = frozenset({"name", "language_model_dtype", "origin", "parents", "next_token_weight"})
@@ -241,7 +218,6 @@ class TrainCommand(ModelCommand):
     keeps its own. The layer is always trained in float32."""
 
     def run(self) -> int:
-        """Train, and print the final metrics."""
         rank, _ = rank_and_processes()
         if rank > 0 and (self.presets or self.plan):
             return 0  # the main process prints them
@@ -359,8 +335,7 @@ class TrainCommand(ModelCommand):
     def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
         """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes.
 
-        Raises:
-            UserError: there is a single process, or the model is already spread over all GPUs.
+        Raises UserError: there is a single process, or the model is already spread over all GPUs.
         """
         from mxd.trainer.training.plan import can_spread_runs, choose_sharding
 
@@ -393,8 +368,7 @@ class TrainCommand(ModelCommand):
     def _plan(self, configs: list[TrainConfig], data: Path) -> int:
         """Print what training requires.
 
-        Raises:
-            UserError: the device has too little memory. The plan has been printed.
+        Raises UserError: the device has too little memory. The plan has been printed.
         """
         from mxd.trainer.training.plan import TrainSetup, plan_training
         from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
@@ -447,8 +421,7 @@ class TrainCommand(ModelCommand):
     def configs(self, data: Path) -> list[TrainConfig]:
         """Return one config per run of the sweep, or the settings of the run to resume with the flags given now.
 
-        Raises:
-            UserError: a flag is missing or invalid.
+        Raises UserError: a flag is missing or invalid.
         """
         swept = {name: self.flags[name] for name in SHORT if name in self.flags}
         chosen = combinations(swept)
@@ -460,17 +433,13 @@ class TrainCommand(ModelCommand):
         varied = [name for name, values in swept.items() if len(values) > 1]
         configs = [self._validate({**nest(self.config_class, self._flags(one)), "name": "unnamed"}) for one in chosen]
         order = configs[0].seed if configs[0].data_seed is None else configs[0].data_seed
-        return [
-            self._validate(
-                {
-                    **config.model_dump(exclude_unset=True),
-                    "name": run_name(self._pattern(), sweep_values(config), varied),
-                    # Runs that are trained together read the text in the same order.
-                    "data_seed": None if config.seed == order else order,
-                }
-            )
-            for config in configs
-        ]
+        named = []
+        for config in configs:
+            name = run_name(self._pattern(), {**config.optimizer.model_dump(), **config.model_dump()}, varied)
+            # Runs that are trained together read the text in the same order.
+            seed = None if config.seed == order else order
+            named.append(self._validate({**config.model_dump(exclude_unset=True), "name": name, "data_seed": seed}))
+        return named
 
     def _validate(self, values: Mapping[str, Any]) -> TrainConfig:
         return validate(self.config_class, values, type(self), self.program)
@@ -508,8 +477,7 @@ class TrainCommand(ModelCommand):
     def _methods(self) -> Sequence[str]:
         """Return the methods of the sweep.
 
-        Raises:
-            UserError: a method is unknown, or experimental and this is not ``mxd lab train``.
+        Raises UserError: a method is unknown, or experimental and this is not ``mxd lab train``.
         """
         for method in self._swept("method"):
             if method in methods("experimental") and method not in self.methods:

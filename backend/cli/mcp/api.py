@@ -66,8 +66,7 @@ class Api:
 async def api_in_process(settings: Settings) -> AsyncIterator[Api]:
     """The API on a data folder, without a port.
 
-    Raises:
-        UserError: the database cannot be opened.
+    Raises UserError: the database cannot be opened.
     """
     from mxd.backend.api.app import create_app
 

@@ -67,7 +67,8 @@ class ReadingTools:
         confirm it with test_expert_on_texts and steer."""
         (found,) = await self._api.get("/search", runs=run, text=text, limit=limit)
         hits = [
-            {**_labelled(hit), "matched": hit["matched"], "example": _excerpt(hit["example"])} for hit in found["hits"]
+            {**_labelled(hit), "matched": hit["matched"], "example": hit["example"] and _marked(hit["example"])["text"]}
+            for hit in found["hits"]
         ]
         control = "No control: a text match. test_expert_on_texts compares an expert with a random one."
         total = (await self._api.get(f"/runs/{run}"))["run"]["num_experts"]
@@ -132,10 +133,7 @@ class ReadingTools:
                 into = control if row["is_baseline"] else shown
                 for column, cell in zip(table["columns"], row["cells"], strict=True):
                     into.setdefault(column["key"], {})[row["key"]] = {"meaning": row["detail"], **_number(cell)}
-        result = {
-            "evaluations": shown,
-            "warnings": [warning for section in health for warning in section["warnings"]],
-        }
+        result = {"evaluations": shown, "warnings": [warning for section in health for warning in section["warnings"]]}
         sample = {"evaluations": len(shown), "newest": [text for section in faithfulness for text in section["intro"]]}
         none = f"Nothing is measured. Run: mxd evaluate {run}"
         return Answer(result=result, control=control or none, sample=sample)
@@ -188,10 +186,6 @@ def _marked(example: dict[str, Any]) -> dict[str, Any]:
     return {"activation": example["activation"], "text": "".join(tokens)}
 
 
-def _excerpt(example: dict[str, Any] | None) -> str | None:
-    return None if example is None else str(_marked(example)["text"])
-
-
 NO_CONTROL = "No control: the answer lists what is stored and claims no effect."
 
 
@@ -226,8 +220,7 @@ async def random_experts(
 ) -> list[int]:
     """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
 
-    Raises:
-        ToolError: the run has no other active expert.
+    Raises ToolError: the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
     found: set[int] = set()
@@ -251,16 +244,6 @@ async def control_edits(api: Api, run: str, edits: list[Edit], seed: int) -> lis
             (drawn,) = await random_experts(api, name, edit.expert, 1, seed, avoided | taken)
             chosen[name, edit.expert] = drawn
     return [edit.model_copy(update={"expert": chosen[edit.run or run, edit.expert]}) for edit in edits]
-
-
-def shown_edits(edits: list[Edit]) -> list[str]:
-    """Return edits as compact text."""
-    return [str(edit) for edit in edits]
-
-
-def as_bodies(edits: list[Edit]) -> list[dict[str, Any]]:
-    """Return edits as JSON."""
-    return [edit.model_dump(mode="json") for edit in edits]
 
 
 Text = Annotated[str, Field(min_length=1, max_length=20_000)]
@@ -343,7 +326,13 @@ class MeasuringTools:
         that were not used to choose the expert."""
         others = await random_experts(self._api, run, expert, CONTROL_EXPERTS, seed)
         experts = [expert, *others]
-        routed = [await self._peaks_on(run, text) for text in (*positive, *negative)]
+        routed = []
+        for text in (*positive, *negative):
+            if (run, text) not in self._peaks:
+                self._peaks[run, text] = peak_activations(await self._api.post(f"/runs/{run}/routing", {"text": text}))
+                if len(self._peaks) > TEXTS_REMEMBERED:
+                    self._peaks.popitem(last=False)
+            routed.append(self._peaks[run, text])
         peaks_TE = np.array([[peaks.get(each, 0.0) for each in experts] for peaks in routed])
         positive_PE, negative_NE = peaks_TE[: len(positive)], peaks_TE[len(positive) :]
         scores = aurocs(positive_PE, negative_NE).tolist()
@@ -377,17 +366,20 @@ class MeasuringTools:
         """Continue a prompt without edits (baseline), with edits (steered) and, as a control, with the same edits of
         random experts of similar density in their own units. All share their random numbers. Reports the KL divergence
         from the baseline per token, and in how many texts any of ``count`` occurs."""
-        chosen = _parsed(edits)
+        try:
+            chosen = TypeAdapter(list[Edit]).validate_python(list(edits))
+        except ValidationError as error:
+            raise ToolError(f"Invalid edit: {error.errors()[0]['msg']}. Write {EDIT_FORMATS}.") from error
         others = await control_edits(self._api, run, chosen, seed)
         sampling = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed, "samples": samples}
         steered, control = await asyncio.gather(
             *(self._generated(run, prompt, each, sampling, count) for each in (chosen, others))
         )
-        result = {"edits": shown_edits(chosen), **steered}
+        result = {"edits": list(map(str, chosen)), **steered}
         shown = {name: control[name] for name in ("steered_texts", "kl", "steered_with_count") if name in control}
         return Answer(
             result=result,
-            control={"edits": shown_edits(others), **shown},
+            control={"edits": list(map(str, others)), **shown},
             sample={"texts": samples, "steered_tokens": steered["tokens"], "control_tokens": control["tokens"]},
         )
 
@@ -425,17 +417,11 @@ class MeasuringTools:
         }
         return Answer(result=result, control={"random_active_experts": random_nodes}, sample=sample)
 
-    async def _peaks_on(self, run: str, text: str) -> dict[int, float]:
-        if (run, text) not in self._peaks:
-            self._peaks[run, text] = peak_activations(await self._api.post(f"/runs/{run}/routing", {"text": text}))
-            if len(self._peaks) > TEXTS_REMEMBERED:
-                self._peaks.popitem(last=False)
-        return self._peaks[run, text]
-
     async def _generated(
         self, run: str, prompt: str, edits: list[Edit], sampling: dict[str, Any], count: Sequence[str]
     ) -> dict[str, Any]:
-        body = {"prompt": prompt, "edits": as_bodies(edits), "sampling": sampling}
+        bodies = [edit.model_dump(mode="json") for edit in edits]
+        body = {"prompt": prompt, "edits": bodies, "sampling": sampling}
         events = await self._api.events(f"/runs/{run}/steering", body)
         tokens = [event for event in events if event["event"] == "token"]
         texts = {name: [""] * sampling["samples"] for name in ("baseline", "steered")}
@@ -466,13 +452,6 @@ class MeasuringTools:
                 avoided.add((node["run"], node["position"], expert))
                 others.append({"run": node["run"], "position": node["position"], "expert": expert})
         return others
-
-
-def _parsed(edits: Sequence[str]) -> list[Edit]:
-    try:
-        return TypeAdapter(list[Edit]).validate_python(list(edits))
-    except ValidationError as error:
-        raise ToolError(f"Invalid edit: {error.errors()[0]['msg']}. Write {EDIT_FORMATS}.") from error
 
 
 class WritingTools:
