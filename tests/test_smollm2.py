@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from mxd.backend.api.app import create_app
 from mxd.backend.database.demo import DATABASE_FILE
-from mxd.backend.database.maintenance.upgrade import upgrade_database
+from mxd.backend.database.maintenance import upgrade_database
 from mxd.backend.settings import Settings
 from mxd.trainer.config import SAMPLE
 

@@ -9,7 +9,6 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import bindparam, make_url, select, update
 
 from mxd.backend.database.engine import opened
-from mxd.backend.database.maintenance.upgrade import upgrade_database
+from mxd.backend.database.maintenance import upgrade_database
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -36,8 +35,7 @@ DATABASE_FILE = "database.sqlite.xz"
 def writable_demo() -> Path:
     """Return a demo folder with write access: that of a checkout, or a copy of a read-only one made on first use.
 
-    Raises:
-        UserError: the disk is too full for the copy.
+    Raises UserError: the disk is too full for the copy.
     """
     if SAMPLE != INSTALLED_SAMPLE and all(os.access(folder, os.W_OK) for folder in (SAMPLE, SAMPLE.parent)):
         return SAMPLE
@@ -57,8 +55,7 @@ def writable_demo() -> Path:
 def demo_database_url(folder: Path) -> str:
     """Return the URL of a demo's database: one per version of the demo, because it belongs to the runs.
 
-    Raises:
-        NotFoundError: the folder has no demo.
+    Raises NotFoundError: the folder has no demo.
     """
     return sqlite_file_url(folder.parent / f".demo-{_digest(folder)}.sqlite")
 
@@ -66,9 +63,7 @@ def demo_database_url(folder: Path) -> str:
 def unpacked_database(folder: Path) -> str:
     """Return the URL of a demo's database, which is unpacked on first use and upgraded if its tables are older.
 
-    Raises:
-        NotFoundError: the folder has no demo.
-        UserError: the database is damaged, or the disk is full.
+    Raises NotFoundError: the folder has no demo; UserError: the database is damaged, or the disk is full.
     """
     url = demo_database_url(folder)
     target = Path(str(make_url(url).database))
@@ -82,9 +77,15 @@ def unpacked_database(folder: Path) -> str:
 def unpack_database(folder: Path, target: Path) -> None:
     """Write a demo's database to ``target``, completely or not at all, with its search index.
 
-    Raises:
-        UserError: the packed database is damaged, or the disk is full.
+    Raises UserError: the packed database is damaged, or the disk is full.
     """
+
+    def load_tokenizers() -> dict[str, PreTrainedTokenizerBase]:
+        from mxd.trainer.storage.run import Run, run_names
+
+        import_module("mxd.trainer.analysis.indexing.build")  # which building the search index needs
+        return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
+
     sys.stderr.write("Unpacking the database of the demo\n")
     packed = folder / DATABASE_FILE
     with (
@@ -92,7 +93,7 @@ def unpack_database(folder: Path, target: Path) -> None:
         tempfile.TemporaryDirectory(dir=target.parent, prefix=".demo-") as temporary,
         ThreadPoolExecutor(1) as pool,
     ):
-        tokenizers = pool.submit(_load_tokenizers, folder)  # takes as long as unpacking
+        tokenizers = pool.submit(load_tokenizers)  # takes as long as unpacking
         partial = Path(temporary) / target.name
         try:
             with lzma.open(packed) as source, partial.open("wb") as file:
@@ -100,26 +101,15 @@ def unpack_database(folder: Path, target: Path) -> None:
         except (lzma.LZMAError, EOFError) as error:
             raise UserError(f"{packed} is damaged. Restore it with git checkout.") from error
         upgrade_database(sqlite_file_url(partial))
-        _index_search(sqlite_file_url(partial), tokenizers.result())
+        tokenizer_of = tokenizers.result()
+        # The search index is not shipped: it is a third of the compressed database.
+        from mxd.trainer.analysis.indexing.build import index_search
+
+        with opened(sqlite_file_url(partial)) as engine, writing(engine) as session:
+            for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
+                sys.stderr.write(f"Building the search index of {name}\n")
+                index_search(session, run_id, tokenizer_of[name])
         partial.replace(target)
-
-
-def _load_tokenizers(folder: Path) -> dict[str, PreTrainedTokenizerBase]:
-    """Tokenizer of every run. Also imports what building the search index needs."""
-    from mxd.trainer.storage.run import Run, run_names
-
-    import_module("mxd.trainer.analysis.indexing.build")
-    return {name: Run.load(name, folder).tokenizer for name in run_names(folder)}
-
-
-def _index_search(url: str, tokenizers: Mapping[str, PreTrainedTokenizerBase]) -> None:
-    """Build the search index of every run, which is not shipped: it is a third of the compressed database."""
-    from mxd.trainer.analysis.indexing.build import index_search
-
-    with opened(url) as engine, writing(engine) as session:
-        for run_id, name in session.execute(select(RunRecord.id, RunRecord.name).join(IndexRecord)).all():
-            sys.stderr.write(f"Building the search index of {name}\n")
-            index_search(session, run_id, tokenizers[name])
 
 
 def _fill_steerability(url: str, folder: Path) -> None:

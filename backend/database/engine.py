@@ -10,20 +10,18 @@ from threading import Lock
 from sqlalchemy import Connection, Engine, PoolProxiedConnection, delete, func, select, text
 from sqlalchemy.orm import Session
 
-from mxd.backend.database import steering_sessions as sessions
 from mxd.backend.database.access_tokens import AccessTokenRecord
 from mxd.backend.database.annotations import LabelRecord, NoteRecord, NotesBase, TagRecord
 from mxd.backend.database.lists import EntryRecord, ListRecord
 from mxd.backend.database.migrations import CHAIN
+from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.engine import DEFAULT_CONNECTIONS, ConnectionConfig
 from mxd.trainer.storage.database.open import check_foreign_file, open_trainer_database, prepare
 
-OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord)
-"""Tables of annotations and access tokens."""
-
-
-WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, sessions.SessionRecord)
+OWN_TABLES = (LabelRecord, NoteRecord, TagRecord, ListRecord, EntryRecord, AccessTokenRecord, SessionRecord)
+"""Tables of annotations, access tokens and sessions."""
+WRITTEN = (LabelRecord, NoteRecord, TagRecord, ListRecord, SessionRecord)
 """Tables of what users wrote about a run."""
 
 
@@ -44,9 +42,7 @@ def remove_written(session: Session, run: str) -> None:
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing.
 
-    Raises:
-        UserError: it cannot be opened.
-        DamagedDatabaseError: it is a damaged file of somebody else.
+    Raises UserError: it cannot be opened; DamagedDatabaseError: it is a damaged file of somebody else.
     """
     engine = open_maybe_damaged(url, config)
     try:
@@ -60,25 +56,23 @@ def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> E
 def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
     """Open a database as ``open_database`` does, without a check of its structure.
 
-    Raises:
-        UserError: it cannot be opened.
+    Raises UserError: it cannot be opened.
     """
     try:
         engine = open_trainer_database(url, config)
     except OSError as error:
         raise UserError(f"Cannot open the database {url}: {error}. Choose another with --database.") from error
+
+    def create_tables(connection: Connection) -> None:
+        tables = [NotesBase.metadata.tables[table.__tablename__] for table in OWN_TABLES]
+        NotesBase.metadata.create_all(connection, tables)
+
     try:
-        prepare(engine, CHAIN, _create_tables)
+        prepare(engine, CHAIN, create_tables)
     except UserError:
         engine.dispose()
         raise
     return engine
-
-
-def _create_tables(connection: Connection) -> None:
-    tables = [NotesBase.metadata.tables[table.__tablename__] for table in OWN_TABLES]
-    NotesBase.metadata.create_all(connection, tables)
-    sessions.create_tables(connection)
 
 
 @contextmanager
@@ -118,22 +112,19 @@ class DatabaseVersion:
     def now(self) -> Hashable:
         """Return a value that changes with every commit of any process."""
         if self.is_quick:
-            return self._sqlite_version()
+            with self._lock:
+                if self._observer is None:
+                    # data_version counts the commits of other connections, so this one must never write.
+                    self._observer = self._engine.raw_connection()
+                cursor = self._observer.cursor()
+                cursor.execute("PRAGMA data_version")
+                # Fetch all rows: an unfinished statement would pin its snapshot.
+                return int(cursor.fetchall()[0][0])
         if self._engine.dialect.name == "postgresql":
             with self._autocommit.connect() as connection:
                 # The set of visible transactions: equal snapshots see equal data.
                 return str(connection.execute(text("SELECT pg_current_snapshot()")).scalar_one())
         return object()
-
-    def _sqlite_version(self) -> int:
-        with self._lock:
-            if self._observer is None:
-                # data_version counts the commits of other connections, so this one must never write.
-                self._observer = self._engine.raw_connection()
-            cursor = self._observer.cursor()
-            cursor.execute("PRAGMA data_version")
-            # Fetch all rows: an unfinished statement would pin its snapshot.
-            return int(cursor.fetchall()[0][0])
 
     def close(self) -> None:
         """Close the connection."""

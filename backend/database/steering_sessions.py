@@ -10,9 +10,10 @@ import secrets
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Connection, DateTime, String, delete, select
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy import JSON, DateTime, String, delete, select
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
+from mxd.backend.database.annotations import NotesBase
 from mxd.backend.errors import SessionNotFoundError
 from mxd.trainer.storage.database.tables import utc_now
 
@@ -21,11 +22,7 @@ ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
 ID_LENGTH = 7
 
 
-class SessionsBase(DeclarativeBase):
-    """Base class of the session table."""
-
-
-class SessionRecord(SessionsBase):
+class SessionRecord(NotesBase):
     """A saved session."""
 
     __tablename__ = "sessions"
@@ -38,11 +35,6 @@ class SessionRecord(SessionsBase):
     units: Mapped[dict[str, dict[str, float]]] = mapped_column(JSON)
     """Run -> expert -> 99th percentile at the time of saving."""
     saved_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
-
-
-def create_tables(connection: Connection) -> None:
-    """Create the table if it is missing."""
-    SessionsBase.metadata.create_all(connection)
 
 
 def save_session(
@@ -70,8 +62,7 @@ def json_units(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]
 def find_session(session: Session, id: str) -> SessionRecord:
     """Return the session with this id.
 
-    Raises:
-        SessionNotFoundError: no session has this id.
+    Raises SessionNotFoundError: no session has this id.
     """
     record = session.get(SessionRecord, id)
     if record is None:
@@ -93,8 +84,7 @@ def all_sessions(session: Session) -> list[SessionRecord]:
 def delete_session(session: Session, id: str) -> None:
     """Delete a session.
 
-    Raises:
-        SessionNotFoundError: no session has this id.
+    Raises SessionNotFoundError: no session has this id.
     """
     session.delete(find_session(session, id))
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.export.neuronpedia import Batches
 from mxd.backend.export.static_site.write import write_site
-from mxd.backend.export.tables import AT_A_TIME, Exported, chunks, open_run, tables
+from mxd.backend.export.tables import AT_A_TIME, chunks, open_run, tables
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.runs import find_run
 from mxd.trainer.storage.run import Run, check_empty_folder
@@ -36,16 +36,23 @@ class Target:
 def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks) -> int:
     """Export every expert of an indexed run. Returns their number.
 
-    Raises:
-        UserError: the folder is not empty, or the export was cancelled; no files are left.
-        NoIndexError: the run has no index.
+    Raises UserError: the folder is not empty, or the export was cancelled; no files are left; NoIndexError: the run has
+    no index.
     """
     check_empty_folder(target.folder)
     exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
     target.folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(target.folder) as partial:
         if target.format == "neuronpedia":
-            return _export_batches(session, exported, partial, target, callbacks)
+            named = target.model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
+            batches = Batches(partial, exported, named, target.source_set or exported.run.name)
+            for place, chunk in enumerate(chunks(session, exported), start=1):
+                callbacks.check_cancelled("Cancelled; nothing was written.")
+                batches.add(chunk)
+                done = min(place * AT_A_TIME, exported.run.num_experts)
+                callbacks.on_progress(done, exported.run.num_experts, "")
+            batches.end()
+            return exported.run.num_experts
         if target.format == "site":
             write_site(session, exported, run, partial, callbacks)
             return exported.run.num_experts
@@ -58,14 +65,3 @@ def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks)
                 done += len(chunk.experts)
                 callbacks.on_progress(done, exported.run.num_experts, "")
             return done
-
-
-def _export_batches(session: Session, exported: Exported, folder: Path, target: Target, callbacks: Callbacks) -> int:
-    named = target.model_id or exported.run.language_model.rstrip("/").rpartition("/")[2]
-    batches = Batches(folder, exported, named, target.source_set or exported.run.name)
-    for place, chunk in enumerate(chunks(session, exported)):
-        callbacks.check_cancelled("Cancelled; nothing was written.")
-        batches.add(chunk)
-        callbacks.on_progress(min((place + 1) * AT_A_TIME, exported.run.num_experts), exported.run.num_experts, "")
-    batches.end()
-    return exported.run.num_experts

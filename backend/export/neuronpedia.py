@@ -123,23 +123,18 @@ class Batches:
             "dataset": without_folder(index.text),
             "activations": [],
         }
-        return feature | {"activations": _fitting([_activation(row, example) for example in examples], _size(feature))}
+        used, fitting = _size(feature), []  # the examples that fit, top examples first, in their order
+        for activation in (_activation(row, example) for example in examples):
+            used += _size(activation) + 1
+            if used > MAX_BYTES:
+                break
+            fitting.append(activation)
+        return feature | {"activations": fitting}
 
 
 def _label(row: Row) -> str | None:
     automatic = row["automatic"]
     return row["label"] or (automatic["label"] if automatic else None)
-
-
-def _fitting(activations: list[dict[str, Any]], used: int) -> list[dict[str, Any]]:
-    """Keep the examples that fit, top examples first, in their order."""
-    fitting = []
-    for activation in activations:
-        used += _size(activation) + 1
-        if used > MAX_BYTES:
-            break
-        fitting.append(activation)
-    return fitting
 
 
 def _json(content: object) -> str:

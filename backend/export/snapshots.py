@@ -12,13 +12,7 @@ from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.config import Sampling, SteeringConfig
-from mxd.trainer.config.analysis import (
-    CircuitConfig,
-    ContinuationTarget,
-    DifferenceTarget,
-    ExpertTarget,
-    target_tokens,
-)
+from mxd.trainer.config.analysis import CircuitConfig, ContinuationTarget, DifferenceTarget, ExpertTarget, target_tokens
 from mxd.trainer.errors import NotFoundError
 from mxd.trainer.storage.run import Run, without_folder
 from mxd.trainer.utils.snapshot import Origin

@@ -60,8 +60,7 @@ def chunks(session: Session, exported: Exported) -> Iterator[Chunk]:
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
     """Open an indexed run for export.
 
-    Raises:
-        NoIndexError: it has no index.
+    Raises NoIndexError: it has no index.
     """
     return Exported(run, find_index(session, run), vocabulary)
 
@@ -84,17 +83,7 @@ def chunk_of(session: Session, exported: Exported, experts: Sequence[int]) -> Ch
 
 
 FILE_COLUMNS = (*(column.key for column in EXPERT_COLUMNS), "bins")
-EXAMPLE_COLUMNS = (
-    "expert",
-    "bin",
-    "rank",
-    "sequence",
-    "position",
-    "activation",
-    "token_ids",
-    "tokens",
-    "active",
-)
+EXAMPLE_COLUMNS = ("expert", "bin", "rank", "sequence", "position", "activation", "token_ids", "tokens", "active")
 
 
 class Table(Protocol):
@@ -131,13 +120,13 @@ class CsvTable:
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows."""
-        self._writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
 
+        def cell(value: Any) -> Any:
+            if isinstance(value, list | tuple | Mapping):
+                return printable(json.dumps(value, ensure_ascii=False))
+            return printable(spreadsheet_text(value)) if isinstance(value, str) else value
 
-def _cell(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable(spreadsheet_text(value))
-    return printable(json.dumps(value, ensure_ascii=False)) if isinstance(value, list | tuple | Mapping) else value
+        self._writer.writerows({name: cell(value) for name, value in row.items()} for row in rows)
 
 
 class ParquetTable:

@@ -20,13 +20,7 @@ if TYPE_CHECKING:
     from mxd.backend.inference.worker import Generation
     from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
     from mxd.trainer.analysis.effects import Examples
-    from mxd.trainer.analysis.results import (
-        EditEffect,
-        ExpertEffect,
-        ExpertMap,
-        ExpertWrites,
-        FoundExperts,
-    )
+    from mxd.trainer.analysis.results import EditEffect, ExpertEffect, ExpertMap, ExpertWrites, FoundExperts
     from mxd.trainer.inference.results import Predictions, Routing
     from mxd.trainer.inference.units import Units
     from mxd.trainer.language_model.model import LanguageModel
@@ -64,8 +58,7 @@ class JobContext:
     def token_ids(self, text: str) -> list[int]:
         """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once.
 
-        Raises:
-            TooLongError: the text has more tokens than the server or the language model accepts.
+        Raises TooLongError: the text has more tokens than the server or the language model accepts.
         """
         from mxd.trainer.language_model.tokenizer import prompt_ids
 
@@ -139,10 +132,7 @@ def check_circuit(context: JobContext, config: CircuitConfig, circuit: Circuit) 
 
 
 def ablate(
-    context: JobContext,
-    config: CircuitConfig,
-    groups: Sequence[Sequence[ExpertAtToken]],
-    read: Sequence[ExpertAtToken],
+    context: JobContext, config: CircuitConfig, groups: Sequence[Sequence[ExpertAtToken]], read: Sequence[ExpertAtToken]
 ) -> tuple[GroupEffect, ...]:
     """Measured effects of ablating groups of experts on the target of a circuit and on the experts that are read."""
     from mxd.trainer.analysis.circuits.checking import ablate

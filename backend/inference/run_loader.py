@@ -78,13 +78,6 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", text.replace("␣", " ").strip().casefold())
 
 
-def _decode(piece: bytes) -> str | None:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return None
-
-
 class Vocabulary:
     """Texts of tokens, in sequences and alone, and tokens by their text."""
 
@@ -100,7 +93,14 @@ class Vocabulary:
     @cached_property
     def _texts(self) -> list[str | None]:
         """Text of each token; None for parts of characters."""
-        return [_decode(piece) for piece in self._bytes]
+
+        def decode(piece: bytes) -> str | None:
+            try:
+                return piece.decode()
+            except UnicodeDecodeError:
+                return None
+
+        return list(map(decode, self._bytes))
 
     def texts(self, ids: Sequence[int]) -> tuple[str, ...]:
         """Texts of a sequence of tokens; empty for a token whose character continues in the next one."""
@@ -124,9 +124,20 @@ class Vocabulary:
 
     def name(self, token: int) -> str:
         """Text of a token inside a text; parts of characters are written as bytes, for example ``<0xF0><0x9F>``."""
-        if token not in self._names:
-            self._names[token] = self._name(token)
-        return self._names[token]
+        if token in self._names:
+            return self._names[token]
+        name = self.texts([*self._before, token])[-1]
+        if not name or "\N{REPLACEMENT CHARACTER}" in name:
+            if token < len(self._bytes) and self._bytes[token]:
+                # Bytes that are no UTF-8 are written as SentencePiece names them, as <0xF0><0x9F>. 0xNN is U+DCNN.
+                escaped = self._bytes[token].decode("utf-8", "surrogateescape")
+                name = "".join(
+                    f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped
+                )
+            else:
+                name = str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
+        self._names[token] = name
+        return name
 
     def names(self, tokens: Iterable[int]) -> list[str]:
         """``name`` of several tokens."""
@@ -137,18 +148,6 @@ class Vocabulary:
     def _before(self) -> list[int]:
         """Tokens before one that is named, if the first of a text would lose its leading space."""
         return [] if self._texts else self._tokenizer("a", add_special_tokens=False)["input_ids"]
-
-    def _name(self, token: int) -> str:
-        text = self.texts([*self._before, token])[-1]
-        if text and "\N{REPLACEMENT CHARACTER}" not in text:
-            return text
-        if token < len(self._bytes) and self._bytes[token]:
-            # Bytes that are no UTF-8 are written as SentencePiece names them, for example <0xF0><0x9F>. 0xNN is U+DCNN.
-            escaped = self._bytes[token].decode("utf-8", "surrogateescape")
-            return "".join(
-                f"<0x{ord(char) - 0xDC00:02X}>" if "\udc80" <= char <= "\udcff" else char for char in escaped
-            )
-        return str(self._tokenizer.convert_ids_to_tokens(token) or f"#{token}")
 
     @cached_property
     def _tokens_by_text(self) -> dict[str, list[int]]:
@@ -234,9 +233,7 @@ class RunLoader:
     def run(self, name: str) -> LoadedRun:
         """The run of this name.
 
-        Raises:
-            RunNotFoundError: the data folder has no folder of this run.
-            UnusableRunError: the run is damaged.
+        Raises RunNotFoundError: the data folder has no folder of this run; UnusableRunError: the run is damaged.
         """
         return self._loaded.get(name, self.fingerprint(name), lambda: self._load(name))
 

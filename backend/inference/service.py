@@ -10,20 +10,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from mxd.backend.errors import BusyError, UnusableRunError
 from mxd.backend.inference.jobs import JobContext, max_rows, prepare_generation
 from mxd.backend.inference.run_loader import RunLoader
-from mxd.backend.inference.worker import (
-    Delivery,
-    Generation,
-    GenerationEvent,
-    GenerationRequest,
-    ModelWorker,
-)
+from mxd.backend.inference.worker import Delivery, Generation, GenerationEvent, GenerationRequest, ModelWorker
 from mxd.backend.schemas.comparison import ContrastProgressEvent
 from mxd.backend.schemas.experts import AblationProgressEvent, AblationStoredEvent
 from mxd.backend.schemas.runs import LoadedLanguageModel
@@ -38,7 +31,6 @@ from mxd.trainer.storage.run import Run
 
 if TYPE_CHECKING:
     from sqlalchemy import Engine
-    from transformers import PreTrainedTokenizerBase
 
     from mxd.trainer.analysis.ablation import AblationMeasurement
     from mxd.trainer.analysis.contrast import ContrastMeasurement
@@ -134,12 +126,15 @@ class InferenceService:
                 context = JobContext(language_model, runs, self._settings.prompt_tokens, cancelled)
                 return prepare_generation(context, config, units)
 
-            request = GenerationRequest(
-                prepare=prepare,
-                rows=max_rows(config),
-                deliver=partial(_put, loop, queue, release),
-                cancelled=cancelled,
-            )
+            def deliver(delivery: Delivery) -> None:
+                # The slot is free when the generation has ended, whether or not the client has read its tokens.
+                if delivery is None or isinstance(delivery, BaseException):
+                    release()
+                # The event loop may have ended before the worker thread; then no client waits.
+                with suppress(RuntimeError):
+                    loop.call_soon_threadsafe(queue.put_nowait, delivery)
+
+            request = GenerationRequest(prepare, max_rows(config), deliver, cancelled)
             self._worker(runs[0]).generate(request)
             try:
                 while (events := await queue.get()) is not None:
@@ -242,17 +237,6 @@ def _load_layers(runs: Sequence[Run]) -> None:
             raise UnusableRunError(f"Run '{run.name}' cannot be used: {error}") from error
 
 
-def _put(
-    loop: asyncio.AbstractEventLoop, queue: asyncio.Queue[Delivery], release: Callable[[], None], delivery: Delivery
-) -> None:
-    # The slot is free when the generation has ended, whether or not the client has read its tokens.
-    if delivery is None or isinstance(delivery, BaseException):
-        release()
-    # The event loop may have ended before the worker thread; then no client waits.
-    with suppress(RuntimeError):
-        loop.call_soon_threadsafe(queue.put_nowait, delivery)
-
-
 SEQUENCES_PER_STEP = 8
 """Few, so that other requests wait only briefly."""
 BUSY_SECONDS = 0.5
@@ -264,28 +248,23 @@ async def contrast_steps(
 ) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
     """Yield the progress of each step, then the contrast. Closing the generator cancels it.
 
-    Raises:
-        BusyError: too many requests are waiting.
-        UserError: the run cannot be used, a text is too short, or no expert is active often enough.
+    Raises BusyError: too many requests are waiting; UserError: the run cannot be used, a text is too short, or no
+    expert is active often enough.
     """
-    measurement = await live.submit([run], _begin, texts, config)
-    yield _progress(measurement)
+
+    def begin(context: JobContext) -> ContrastMeasurement:
+        from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, shuffled
+
+        a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
+        return ContrastMeasurement(context.runs[0], a, b, config, context.language_model)
+
+    measurement = await live.submit([run], begin)
+    yield ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
     while not measurement.is_done:
         await _in_turn(live, [run], lambda _context: measurement.step(SEQUENCES_PER_STEP))
-        yield _progress(measurement)
+        yield ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
     # Counting needs no language model, so it does not occupy the worker.
     yield await asyncio.to_thread(measurement.result)
-
-
-def _begin(context: JobContext, texts: Sequence[Sequence[str]], config: ContrastConfig) -> ContrastMeasurement:
-    from mxd.trainer.analysis.contrast import ContrastMeasurement, NamedText, shuffled
-
-    a, b = (NamedText(name, shuffled(documents, config.seed)) for name, documents in zip("AB", texts, strict=True))
-    return ContrastMeasurement(context.runs[0], a, b, config, context.language_model)
-
-
-def _progress(measurement: ContrastMeasurement) -> ContrastProgressEvent:
-    return ContrastProgressEvent(tokens=measurement.tokens_done, total=measurement.tokens)
 
 
 async def _in_turn(live: InferenceService, runs: Sequence[str], job: Callable[[JobContext], Result]) -> Result:
@@ -337,9 +316,7 @@ async def ablation_steps(
 
     Closing the generator cancels it; then nothing is stored.
 
-    Raises:
-        BusyError: too many requests are waiting.
-        UserError: the run cannot be used, or the expert has no examples.
+    Raises BusyError: too many requests are waiting; UserError: the run cannot be used, or the expert has no examples.
     """
 
     def begin(context: JobContext) -> AblationMeasurement:
@@ -378,18 +355,18 @@ class ChatFormatter:
     async def text(self, run: str, turns: Sequence[Turn]) -> str:
         """Return chat turns as text, formatted by the chat template of the run's tokenizer.
 
-        Raises:
-            BusyError: other chats take too long.
-            UserError: the tokenizer has no template, or the template rejects these turns.
+        Raises BusyError: other chats take too long; UserError: the tokenizer has no template, or the template rejects
+        these turns.
         """
-        tokenizer, start_token = await asyncio.to_thread(self._tokenizer, run)
+        loaded = await asyncio.to_thread(self._library.run, run)
+        tokenizer = await asyncio.to_thread(lambda: loaded.tokenizer)
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._turn.acquire()
         except TimeoutError as error:
             raise BusyError("Other chats are being formatted. Try again in a moment.", WAIT_SECONDS) from error
         try:
-            arguments = tokenizer, turns, start_token
+            arguments = tokenizer, turns, loaded.run.config.text.start_token
             return await asyncio.get_running_loop().run_in_executor(self._thread, chat_text, *arguments)
         finally:
             self._turn.release()
@@ -397,8 +374,3 @@ class ChatFormatter:
     def close(self) -> None:
         """End the thread when it is idle."""
         self._thread.shutdown(wait=False, cancel_futures=True)
-
-    def _tokenizer(self, name: str) -> tuple[PreTrainedTokenizerBase, str | None]:
-        """Return the tokenizer of a run and its start token."""
-        loaded = self._library.run(name)
-        return loaded.tokenizer, loaded.run.config.text.start_token

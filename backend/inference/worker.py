@@ -252,7 +252,14 @@ class ModelWorker:
                 request = self._waiting.popleft()
             self._joining = request
             try:
-                self._join(request)
+                language_model = self._load()
+                if self._batch is None:
+                    from mxd.trainer.inference.generation import RowBatch
+
+                    self._batch = RowBatch(language_model)
+                request.generation = request.prepare(language_model)
+                self._running.append(request)
+                self._deliver(request, request.generation.join(self._batch))
             except UserError as error:
                 self._fail(request, error)
             except (RuntimeError, MemoryError) as error:
@@ -262,15 +269,6 @@ class ModelWorker:
             waiting = list(self._waiting)
         for before, request in enumerate(waiting):
             request.deliver_position(before)
-
-    def _join(self, request: GenerationRequest) -> None:
-        from mxd.trainer.inference.generation import RowBatch
-
-        language_model = self._load()
-        self._batch = self._batch or RowBatch(language_model)
-        request.generation = request.prepare(language_model)
-        self._running.append(request)
-        self._deliver(request, request.generation.join(self._batch))
 
     def _step(self) -> None:
         assert self._batch is not None

@@ -1,10 +1,11 @@
-"""Figures of evaluations. The frontend chooses the colours, as in ``runs``."""
+"""Figures of evaluations and of single-expert probes. The frontend chooses the colours, as in ``runs``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
+from pathlib import PurePath
 from typing import Any
 
 import plotly.graph_objects as go
@@ -15,10 +16,11 @@ from sqlalchemy.orm import Session
 from mxd.backend.errors import NoEvaluationsError
 from mxd.backend.plots.runs import as_figure, density_bars, with_legend
 from mxd.backend.queries.evaluations import added, newest
-from mxd.backend.queries.frontier import Line, frontier_of, k_of, trained_k_of
+from mxd.backend.queries.frontier import frontier_of, k_of, trained_k_of
+from mxd.backend.queries.probes import PANELS_PER_ROW, probes_of
 from mxd.backend.schemas.runs import Figure
 from mxd.trainer.evaluation.steering import StrengthResult, median_results
-from mxd.trainer.storage.database.tables import RunRecord, SteeringStrengthRecord
+from mxd.trainer.storage.database.tables import ProbeRecord, RunRecord, SteeringStrengthRecord
 
 Result = Mapping[str, Any]
 SYMBOLS = ("circle", "square", "triangle-up", "diamond", "cross", "star", "x", "pentagon")
@@ -28,10 +30,28 @@ DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 def loss_frontier(session: Session, run: RunRecord) -> Figure:
     """Loss increase over K, one line per run of the MLP; hollow points keep fewer experts than the run's training."""
     _, lines = frontier_of(session, run)
-    traces = [
-        _frontier_trace(name, line, line is lines[0][1], symbol, dash)
-        for (name, line), symbol, dash in zip(lines, SYMBOLS * len(lines), DASHES * len(lines), strict=False)
-    ]
+    traces = []
+    for (name, line), symbol, dash in zip(lines, SYMBOLS * len(lines), DASHES * len(lines), strict=False):
+        losses = [point.loss_increase for point in line.points]
+        pairs = [(k_of(point), trained_k_of(point)) for point in line.points]
+        trace = go.Scatter(
+            x=[k for k, _ in pairs],
+            y=[loss.value for loss in losses],
+            error_y=error_bars((loss.value, loss.low, loss.high) for loss in losses),
+            customdata=[point.records[0].result["run"] for point in line.points],
+            text=[
+                f"K {k}{'' if k == trained_k else f', trained at {trained_k}'}, "
+                f"{point.records[0].result['parameters']:,} parameters"
+                for point, (k, trained_k) in zip(line.points, pairs, strict=True)
+            ],
+            mode="lines+markers",
+            line={"dash": dash},
+            marker={"symbol": [f"{symbol}-open" if k < trained_k else symbol for k, trained_k in pairs], "size": 9},
+            name=name,
+            meta={"role": "this-run" if line is lines[0][1] else "other"},
+            hovertemplate="%{fullData.name}<br>%{text}<br>%{y:.4f} nats per token<extra></extra>",
+        )
+        traces.append(trace)
     figure = go.Figure(traces)
     points = [point for _, line in lines for point in line.points]
     ks = sorted({k_of(point) for point in points})
@@ -48,28 +68,6 @@ def loss_frontier(session: Session, run: RunRecord) -> Figure:
     ends = [end for point in points for end in (point.loss_increase.low, point.loss_increase.high)]
     figure.update_yaxes(type="log", title={"text": "loss increase, nats per token, log scale"}, **log_ticks(ends))
     return as_figure("loss-frontier", "Loss increase against K", with_legend(figure), len(points))
-
-
-def _frontier_trace(name: str, line: Line, is_own: bool, symbol: str, dash: str) -> go.Scatter:
-    losses = [point.loss_increase for point in line.points]
-    pairs = [(k_of(point), trained_k_of(point)) for point in line.points]
-    return go.Scatter(
-        x=[k for k, _ in pairs],
-        y=[loss.value for loss in losses],
-        error_y=error_bars((loss.value, loss.low, loss.high) for loss in losses),
-        customdata=[point.records[0].result["run"] for point in line.points],
-        text=[
-            f"K {k}{'' if k == trained_k else f', trained at {trained_k}'}, "
-            f"{point.records[0].result['parameters']:,} parameters"
-            for point, (k, trained_k) in zip(line.points, pairs, strict=True)
-        ],
-        mode="lines+markers",
-        line={"dash": dash},
-        marker={"symbol": [f"{symbol}-open" if k < trained_k else symbol for k, trained_k in pairs], "size": 9},
-        name=name,
-        meta={"role": "this-run" if is_own else "other"},
-        hovertemplate="%{fullData.name}<br>%{text}<br>%{y:.4f} nats per token<extra></extra>",
-    )
 
 
 SPARSE_DIGITS = (1, 2, 5)
@@ -97,13 +95,35 @@ def added_layers(session: Session) -> Figure:
         result = record.result
         name = f"{'fine-tuned jointly' if result['fine_tuned'] else 'trained separately'}, {result['runs'][0]} …"
         role = "this-run" if result["fine_tuned"] else "other"
-        traces += _added_traces(result["steps"], name, role, symbol, dash)
+        layers = [step["layer"] for step in result["steps"]]
+        losses = [step["loss_increase"] for step in result["steps"]]
+        together = go.Scatter(
+            x=layers,
+            y=[loss["value"] for loss in losses],
+            error_y=error_bars([(loss["value"], loss["low"], loss["high"]) for loss in losses]),
+            text=[step["run"] for step in result["steps"]],
+            name=name,
+            mode="lines+markers",
+            marker={"symbol": symbol, "size": 8},
+            meta={"role": role},
+            hovertemplate="%{text} and those before it: %{y:.4f} nats<extra></extra>",
+        )
+        summed = go.Scatter(
+            x=layers,
+            y=[step["summed_loss_increase"] for step in result["steps"]],
+            name=f"{name}: each alone, summed",
+            mode="lines",
+            line={"dash": dash},
+            meta={"role": "reference"},
+            hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
+        )
+        traces += [together, summed]
     figure = go.Figure(traces)
     layers = sorted({step["layer"] for record in sets for step in record.result["steps"]})
     figure.update_xaxes(title={"text": "Layers replaced, from the first to this one"}, tickvals=layers)
     figure.update_yaxes(title={"text": "Loss increase, nats"}, rangemode="tozero")
     title = "Loss increase as layers are replaced one by one"
-    return as_figure("added-layers", title, with_legend(figure), points_of(figure))
+    return as_figure("added-layers", title, with_legend(figure), sum(len(trace.x) for trace in traces))
 
 
 def load(session: Session, run: RunRecord) -> Figure:
@@ -130,33 +150,6 @@ def density_evaluated(session: Session, run: RunRecord) -> Figure:
     return as_figure("density-evaluated", f"Density of the experts of {run.name}", figure, sum(counts))
 
 
-def _added_traces(steps: list[Result], name: str, role: str, symbol: str, dash: str) -> list[go.Scatter]:
-    layers = [step["layer"] for step in steps]
-    losses = [step["loss_increase"] for step in steps]
-    return [
-        go.Scatter(
-            x=layers,
-            y=[loss["value"] for loss in losses],
-            error_y=error_bars([(loss["value"], loss["low"], loss["high"]) for loss in losses]),
-            text=[step["run"] for step in steps],
-            name=name,
-            mode="lines+markers",
-            marker={"symbol": symbol, "size": 8},
-            meta={"role": role},
-            hovertemplate="%{text} and those before it: %{y:.4f} nats<extra></extra>",
-        ),
-        go.Scatter(
-            x=layers,
-            y=[step["summed_loss_increase"] for step in steps],
-            name=f"{name}: each alone, summed",
-            mode="lines",
-            line={"dash": dash},
-            meta={"role": "reference"},
-            hovertemplate="each alone, summed: %{y:.4f} nats<extra></extra>",
-        ),
-    ]
-
-
 def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
     """Values with the ends of their intervals."""
     listed = list(values)
@@ -167,11 +160,6 @@ def error_bars(values: Iterable[tuple[float, float, float]]) -> dict[str, Any]:
         "arrayminus": [value - low for value, low, _ in listed],
         "thickness": 1,
     }
-
-
-def points_of(figure: go.Figure) -> int:
-    """Number of experts drawn."""
-    return sum(len(trace.x) for trace in figure.data)
 
 
 PANELS = (
@@ -188,8 +176,7 @@ KIND_DASHES = {"expert": "solid", "random_expert": "solid", "random_direction": 
 def steering(session: Session, run: RunRecord) -> Figure:
     """Return four figures of amplified experts' texts over the strength: medians over experts, next to baselines.
 
-    Raises:
-        NoEvaluationsError: steering has not been evaluated.
+    Raises NoEvaluationsError: steering has not been evaluated.
     """
     records = session.scalars(select(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run.id)).all()
     if not records:
@@ -221,3 +208,70 @@ def steering(session: Session, run: RunRecord) -> Figure:
     figure.update_xaxes(title={"text": "Strength, 99th percentiles"}, row=2)
     experts = len({record.expert for record in records})
     return as_figure("steering", f"Amplifying {experts} experts of {run.name}, medians", figure, experts, experts)
+
+
+def probe_activations(session: Session, run: RunRecord) -> Figure:
+    """Activations of the selected expert inside and outside each class, one panel per class."""
+    own = probes_of(session, run)
+    if not own:
+        raise NoEvaluationsError(f"{run.name} has not been probed. Run 'mxd probe {run.name} --labels FILE'.")
+    named = _classes(own)
+    panels = [(named[_texts(probe)][name], panel) for probe in own for name, panel in _experts(probe).items()]
+    rows = -(-len(panels) // PANELS_PER_ROW)
+    titles = [f"{name}, expert {one['expert']}, n = {sum(one['class_counts'])}" for name, one in panels]
+    figure = make_subplots(
+        rows=rows, cols=PANELS_PER_ROW, subplot_titles=titles, vertical_spacing=0.3 / rows, horizontal_spacing=0.06
+    )
+    for place, (_, probe_records) in enumerate(panels):
+        for trace in _distribution(titles[place], probe_records, place == 0):
+            figure.add_trace(trace, row=place // PANELS_PER_ROW + 1, col=place % PANELS_PER_ROW + 1)
+    figure.update_annotations(font={"size": 12})
+    columns = {"label": "class", "x": "activation, mean over the text", "y": "share of test texts"}
+    figure.update_layout(meta={"columns": columns})
+    figure.update_xaxes(rangemode="tozero")
+    figure.update_yaxes(rangemode="tozero")
+    figure.update_xaxes(title={"text": "Activation, mean over the text"}, row=rows)
+    figure.update_yaxes(title={"text": "Share of test texts"}, col=1)
+    return as_figure("probe-activations", "Activations inside and outside each class", with_legend(figure), len(panels))
+
+
+def _classes(probe_records: Iterator[ProbeRecord] | Sequence[ProbeRecord]) -> dict[tuple[str, str], dict[str, str]]:
+    """Names of the classes of each probe, with the file name if there are several probes."""
+    sets = {_texts(probe): probe for probe in probe_records}
+    named = {}
+    for texts, probe in sets.items():
+        before = "" if len(sets) == 1 else f"{PurePath(probe.labels).name.split('.')[0]}: "
+        after = "" if len(sets) == 1 or probe.level == "text" else ", tokens"
+        named[texts] = {name: f"{before}{name}{after}" for name in _experts(probe)}
+    return named
+
+
+def _texts(probe: ProbeRecord) -> tuple[str, str]:
+    """Identity of the labelled texts, wherever their file lies."""
+    return probe.fingerprint, probe.level
+
+
+def _experts(probe: ProbeRecord) -> dict[str, Result]:
+    probe_records: dict[str, Result] = probe.result["kinds"]["experts"]["classes"]
+    return probe_records
+
+
+def _distribution(title: str, probe_records: Result, in_legend: bool) -> Iterator[go.Scatter]:
+    middle = [(low + high) / 2 for low, high in pairwise(probe_records["edges"])]
+    for field, words, role in (
+        ("class_counts", "texts of the class", "this-run"),
+        ("other_counts", "all other texts", "other"),
+    ):
+        total = max(sum(probe_records[field]), 1)
+        yield go.Scatter(
+            x=middle,
+            y=[count / total for count in probe_records[field]],
+            text=[title] * len(middle),
+            name=words,
+            legendgroup=field,
+            showlegend=in_legend,
+            mode="lines",
+            line={"shape": "hvh"},
+            meta={"role": role},
+            hovertemplate="%{text}<br>%{y:.0%} of " + words + " around %{x:.3f}<extra></extra>",
+        )

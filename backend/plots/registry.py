@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.orm import Session
 
 from mxd.backend.errors import NoEvaluationsError
-from mxd.backend.plots import evaluations, probes, runs
+from mxd.backend.plots import evaluations, runs
 from mxd.backend.queries.runs import find_run
 from mxd.backend.schemas.runs import Figure, FigureName
 from mxd.trainer.errors import UserError
@@ -18,15 +18,14 @@ OF_A_RUN = {
     "loss-frontier": evaluations.loss_frontier,
     "load": evaluations.load,
     "density-evaluated": evaluations.density_evaluated,
-    "probe-activations": probes.probe_activations,
+    "probe-activations": evaluations.probe_activations,
 }
 
 
 def draw(session: Session, name: FigureName, run: str | None) -> Figure:
     """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured.
 
-    Raises:
-        UserError: a run is missing or unknown, or has no index.
+    Raises UserError: a run is missing or unknown, or has no index.
     """
     if name == "added-layers":
         return evaluations.added_layers(session)

@@ -41,11 +41,7 @@ LINK = re.compile(r"\[([^]]*)\]\((/[^)\s]*|https://[^)\s]*)\)")
 
 
 def report(session: Session, data: Path) -> str:
-    """Return the whole file. ``data``: the data folder.
-
-    Raises:
-        NoEvaluationsError: nothing has been evaluated.
-    """
+    """Return the whole file. ``data``: the data folder. Raises NoEvaluationsError: nothing has been evaluated."""
     records = evaluated(session)
     runs = [session.get_one(RunRecord, run_id) for run_id in dict.fromkeys(record.run_id for record in records)]
     writer = _Writer(session)
@@ -119,27 +115,25 @@ def _linked(text: str) -> str:
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(one.title)}{_small(one.detail)}</th>" for one in table.columns)
+    def small(text: str) -> str:
+        return f"<br><small>{escape(text)}</small>" if text else ""
+
+    def cell(one: Cell | None) -> str:
+        if one is None:
+            return "–"
+        value = f"<b>{escape(one.text)}</b>" if one.is_best else escape(one.text)
+        return value + small(one.interval) + (f"<br><small>{_linked(one.note)}</small>" if one.note else "")
+
+    head = "".join(f"<th>{escape(one.title)}{small(one.detail)}</th>" for one in table.columns)
     lines = [f"<tr><th>{escape(table.corner)}</th>{head}</tr>"]
     group = ""
     for row in table.rows:
         if row.group != group:
             lines.append(f"<tr><th colspan='{len(table.columns) + 1}'>{escape(row.group)}</th></tr>")
             group = row.group
-        cells = "".join(f"<td>{_cell(one)}</td>" for one in row.cells)
-        lines.append(f"<tr><th>{escape(row.title)}{_small(row.detail)}</th>{cells}</tr>")
+        cells = "".join(f"<td>{cell(one)}</td>" for one in row.cells)
+        lines.append(f"<tr><th>{escape(row.title)}{small(row.detail)}</th>{cells}</tr>")
     return f"<div class='wide'><table>{''.join(lines)}</table></div>"
-
-
-def _cell(one: Cell | None) -> str:
-    if one is None:
-        return "–"
-    value = f"<b>{escape(one.text)}</b>" if one.is_best else escape(one.text)
-    return value + _small(one.interval) + (f"<br><small>{_linked(one.note)}</small>" if one.note else "")
-
-
-def _small(text: str) -> str:
-    return f"<br><small>{escape(text)}</small>" if text else ""
 
 
 # ---------------------------------------------------------------- commands
@@ -150,19 +144,8 @@ PARTS = ("text", "optimizer", "regularization", "experimental")
 NO_FLAGS = ("gate", "language_model", "origin", "parents", "privacy", "numbers", "candidates", "language_model_dtype")
 """Settings that other arguments or other commands state."""
 OF_FINE_TUNING = (
-    *(
-        "dataset",
-        "column",
-        "split",
-        "context_length",
-        "on_short_text",
-        "tokens",
-        "learning_rate",
-        "warmup_ratio",
-        "decay_ratio",
-        "batch_tokens",
-    ),
-    "next_token_weight",
+    *("dataset", "column", "split", "context_length", "on_short_text", "tokens", "learning_rate", "warmup_ratio"),
+    *("decay_ratio", "batch_tokens", "next_token_weight"),
 )
 
 
@@ -214,7 +197,12 @@ def fit(config: Settings) -> str:
         source = config["origin"]
         where = {"language_model": config["language_model"], "layer": config["layer"], "name": config["name"]}
         return _line("import", [source["source"]], {**where, **({"part": source["part"]} if source["part"] else {})})
-    flags = dict(_flat(config))
+    flags: dict[str, Any] = {}
+    for name, value in config.items():
+        if name in PARTS:
+            flags |= {inner: setting for inner, setting in value.items() if inner not in NO_FLAGS}
+        elif name not in NO_FLAGS:
+            flags[name] = value
     if config.get("parents"):
         chosen = {name: flags[name] for name in OF_FINE_TUNING if name in flags}
         seed = flags["data_seed"] if flags.get("data_seed") is not None else flags["seed"]
@@ -224,14 +212,6 @@ def fit(config: Settings) -> str:
         flags["dtype"] = config["language_model_dtype"]
     flags.pop("next_token_weight", None)
     return _line("lab train" if "experimental" in config else "train", [config["language_model"]], flags)
-
-
-def _flat(config: Settings) -> Iterator[tuple[str, Any]]:
-    for name, value in config.items():
-        if name in PARTS:
-            yield from ((inner, run_id) for inner, run_id in value.items() if inner not in NO_FLAGS)
-        elif name not in NO_FLAGS:
-            yield name, value
 
 
 def _evaluate(record: EvaluationRecord) -> str:

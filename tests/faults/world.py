@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mxd.backend.cli.main import run as run_command
 from mxd.backend.database.engine import opened, reading
-from mxd.backend.database.maintenance.check import check_database
+from mxd.backend.database.maintenance import check_database
 from mxd.trainer.analysis.labelling.rules import label_experts
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import Run

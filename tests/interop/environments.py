@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from benchmarks.peers.environments import ENVIRONMENTS, ROOT, environment
 from mxd.backend.database.demo import DATABASE_FILE, unpack_database
-from mxd.backend.database.maintenance.upgrade import upgrade_database
+from mxd.backend.database.maintenance import upgrade_database
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.database.open import sqlite_url
 

@@ -15,8 +15,7 @@ import jsonschema
 from playwright.sync_api import Page, Route, sync_playwright
 
 from mxd.backend.database.engine import opened, reading
-from mxd.backend.export.attribution_graph import FEATURE, INDEX_FILE
-from mxd.backend.export.graph_folder import export_circuit
+from mxd.backend.export.attribution_graph import FEATURE, INDEX_FILE, export_circuit
 from mxd.backend.settings import Settings
 from mxd.trainer.analysis.circuits.checking import check
 from mxd.trainer.analysis.circuits.tracing import trace

@@ -93,7 +93,7 @@ class CircuitCommand(ModelCommand):
         if self.out is not None:
             write_output(self.out, f"{to_json(result, inf_nan_mode='null').decode()}\n")
         if self.graph is not None:
-            from mxd.backend.export.graph_folder import export_circuit
+            from mxd.backend.export.attribution_graph import export_circuit
 
             with self.reading() as session:
                 export_circuit(session, runs, circuit, checked, self.graph, self.model_id)

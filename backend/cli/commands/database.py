@@ -52,14 +52,14 @@ class DatabaseCommand(Command):
         if self.file is not None:
             self._rescue(self.file)
         elif self.action == "compact":
-            from mxd.backend.database.maintenance.compact import compact_database
+            from mxd.backend.database.maintenance import compact_database
 
             with existing_database(self.settings()) as database:
                 result = compact_database(database)
             before, after = result.bytes_before / MEGABYTE, result.bytes_after / MEGABYTE
             self.report(asdict(result), f"Database size: {before:,.1f} MB before, {after:,.1f} MB after.")
         else:
-            from mxd.backend.database.maintenance.upgrade import upgrade_database
+            from mxd.backend.database.maintenance import upgrade_database
 
             versions = upgrade_database(self.settings().database_url)
             text = f"Upgraded the database from version {versions.before} to {versions.after}."
@@ -70,7 +70,7 @@ class DatabaseCommand(Command):
 
     def _check(self) -> int:
         from mxd.backend.database.engine import open_maybe_damaged, reading
-        from mxd.backend.database.maintenance.check import check_database
+        from mxd.backend.database.maintenance import check_database
 
         database = open_maybe_damaged(existing_url(self.settings()))
         with reading(database) as session:
@@ -85,7 +85,7 @@ class DatabaseCommand(Command):
     def _rescue(self, file: Path) -> None:
         from sqlalchemy.engine import make_url
 
-        from mxd.backend.database.maintenance.check import rescue_annotations
+        from mxd.backend.database.maintenance import rescue_annotations
 
         url = make_url(self.settings().database_url)
         if url.get_backend_name() != "sqlite" or not url.database:

@@ -54,20 +54,19 @@ def check_plain(name: str, value: object, depth: int = 0) -> None:
             raise InvalidValueError(f"{name} is nested too deeply")
         for item in value if isinstance(value, list) else chain(value.keys(), value.values()):
             check_plain(name, item, depth + 1)
-    elif (problem := _problem(value)) is not None:
-        raise InvalidValueError(f"{name} {problem}")
-
-
-def _problem(value: object) -> str | None:
-    """Return what is wrong with a single value."""
+        return
+    problem = None
     if isinstance(value, str):
         halved = not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value)
-        return "holds half of a character" if halved else None
-    if isinstance(value, float):
-        return None if abs(value) <= LARGEST_FLOAT else f"is {value:g}"
-    if isinstance(value, int):
-        return None if abs(value) <= LARGEST_WHOLE else "is above 2**53"
-    return f"is in the year {value.year}" if isinstance(value, datetime) and value.year not in YEARS else None
+        problem = "holds half of a character" if halved else None
+    elif isinstance(value, float):
+        problem = None if abs(value) <= LARGEST_FLOAT else f"is {value:g}"
+    elif isinstance(value, int):
+        problem = None if abs(value) <= LARGEST_WHOLE else "is above 2**53"
+    elif isinstance(value, datetime):
+        problem = None if value.year in YEARS else f"is in the year {value.year}"
+    if problem is not None:
+        raise InvalidValueError(f"{name} {problem}")
 
 
 def check_whole(name: str, value: object, end: int = LARGEST_WHOLE) -> int:
@@ -126,17 +125,14 @@ def check_as_written(adapter: TypeAdapter[Any], stored: object) -> None:
             # Histograms and curves have no gaps.
             if one["type"] != "float_type" or one["input"] is not None or isinstance(one["loc"][-1], int):
                 raise
-            _fill(filled, one["loc"])
+            value: Any = filled
+            for part in one["loc"][:-1]:
+                value = value[part]
+            value[one["loc"][-1]] = 0.0
         result = adapter.validate_json(json.dumps(filled), strict=True)
     written = adapter.dump_python(result, mode="json")
     if any(filled[name] != value for name, value in written.items() if name in filled):
         raise InvalidValueError("result has fields that no program writes")
-
-
-def _fill(value: Any, place: tuple[int | str, ...]) -> None:
-    for part in place[:-1]:
-        value = value[part]
-    value[place[-1]] = 0.0
 
 
 INTERVALS = {"kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share"}
@@ -174,8 +170,7 @@ class RunContents:
     def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
         """Yield decoded rows of a table that every reader can use.
 
-        Raises:
-            UserError: a value is out of range, or does not match the rows before it.
+        Raises UserError: a value is out of range, or does not match the rows before it.
         """
         for number, row in enumerate(rows, start=self.counts.get(table, 0) + 1):
             try:
@@ -185,9 +180,13 @@ class RunContents:
                     check_whole("expert", row["expert"], self.num_experts)
                 CHECKS[table](self, row)
             except (InvalidValueError, ValidationError, RecursionError) as error:
+                reason = str(error)[:200] if isinstance(error, InvalidValueError) else "it is nested too deeply"
+                if isinstance(error, ValidationError):
+                    first = error.errors(include_url=False, include_context=False)[0]
+                    place = ".".join(str(part) for part in first["loc"])
+                    reason = f"{place or error.title}: {first['msg']}"[:200]
                 raise UserError(
-                    f"Invalid {table} in the bundle, row {number}: {_reason(error)}. Ask for the bundle to be packed "
-                    "again."
+                    f"Invalid {table} in the bundle, row {number}: {reason}. Ask for the bundle to be packed again."
                 ) from error
             self.counts[table] = number
             yield row
@@ -195,8 +194,7 @@ class RunContents:
     def check_complete(self) -> None:
         """Check that an index has a row for every expert, and steering a row without it.
 
-        Raises:
-            UserError: one is missing.
+        Raises UserError: one is missing.
         """
         if self.counts.get("steering_strengths") and not self.has_unsteered:
             raise UserError(
@@ -210,22 +208,33 @@ class RunContents:
             )
 
 
-def _reason(error: Exception) -> str:
-    if isinstance(error, ValidationError):
-        first = error.errors(include_url=False, include_context=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return f"{place or error.title}: {first['msg']}"[:200]
-    return str(error)[:200] if isinstance(error, InvalidValueError) else "it is nested too deeply"
+Check = Callable[[RunContents, Row], object]
+CHECKS: dict[str, Check] = {
+    "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
+    "labels": lambda _run, row: AnnotationChange(label=row["label"]),
+    "notes": lambda _run, row: AnnotationChange(note=row["note"]),
+    "tags": lambda _run, row: AnnotationChange(add_tags=(row["tag"],)),
+    "lists": lambda _run, row: (check_whole("id", row["id"] - 1, 2**31 - 1), MakeListRequest(name=row["name"])),
+    "list_entries": lambda _run, row: (
+        check_whole("list_id", row["list_id"], 2**31),
+        check_whole("place", row["place"]),
+    ),
+}
+"""Table -> check of a row. Every table of a bundle has one."""
 
 
-# ---------------------------------------------------------------- tables of the trainer
+def checks(table: str) -> Callable[[Check], Check]:
+    """Make a function the check of a table."""
+    return lambda check: CHECKS.setdefault(table, check)
 
 
+@checks("indexes")
 def _index(_run: RunContents, row: Row) -> None:
     check_not_negative(row, "seed", "tokens", "active_experts", "examples", "normalized_mse")
     check_whole("context_length", row["context_length"] - 1, LONGEST_SEQUENCE)
 
 
+@checks("experts")
 def _expert(_run: RunContents, row: Row) -> None:
     check_not_negative(row, *NOT_NEGATIVE)
     for pair in check_list("top_tokens", row["top_tokens"]):
@@ -238,6 +247,7 @@ def _expert(_run: RunContents, row: Row) -> None:
         check_whole("bins", check_numbers("bins", bounds, 3)[2])
 
 
+@checks("sequences")
 def _sequence(run: RunContents, row: Row) -> None:
     number, ids = check_whole("sequence", row["sequence"]), read_array("token_ids", row["token_ids"], TOKEN_IDS)
     check_whole("length of the sequence", len(ids) - 1, LONGEST_SEQUENCE)
@@ -253,6 +263,7 @@ def _length(run: RunContents, row: Row) -> int:
     return length
 
 
+@checks("examples")
 def _example(run: RunContents, row: Row) -> None:
     length = _length(run, row)
     check_whole("bin", row["bin"], LONGEST_LIST)
@@ -266,6 +277,7 @@ def _example(run: RunContents, row: Row) -> None:
     check_finite("active", active["activation"])
 
 
+@checks("routed_sequences")
 def _routed(run: RunContents, row: Row) -> None:
     length = _length(run, row)
     counts = read_array("counts", row["counts"], np.dtype("<u2"))
@@ -276,11 +288,13 @@ def _routed(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"experts has {int(experts.max())}, but the run has {run.num_experts} experts")
 
 
+@checks("automatic_labels")
 def _automatic_label(_run: RunContents, row: Row) -> None:
     check_not_negative(row, "balanced_accuracy", "precision", "recall", "test_examples")
     AnnotationChange(label=row["label"][:200])
 
 
+@checks("ablations")
 def _ablation(run: RunContents, row: Row) -> None:
     check_not_negative(row, "examples")
     check_whole("random_expert", row["random_expert"], run.num_experts)
@@ -289,12 +303,14 @@ def _ablation(run: RunContents, row: Row) -> None:
             check_whole(name, check_numbers(name, pair, 2)[0], TOKEN_IDS_BELOW)
 
 
+@checks("steering_strengths")
 def _strength(run: RunContents, row: Row) -> None:
     run.has_unsteered |= row["kind"] == "none" and row["strength"] == 0
     if row["kind"] not in STEERED_KINDS:
         raise InvalidValueError(f"kind is {row['kind']!r}")
 
 
+@checks("measurements")
 def _measurement(_run: RunContents, row: Row) -> None:
     if row["command"] not in MEASURED:
         raise InvalidValueError(f"command is {row['command']!r}")
@@ -306,6 +322,7 @@ def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
+@checks("evaluations")
 def _evaluation(run: RunContents, row: Row) -> None:
     EvaluateConfig.model_validate(row["settings"])
     result = row["result"]
@@ -324,6 +341,7 @@ def _evaluation(run: RunContents, row: Row) -> None:
         raise InvalidValueError(f"sequences has {len(values)} values, but the result {result['sequences']}")
 
 
+@checks("probes")
 def _probe(run: RunContents, row: Row) -> None:
     from mxd.trainer.evaluation.probing import FeatureResult  # imports scikit-learn, which takes seconds
 
@@ -348,9 +366,7 @@ def _probe(run: RunContents, row: Row) -> None:
         check_whole("expert", scores["expert"], run.num_experts)
 
 
-# ---------------------------------------------------------------- user annotations
-
-
+@checks("sessions")
 def _session(_run: RunContents, row: Row) -> None:
     if not (row["id"].isascii() and row["id"].isalnum() and row["id"] == row["id"].lower() and len(row["id"]) <= 32):
         raise InvalidValueError(f"id is {row['id'][:40]!r}")
@@ -358,29 +374,3 @@ def _session(_run: RunContents, row: Row) -> None:
     for units in TypeAdapter(dict[str, dict[str, float]]).validate_python(row["units"], strict=True).values():
         if not all(expert.isdecimal() and math.isfinite(unit) for expert, unit in units.items()):
             raise InvalidValueError("units has something else than experts and numbers")
-
-
-CHECKS: dict[str, Callable[[RunContents, Row], object]] = {
-    "indexes": _index,
-    "experts": _expert,
-    "sequences": _sequence,
-    "examples": _example,
-    "routed_sequences": _routed,
-    "automatic_labels": _automatic_label,
-    "ablations": _ablation,
-    "steering_strengths": _strength,
-    "recurrences": lambda _run, row: check_whole("other_expert", row["other_expert"]),
-    "measurements": _measurement,
-    "evaluations": _evaluation,
-    "probes": _probe,
-    "labels": lambda _run, row: AnnotationChange(label=row["label"]),
-    "notes": lambda _run, row: AnnotationChange(note=row["note"]),
-    "tags": lambda _run, row: AnnotationChange(add_tags=(row["tag"],)),
-    "lists": lambda _run, row: (check_whole("id", row["id"] - 1, 2**31 - 1), MakeListRequest(name=row["name"])),
-    "list_entries": lambda _run, row: (
-        check_whole("list_id", row["list_id"], 2**31),
-        check_whole("place", row["place"]),
-    ),
-    "sessions": _session,
-}
-"""Table -> check of a row. Every table of a bundle has one."""

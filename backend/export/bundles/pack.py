@@ -15,6 +15,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -59,8 +60,7 @@ def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[st
 def insert_written(session: Session, run: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
     """Insert decoded rows into a database without annotations, for a run of any name.
 
-    Raises:
-        UserError: a row does not match its table.
+    Raises UserError: a row does not match its table.
     """
     named = {"run": run} if "run" in table.c else {}
     insert_checked(session, table, [{**row, **named} for row in rows])
@@ -106,22 +106,21 @@ PATHS = {IndexRecord.__tablename__: "text", EvaluationRecord.__tablename__: "tex
 def pack(session: Session, run: Run, out: Path, callbacks: Callbacks) -> int:
     """Write a run, its database rows and annotations into one file. Returns its size in bytes.
 
-    Raises:
-        UserError: the file exists, or packing was cancelled; no file is left.
+    Raises UserError: the file exists, or packing was cancelled; no file is left.
     """
     if out.exists():
         raise UserError(f"{out} already exists. Choose another file name.")
-    partial = out.with_name(f".{out.name}.partial")
+    unfinished = out.with_name(f".{out.name}.partial")
     with disk_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
                 _write(archive, session, run, callbacks)
-            with partial.open("rb") as file:
+            with unfinished.open("rb") as file:
                 os.fsync(file.fileno())
-            partial.replace(out)
+            unfinished.replace(out)
         finally:
-            partial.unlink(missing_ok=True)
+            unfinished.unlink(missing_ok=True)
     return out.stat().st_size
 
 
@@ -134,7 +133,8 @@ def _write(archive: zipfile.ZipFile, session: Session, run: Run, callbacks: Call
         for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != CARD_FILE):
             name = RUN + path.relative_to(folder).as_posix()
             if is_known(name):
-                entries[name] = _add(archive, name, _blocks(path), callbacks)
+                with path.open("rb") as file:
+                    entries[name] = _add(archive, name, iter(partial(file.read, BLOCK), b""), callbacks)
     of_run = ((name, rows_of_run(session, record, table)) for name, table in RUN_TABLES.items())
     of_people = ((name, rows_of_people(session, run.name, table)) for name, table in OF_PEOPLE.items())
     for done, (name, rows) in enumerate(chain(of_run, of_people), start=1):
@@ -174,12 +174,6 @@ def _without_paths(value: object) -> object:
 
 def _last_part(text: str) -> str:
     return Path(text).name if text.startswith(("/", "~", "./", "../")) and "\n" not in text else text
-
-
-def _blocks(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while block := file.read(BLOCK):
-            yield block
 
 
 def _add(archive: zipfile.ZipFile, name: str, blocks: Iterable[bytes], callbacks: Callbacks) -> Entry:

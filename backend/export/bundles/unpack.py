@@ -10,9 +10,10 @@ import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
-from sqlalchemy import select
+from sqlalchemy import Table, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import opened
@@ -22,6 +23,7 @@ from mxd.backend.export.bundles.pack import (
     MANIFEST,
     OF_PEOPLE,
     RUN,
+    STORE,
     TABLES,
     VERSION,
     Manifest,
@@ -65,9 +67,8 @@ class Opened:
 def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
     """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused.
 
-    Raises:
-        NotFoundError: the file does not exist.
-        UserError: the file is not a bundle or is damaged, or the folder contains something else.
+    Raises NotFoundError: the file does not exist; UserError: the file is not a bundle or is damaged, or the folder
+    contains something else.
     """
     if not file.is_file():
         raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
@@ -99,11 +100,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
 
 
 def _is_opened(folder: Path, manifest: Manifest) -> bool:
-    """True if the folder was unpacked from this bundle.
-
-    Raises:
-        UserError: it contains something else.
-    """
+    """True if the folder was unpacked from this bundle. Raises UserError: it contains something else."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     path = folder / OPENED
@@ -115,8 +112,7 @@ def _is_opened(folder: Path, manifest: Manifest) -> bool:
 def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
     """Check names and sizes before anything is unpacked.
 
-    Raises:
-        UserError: an entry is not allowed, or expands beyond its stated size or the free disk space.
+    Raises UserError: an entry is not allowed, or expands beyond its stated size or the free disk space.
     """
     entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
     names = [entry.filename for entry in entries]
@@ -176,9 +172,8 @@ def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: R
     for name, table in TABLES.items():
         if name not in manifest.entries:
             continue
-        excluded = PEOPLE_COLUMNS if table.name in OF_PEOPLE else RUN_COLUMNS
-        for lines in _batches(_lines(archive, manifest, name)):
-            rows = contents.checked(table.name, (from_json(table, _parsed(line, name), excluded) for line in lines))
+        for lines in _batches(archive, manifest, name):
+            rows = contents.checked(table.name, _decoded(table, lines))
             if table.name in OF_PEOPLE:
                 insert_written(session, run.name, table, rows)
             else:
@@ -188,33 +183,31 @@ def _fill(archive: zipfile.ZipFile, manifest: Manifest, session: Session, run: R
         index_search(session, record.id, run.tokenizer)
 
 
-def _lines(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[bytes]:
-    digest = hashlib.sha256()
+def _decoded(table: Table, lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of some lines, one after the other: decoded, they may take far more memory."""
+    excluded = PEOPLE_COLUMNS if table.name in OF_PEOPLE else RUN_COLUMNS
+    for line in lines:
+        try:
+            document = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{STORE}{table.name}.jsonl in the bundle is not JSON lines. Download it again.") from error
+        yield from_json(table, document, excluded)
+
+
+def _batches(archive: zipfile.ZipFile, manifest: Manifest, name: str) -> Iterator[list[bytes]]:
+    digest, size = hashlib.sha256(), 0
+    batch: list[bytes] = []
     with archive.open(name) as entry:
         while line := entry.readline(LARGEST_LINE):
             digest.update(line)
-            yield line
+            size += len(line)
+            batch.append(line)
+            if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
+                yield batch
+                batch, size = [], 0
     _check_digest(manifest, name, digest.hexdigest())
-
-
-def _batches(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    batch: list[bytes] = []
-    size = 0
-    for line in lines:
-        batch.append(line)
-        size += len(line)
-        if len(batch) == BATCH_ROWS or size >= BATCH_BYTES:
-            yield batch
-            batch, size = [], 0
     if batch:
         yield batch
-
-
-def _parsed(line: bytes, name: str) -> object:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{name} in the bundle is not JSON lines. Download it again.") from error
 
 
 def _check_digest(manifest: Manifest, name: str, digest: str) -> None:

@@ -51,7 +51,8 @@ def write_site(session: Session, exported: Exported, run: Run, folder: Path, cal
             name = f"experts-{experts[0] // EXPERTS_PER_FILE}"
             _write(folder, name, {expert: details[expert] for expert in experts})
         for expert, detail in details.items():
-            for word in {word for _, parts in detail["examples"] for word in _words(parts)}:
+            texts = ("".join(it if isinstance(it, str) else it[0] for it in parts) for _, parts in detail["examples"])
+            for word in {word for text in texts for word in _WORD.findall(text.lower())}:
                 words[word[0] if word[0].isascii() else "other"][word].append(expert)
         callbacks.on_progress(len(rows), exported.run.num_experts, "")
     for first_character, index in words.items():
@@ -124,11 +125,6 @@ def _parts(example: Row) -> list[Any]:
         else:
             parts.append(text)
     return parts
-
-
-def _words(parts: list[Any]) -> set[str]:
-    text = "".join(part if isinstance(part, str) else part[0] for part in parts)
-    return set(_WORD.findall(text.lower()))
 
 
 def _short(value: float | None) -> float | None:

@@ -13,9 +13,8 @@ from pyarrow.parquet import read_table
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database import annotations as notes
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.export.attribution_graph import cantor
+from mxd.backend.export.attribution_graph import FOLDER, cantor, write_features
 from mxd.backend.export.export import Target, export_run
-from mxd.backend.export.graph_folder import FOLDER, write_features
 from mxd.backend.export.neuronpedia import UNMEASURED
 from mxd.backend.export.tables import open_run
 from mxd.backend.inference.run_loader import Vocabulary

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.engine import open_database, reading
-from mxd.backend.database.maintenance.check import check_database
+from mxd.backend.database.maintenance import check_database
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.language_model.model import LanguageModel

@@ -10,7 +10,7 @@ from sqlalchemy import Engine, text
 
 from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.engine import open_database
-from mxd.backend.database.maintenance.compact import compact_database
+from mxd.backend.database.maintenance import compact_database
 from mxd.trainer.errors import UserError
 from mxd.trainer.storage.database.open import sqlite_url
 from tests.helpers.databases import made_up_database

@@ -14,10 +14,10 @@ from sqlalchemy import Engine, inspect, text, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run
+from mxd.backend.database import maintenance
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database
-from mxd.backend.database.maintenance import upgrade as maintenance
-from mxd.backend.database.maintenance.upgrade import CHAINS, UpgradeResult, upgrade_database
+from mxd.backend.database.maintenance import CHAINS, UpgradeResult, upgrade_database
 from mxd.backend.queries.runs import count_examples
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database import open as trainer_open

@@ -1,7 +1,7 @@
-"""Consistency check of a database, and rescue of what users wrote from a damaged one.
+"""Maintenance of a database: check its consistency, rescue what users wrote, reclaim disk space, upgrade its tables.
 
 The check reads integrity, row counts, and a sample of decoded examples. Annotations of deleted runs are kept on purpose
-and are not reported.
+and are not reported. An upgrade of a database that an older version wrote is complete, or rolled back.
 """
 
 from __future__ import annotations
@@ -11,32 +11,28 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Row, Table, exists, func, select
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy import Engine, Row, Table, event, exists, func, select
+from sqlalchemy.exc import DatabaseError, DBAPIError, OperationalError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
-from mxd.backend.database.engine import OWN_TABLES, opened
+from mxd.backend.database import migrations
+from mxd.backend.database.annotations import NotesBase
+from mxd.backend.database.engine import OWN_TABLES, opened, size_in_bytes
 from mxd.backend.database.sql import WITH_TOKENS
-from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.data.readers import one_line
 from mxd.trainer.errors import DamagedDatabaseError, NotFoundError, UserError
 from mxd.trainer.storage.database.column_types import unpack, unpack_active
-from mxd.trainer.storage.database.engine import harden_sqlite
+from mxd.trainer.storage.database.engine import cannot_open, connect, harden_sqlite, schema_transaction
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from mxd.trainer.storage.database.open import sqlite_file_url, writing
-from mxd.trainer.storage.database.search import count_documents
-from mxd.trainer.storage.database.tables import (
-    ExampleRecord,
-    IndexRecord,
-    RoutedRecord,
-    RunRecord,
-    SequenceRecord,
-)
+from mxd.trainer.storage.database.open import CHAIN, read_version, sqlite_file_url, upgrade, writing
+from mxd.trainer.storage.database.search import compact_search, count_documents
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, RunRecord, SequenceRecord
 
 MAX_SQLITE_FINDINGS = 20
 """Reported findings of SQLite's own checks; a damaged file may have thousands."""
@@ -179,14 +175,8 @@ def rescue_annotations(damaged: Path, target: Path) -> dict[str, int]:
     source.row_factory = sqlite3.Row
     source.text_factory = lambda stored: stored.decode("utf-8", "replace")
     with closing(source), opened(sqlite_file_url(target)) as database:
-        return {str(table.name): _copy(source, database, table) for table in _tables()}
-
-
-def _tables() -> Iterator[Table]:
-    for kind in (*OWN_TABLES, SessionRecord):
-        table = kind.__table__
-        assert isinstance(table, Table)
-        yield table
+        tables = [NotesBase.metadata.tables[kind.__tablename__] for kind in OWN_TABLES]
+        return {str(table.name): _copy(source, database, table) for table in tables}
 
 
 def _copy(source: sqlite3.Connection, database: Any, table: Table) -> int:
@@ -211,3 +201,93 @@ def _readable_rows(source: sqlite3.Connection, table: str) -> Iterator[sqlite3.R
                     break
                 seen.add(row["rescued rowid"])
                 yield row
+
+
+WRITING = "Another program is writing to the database. Run the command again when it has finished."
+
+
+@dataclass(frozen=True)
+class CompactResult:
+    """Size of the database on disk."""
+
+    bytes_before: int
+    bytes_after: int
+
+
+def compact_database(database: Engine) -> CompactResult:
+    """Reclaim the disk space of deleted rows, merge the full-text index and update the planner's statistics.
+
+    SQLite rewrites the file, which temporarily doubles its size. PostgreSQL's ``VACUUM`` keeps the space for new rows
+    and does not block other connections.
+
+    Raises UserError: another program is writing to it, or the disk is too full.
+    """
+    before = size_in_bytes(database)
+    with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        execute = connection.exec_driver_sql
+        if database.dialect.name != "sqlite":
+            others = (
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                "AND backend_xid IS NOT NULL AND pid <> pg_backend_pid()"
+            )
+            if execute(others).scalar():
+                raise UserError(WRITING)
+            execute("VACUUM (ANALYZE)")
+            return CompactResult(before, size_in_bytes(database))
+        execute("PRAGMA busy_timeout = 0")
+        try:
+            for run_id in connection.scalars(select(IndexRecord.run_id)).all():
+                compact_search(connection, run_id)
+            execute("VACUUM")
+            execute("ANALYZE")
+            # Busy while another connection reads; the log is then merged when it closes.
+            execute("PRAGMA wal_checkpoint(TRUNCATE)").all()
+        except OperationalError as error:
+            if "locked" in str(error.orig) or "busy" in str(error.orig):
+                raise UserError(WRITING) from error
+            raise UserError(f"Cannot rewrite the database: {error.orig}. Nothing was changed.") from error
+        finally:
+            execute("PRAGMA busy_timeout = 30000")
+    return CompactResult(before, size_in_bytes(database))
+
+
+CHAINS = (CHAIN, migrations.CHAIN)
+
+
+@dataclass(frozen=True)
+class UpgradeResult:
+    """Schema versions of the trainer's tables."""
+
+    before: int
+    after: int
+
+
+def upgrade_database(url: str) -> UpgradeResult:
+    """Upgrade the database at an SQLAlchemy ``url`` in one transaction.
+
+    Raises UserError: the database has a newer version, is damaged or read-only; NotFoundError: there is no database.
+    """
+    engine = connect(url)
+    try:
+        if engine.dialect.name == "sqlite":
+            if not Path(engine.url.database or "").is_file():
+                location = engine.url.render_as_string()
+                raise NotFoundError(f"No database at {location}. Choose one with --database or --data.")
+            # Alembic's batch mode drops and recreates a table. With foreign keys on, dependent rows would be deleted.
+            event.listen(engine, "connect", lambda connection, _: connection.execute("PRAGMA foreign_keys = OFF"))
+        with schema_transaction(engine) as connection:
+            before = read_version(connection, CHAIN)
+            if all(read_version(connection, chain) == chain.newest for chain in CHAINS):
+                return UpgradeResult(before, before)
+            for chain in CHAINS:
+                upgrade(connection, chain)
+            if connection.dialect.name == "sqlite" and connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+                raise UserError(
+                    "The database was not changed: some rows refer to rows that do not exist. "
+                    "Run 'mxd database check' with the version that wrote it."
+                )
+            return UpgradeResult(before, read_version(connection, CHAIN))
+    except DatabaseError as error:
+        raise cannot_open(engine.url, error) from error
+    finally:
+        engine.dispose()
