@@ -80,8 +80,6 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
 }
 """Attack -> the most seconds that one case may take, and files of tests."""
 RECORDER = "tests.faults.record"
-SERVER = "server"
-"""Attacks at full size on a running server, of ``tests.faults.attacks``; a word that selects them."""
 COLUMNS = ("attack", "cases", "failures", "slowest answer, s", "limit, s")
 Row = tuple[str, int, int, float, float]
 
@@ -110,17 +108,13 @@ def main() -> int:
 def _rows(word: str) -> Iterator[Row]:
     for name, (limit, paths) in ATTACKS.items():
         if word in name:
-            result = _recorded("pytest", "-q", "-n0", "--tb=short", "-p", "no:cacheprovider", "-p", RECORDER, *paths)
+            result = _recorded("-q", "-n0", "--tb=short", "-p", "no:cacheprovider", "-p", RECORDER, *paths)
             slowest = result["slowest_seconds"]
             yield name, result["cases"], result["failures"] + (not result["cases"]) + (slowest > limit), slowest, limit
-    if word in SERVER:
-        for result in _recorded("tests.faults.attacks"):
-            name = f"{SERVER}: {result['attack'][0].lower()}{result['attack'][1:]}"
-            yield name, result["cases"], result["failures"], result["slowest_seconds"], result["limit_seconds"]
 
 
-def _recorded(module: str, *words: str) -> Any:
-    """Run a module in a process of its own; return what it wrote to the file that ATTACKS_RECORD names.
+def _recorded(*words: str) -> Any:
+    """Run pytest in a process of its own; return what it wrote to the file that ATTACKS_RECORD names.
 
     Raises:
         SystemExit: it wrote nothing. Its error is above.
@@ -128,9 +122,10 @@ def _recorded(module: str, *words: str) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "record.json"
         variables = {**os.environ, "ATTACKS_RECORD": str(file)}
-        subprocess.run([sys.executable, "-m", module, *words], cwd=ROOT, stdout=sys.stderr, env=variables, check=False)
+        command = [sys.executable, "-m", "pytest", *words]
+        subprocess.run(command, cwd=ROOT, stdout=sys.stderr, env=variables, check=False)
         if not file.exists():
-            raise SystemExit(f"{module} ended without a result; its error is above.")
+            raise SystemExit("pytest ended without a result; its error is above.")
         return json.loads(file.read_text())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from benchmarks.__main__ import main
 from benchmarks.backend.browse import paths_of
 from benchmarks.backend.database import RUN, Sizes, write_database
 from benchmarks.commands.bench_gpu import SECTIONS, all_sections
-from benchmarks.gpu.sections import REPORT_FILE, Point, Section, Setting, here, in_a_fork, run_sections
+from benchmarks.gpu.sections import REPORT_FILE, Setting, here, run_sections
 from benchmarks.trainer import generate, index, train
 from benchmarks.trainer.evaluate import bench_evaluate
 from benchmarks.trainer.sizes import Sizes as TrainingSizes
@@ -35,28 +34,6 @@ def test_every_section_of_the_gpu_run(tmp_path: Path) -> None:
     assert all(point["is_correct"] for point in outcomes["kernels"].points)
     assert all(point["equals_eager"] for point in outcomes["layer"].points[1:])
     assert json.loads((tmp_path / REPORT_FILE).read_text("utf-8"))["sections"].keys() == set(SECTIONS)
-
-
-def test_a_section_that_fails_or_hangs_does_not_stop_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(_setting: Setting) -> Iterator[Point]:
-        yield {"value": 1}
-        raise ValueError("no such kernel")
-
-    def hangs(_setting: Setting) -> Iterator[Point]:
-        yield {"value": 2}
-        time.sleep(60)
-
-    def works(setting: Setting) -> Iterator[Point]:
-        yield {"value": setting.left > 100}
-
-    monkeypatch.setattr("benchmarks.gpu.sections.STOP_SECONDS", 0.3)
-    sections = [Section("fails", fails, 1), Section("hangs", hangs, 0), Section("works", works, 0.1)]
-    run_sections(sections, Setting("cpu", True, tmp_path), time.time() + 600, {}, in_a_fork, lambda _line: None)
-    outcomes = json.loads((tmp_path / REPORT_FILE).read_text("utf-8"))["sections"]
-    assert [outcome["points"] for outcome in outcomes.values()] == [[{"value": 1}], [{"value": 2}], [{"value": True}]]
-    assert "ValueError: no such kernel" in outcomes["fails"]["error"]
-    assert "time limit of 0 s" in outcomes["hangs"]["error"]
-    assert outcomes["works"]["error"] is None
 
 
 def test_layers_and_blocks_of_a_large_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

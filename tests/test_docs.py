@@ -149,13 +149,3 @@ def test_settings_in_documents_exist() -> None:
     named = set(re.findall(r"\bMXD_[A-Z_]+\b", "".join(page.read_text("utf-8") for page in PAGES)))
     settings = {f"MXD_{name.upper()}" for name in Settings.model_fields}
     assert sorted(named - settings - {"MXD_POSTGRESQL", "MXD_CACHE", "MXD_ENDPOINT_KEY", "MXD_TOKEN"}) == []
-
-
-def test_every_make_target_is_documented() -> None:
-    makefile = (ROOT / "Makefile").read_text("utf-8")
-    phony = re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE)
-    assert phony is not None
-    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8") + README.read_text("utf-8")
-    targets = set(phony[1].split()) - {"help"}
-    assert sorted(target for target in targets if f"make {target}" not in text) == []
-    assert sorted(set(re.findall(r"`make (\w+)", text)) - targets) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import shutil
 from collections.abc import Iterator
@@ -47,11 +46,3 @@ def test_a_prompt_is_routed_by_the_real_language_model(client: TestClient) -> No
     tokens = answer.raise_for_status().json()["tokens"]
     assert [token["text"] for token in tokens[-2:]] == [" a", " little"]
     assert all(0 < len(token["experts"]) <= 24 for token in tokens)
-
-
-def test_sessions_belong_to_runs_of_the_demo() -> None:
-    sessions = json.loads((SAMPLE / "sessions.json").read_text("utf-8"))
-    for run, written in sessions.items():
-        units = json.loads((SAMPLE / "runs" / run / "units.json").read_text("utf-8"))
-        assert written
-        assert all(str(edit["expert"]) in units for session in written.values() for edit in session["edits"])

@@ -138,14 +138,3 @@ def test_an_installed_demo_is_copied_once_to_a_writable_folder(tmp_path: Path, m
     (copy / "mine").touch()
     assert demo.writable_demo() == copy
     assert (copy / "mine").exists()
-
-
-def test_a_read_only_demo_of_a_checkout_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platformdirs.user_data_path", lambda name: tmp_path / name)
-    monkeypatch.setattr("os.access", lambda *_: False)
-    assert (demo.writable_demo() / "database.sqlite.xz").is_file()
-    assert demo.writable_demo().parent == tmp_path / "mxd-explorer"
-
-
-def test_the_demo_of_a_checkout_stays_where_it_is() -> None:
-    assert demo.writable_demo() == ROOT / "data" / "demo"

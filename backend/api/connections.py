@@ -6,7 +6,8 @@
 | half a request, and then nothing | its connection and descriptor stay forever | ``request_seconds`` |
 | a client that does not read | its responses fill the memory | ``send_seconds`` |
 
-uvicorn's ``limit_concurrency`` bounds the number of connections. ``tests/faults/attacks.py`` makes these attacks.
+uvicorn's ``limit_concurrency`` bounds the number of connections. ``tests/backend/api/test_connections.py`` makes these
+attacks.
 """
 
 from __future__ import annotations

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
-import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from pydantic import BaseModel
 
 import mxd
 from mxd.api.errors import in_python
-from mxd.trainer import config
 from tests.api.conftest import User, one_family, texts, user_model
 from tests.helpers.language_models import byte_tokenizer
 
@@ -40,52 +35,6 @@ from tests.helpers.language_models import byte_tokenizer
 )
 def test_flags_become_keywords(flags: str, keywords: str) -> None:
     assert in_python(flags) == keywords
-
-
-NOT_IN_PYTHON = {"experimental", "activation_cache.py", "benchmark.py", "distributed.py"}
-"""Folders and files whose errors only commands without a function raise."""
-FLAGS_ONLY = {"launch", "parallel", "log", "processes", "shard_model"}
-"""Settings that only ``mxd train`` has."""
-
-
-def raised_messages() -> Iterator[tuple[str, str]]:
-    """Place and text of each message in the source code that names a flag or a command, with X for each value."""
-    for path in sorted(path for part in ("trainer", "mxd/api", "backend/export") for path in Path(part).rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Raise) and not NOT_IN_PYTHON & set(path.parts):
-                inside = {id(value) for part in ast.walk(node) for value in getattr(part, "values", ())}
-                for part in (part for part in ast.walk(node) if id(part) not in inside and isinstance(part, ast.expr)):
-                    if isinstance(part, ast.JoinedStr):
-                        words = [each.value if isinstance(each, ast.Constant) else "X" for each in part.values]
-                    else:
-                        words = [part.value] if isinstance(part, ast.Constant) else []
-                    text = "".join(map(str, words))
-                    if re.search(r"--[a-z]|\bmxd [a-z]", text):
-                        yield f"{path}:{part.lineno}", text
-
-
-def test_every_message_becomes_python() -> None:
-    arguments = {
-        name
-        for each in (getattr(mxd, name) for name in mxd.__all__)
-        if inspect.isfunction(each)
-        for name in inspect.signature(each).parameters
-    }
-    settings = {
-        name
-        for each in vars(config).values()
-        if inspect.isclass(each) and issubclass(each, BaseModel)
-        for name in each.model_fields
-    }
-    seen = 0
-    for place, message in raised_messages():
-        translated = re.sub(r"'(pip|torchrun|mxd) [^']*'", "", in_python(message))
-        assert "--" not in translated, (place, translated)
-        assert not re.search(r"\bmxd [a-z]", translated), f"{place}: commands are quoted: {translated}"
-        unknown = set(re.findall(r"\b([a-z_]+)=", translated)) - arguments - settings - FLAGS_ONLY
-        assert not unknown, (place, unknown)
-        seen += 1
-    assert seen > 50
 
 
 @one_family

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,7 +17,7 @@ from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord
 from mxd.trainer.storage.run_sets import weights_digest
-from tests.api.conftest import User, one_family, texts, user_model
+from tests.api.conftest import User, one_family, user_model
 from tests.helpers.language_models import END
 
 SHORT, LONG = "the fox", "a very old dog sang."
@@ -172,38 +171,6 @@ def test_changed_layers_are_saved_as_they_are(user: User, tmp_path: Path) -> Non
     for changed in (layer, user.run.at_k(2)):
         with pytest.raises(mxd.UserError, match="is not the one that run 'mine' has on disk"):
             mxd.index(changed, [LONG] * 300, tokens="2k", progress=False)
-
-
-@one_family
-def test_all_experts_are_a_table(user: User) -> None:
-    table = user.run.experts()
-    assert list(table["expert"]) == list(range(40))
-    density = table["density"].to_numpy()
-    busiest = int(density.argmax())
-    assert density[busiest] == pytest.approx(user.run.expert(busiest).density)
-
-
-@one_family
-def test_reprs_fit_a_screen(user: User) -> None:
-    expert = int(user.run.experts()["density"].to_numpy().argmax())
-    held: dict[str, Any] = {"model": user.model, "tokenizer": user.tokenizer}
-    quiet = {**held, "progress": False}
-    circuit = mxd.trace(user.run, LONG, nodes=20, **held)
-    short: dict[str, Any] = {"tokens": "1k", "resamples": 100, **quiet}
-    results = [
-        mxd.evaluate(user.run, list(texts(200, seed=3)), prompts=2, jacobian_tokens=16, **short),
-        mxd.recurrence(user.run, [user.run], list(texts(200, seed=3)), min_tokens=2, **short),
-        circuit,
-        mxd.check_circuit(user.run, LONG, circuit, **held),
-        user.run.examples(expert),
-        user.run.expert(expert),
-        mxd.route(user.run, LONG, **held),
-        mxd.generate(user.run, LONG, {3: 2.0}, max_tokens=8, **held),
-        mxd.contrast(user.run, [LONG] * 20, [SHORT] * 20, **quiet),
-    ]
-    for result in results:
-        assert len(repr(result)) <= 2000, type(result)
-        assert len(repr(result).splitlines()) <= 24, type(result)
 
 
 def test_a_batch_without_ids_is_an_error(user: User) -> None:

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
+from mxd.backend.cli.main import run as mxd
 from mxd.backend.database.demo import demo_database_url
 from mxd.backend.settings import Settings
 from tests.browser.sample import RUN
 from tests.browser.watch import Watch
 from tests.helpers.demo import TEST_DEMO
-from tests.helpers.processes import demo, document, mxd
+from tests.helpers.processes import demo
 
 PATIENCE_MS = 20_000
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
@@ -68,7 +69,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     shutil.copytree(TEST_DEMO, data, ignore=_other_runs)
     with demo(data) as (url, process):
         it = Site(url, data, demo_database_url(data), run=RUN, other_run="second")
-        document(mxd(*it.fit(it.other_run, 4096), folder=folder))
+        assert mxd(it.fit(it.other_run, 4096)) == 0
         yield it
         alive = process.poll() is None
         process.terminate()

@@ -9,9 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from mxd.trainer.config.analysis import BENCHMARK_FOLDER
-from tests.browser.axe import violations
 from tests.browser.conftest import OpenPage, Site
-from tests.browser.test_pages import NARROW, check_looks
+from tests.browser.test_pages import check_looks
 from tests.helpers.analysis.benchmarks import DATASETS, write_benchmark
 
 pytestmark = pytest.mark.browser
@@ -38,13 +37,3 @@ def test_a_benchmark_has_differences_and_scores(open_page: OpenPage, site: Site)
     expect(page.get_by_text(f"Data sets: {DATASETS[0]}")).to_be_visible()
     page.get_by_role("region", name="Scores").get_by_role("link", name=site.run).click()
     expect(page.get_by_role("heading", name=site.run)).to_be_visible()
-
-
-def test_without_one_the_command_is_named(open_page: OpenPage) -> None:
-    page = open_page(viewport=NARROW)
-    page.goto("/runs")
-    page.get_by_role("navigation", name="Places").get_by_role("link", name="Evaluate").click()
-    page.get_by_role("link", name="Benchmark", exact=True).click()
-    expect(page.get_by_role("heading", name="No benchmark yet")).to_be_visible()
-    expect(page.get_by_text("mxd benchmark").first).to_be_visible()
-    assert violations(page) == []

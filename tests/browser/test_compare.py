@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.axe import violations
-from tests.browser.rest import hover, rest, settle
+from tests.browser.rest import hover, settle
 from tests.browser.test_routing import PROMPT, heat_map
 
 pytestmark = pytest.mark.browser
@@ -94,16 +94,3 @@ def test_all_layers_are_shown_and_left_out_by_their_chips(page: Page, forgiven: 
     path.get_by_role("region", name="Layer 1").get_by_role("link").first.click()
     expect(page).to_have_url(re.compile(r"/experts/\d+\?run=second"))
     expect(page.get_by_role("alert")).to_contain_text("mxd index second")
-
-
-def test_rows_are_ranked_by_tokens_and_filtered_by_density(page: Page) -> None:
-    page.goto(f"/routing?run=demo-l3-k16&prompt={quote(PROMPT)}&rank=often")
-    rows = heat_map(page).get_by_role("row").filter(has=page.get_by_role("rowheader"))
-    rest(heat_map(page).get_by_role("columnheader", name="Tokens"))
-    counts = [int(row.get_by_role("cell").last.inner_text()) for row in rows.all()[1:10]]
-    assert counts == sorted(counts, reverse=True)
-    before = page.get_by_text(re.compile(r"experts, by number")).inner_text()
-    page.get_by_role("textbox", name="Density at most").fill("0.5")
-    page.get_by_role("textbox", name="Density at most").press("Enter")
-    expect(page).to_have_url(re.compile(r"density=0\.5"))
-    expect(page.get_by_text(re.compile(r"experts, by number"))).not_to_have_text(before)

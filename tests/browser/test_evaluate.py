@@ -7,8 +7,6 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.axe import violations
-from tests.browser.conftest import OpenPage
 from tests.browser.sample import RUN
 
 pytestmark = pytest.mark.browser
@@ -32,22 +30,3 @@ def test_former_addresses_open_their_part(page: Page) -> None:
     page.goto(f"/faithfulness?run={RUN}")
     metrics.get_by_role("link", name="Variance explained").click()
     expect(page).to_have_url(re.compile(r"/glossary\?.*#variance_explained$"))
-
-
-def test_the_verdict_on_one_run_is_a_table_without_dots(page: Page) -> None:
-    page.goto(f"/evaluate?run={RUN}")
-    table = page.get_by_role("region", name="Metrics by run")
-    row = table.get_by_role("row", name=re.compile("^Loss increase"))
-    expect(row.get_by_role("cell").first).to_have_text(re.compile(r"^\d\.\d{4}.*to"))
-    expect(table.locator("circle")).to_have_count(0)
-
-
-def test_descriptions_have_the_width_of_a_phone(open_page: OpenPage) -> None:
-    page = open_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
-    page.goto(f"/faithfulness?run={RUN}")
-    row = page.get_by_role("region", name="Faithfulness").get_by_role("row").filter(has_text="Perplexity ratio")
-    description = row.get_by_text("perplexity with the run divided")
-    box = description.bounding_box()
-    assert box is not None and box["width"] > 300
-    assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    assert violations(page) == []

@@ -10,15 +10,12 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from tests.browser.conftest import OpenPage
-from tests.browser.rest import hover, press, rest, settle
+from tests.browser.rest import hover, press, rest
 from tests.browser.sample import ANSWERING, UNLABELLED
-from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
 
 EXPERT = f"/experts/{ANSWERING}?run=demo-l3-k16"
-NUMBER = re.compile(r"^\d+\.\d\d$")
 
 
 @pytest.fixture
@@ -91,34 +88,6 @@ def test_hovering_a_token_marks_the_histogram_and_shows_a_tooltip(expert: Page) 
     expert.mouse.move(5, 5)
     expect(marker(expert)).to_have_count(0)
     expect(expert.get_by_role("tooltip")).to_have_count(0)
-
-
-def test_keyboard_focus_shows_the_same_tooltip_as_hovering(expert: Page) -> None:
-    token = peak(expert, 0)
-    token.focus()
-    tip = expert.get_by_role("tooltip")
-    expect(tip).to_contain_text("Share of maximum")
-    expect(token).to_have_accessible_description(re.compile("Activation"))
-    expect(marker(expert)).to_have_text(NUMBER)
-    expert.keyboard.press("Escape")
-    expect(tip).to_have_count(0)
-    expert.keyboard.press("Enter")
-    expect(token).to_have_attribute("aria-pressed", "true")
-
-
-def test_a_lock_is_in_the_url_until_escape(expert: Page) -> None:
-    token = peak(expert, 1)
-    token.click()
-    expect(token).to_have_attribute("aria-pressed", "true")
-    expect(expert).to_have_url(re.compile(r"[?&]lock=0\.1\.\d+"))
-    expert.mouse.move(5, 5)
-    held = marker(expert).inner_text()
-    expert.reload()
-    expect(peak(expert, 1)).to_have_attribute("aria-pressed", "true")
-    expect(marker(expert)).to_have_text(held)
-    expert.keyboard.press("Escape")
-    expect(expert).not_to_have_url(re.compile("lock="))
-    expect(marker(expert)).to_have_count(0)
 
 
 def test_a_label_and_a_note_persist_after_reloading(page: Page) -> None:
@@ -198,15 +167,6 @@ def test_use_in_steering_fills_the_prompt_and_keeps_other_edits(page: Page) -> N
     expect(page.get_by_role("textbox", name="Prompt")).to_have_value(prompt)
 
 
-def test_use_in_steering_keeps_existing_edits(page: Page) -> None:
-    page.goto(f"/steering?run=demo-l3-k16&edits=40:ablate,{ANSWERING}:scale:2")
-    expect(page.get_by_role("region", name="Edits").get_by_role("listitem")).to_have_count(2)
-    page.get_by_role("link", name="answering a question").first.click()
-    page.get_by_role("radio", name="Full").click()
-    examples(page).first.get_by_role("link", name="Use in Steering").click()
-    expect(page).to_have_url(re.compile(rf"/steering\?.*edits=40:ablate,{ANSWERING}:scale:2"))
-
-
 @pytest.fixture
 def every_strength(page: Page) -> Page:
     """The page of an expert with its weaker examples."""
@@ -236,15 +196,6 @@ def test_random_examples_show_their_seed_and_weighting(every_strength: Page) -> 
     expect(random_rows(every_strength)).to_have_text(second, use_inner_text=True)
 
 
-def test_locking_a_random_example_marks_only_its_token(every_strength: Page) -> None:
-    token = random_rows(every_strength).first.locator("[data-token][tabindex='0']")
-    token.click()
-    expect(every_strength).to_have_url(re.compile(r"[?&]lock=r\.\d+\.\d+"))
-    expect(every_strength.locator("[data-token][aria-pressed='true']")).to_have_count(1)
-    every_strength.mouse.move(5, 5)
-    expect(marker(every_strength)).to_have_text(random_rows(every_strength).first.locator(".v").inner_text())
-
-
 def saved(page: Page, kind: str) -> str:
     """The text of a file of the download menu."""
     page.get_by_role("button", name="Download").click()
@@ -271,29 +222,6 @@ def test_downloads_contain_the_displayed_examples(page: Page) -> None:
     assert int(statistics["active tokens"]) == everything["row"]["active_tokens"]
 
 
-def test_long_labels_of_similar_experts_fit_a_phone(open_page: OpenPage) -> None:
-    page = open_page(viewport={"width": 390, "height": 844})
-    page.goto(f"/experts/{ANSWERING}?details=1")
-    label = page.locator("table.similar td.lab a", has=page.locator(".sr")).first
-    rest(label).evaluate("(link) => link.prepend('a long label '.repeat(9))")
-    wait_for(lambda: page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0)
-
-
-def test_answers_come_in_the_order_of_the_questions(open_page: OpenPage) -> None:
-    page = open_page(viewport={"width": 390, "height": 844})
-    page.goto(f"{EXPERT}&details=1")
-    names = ("Fires on", "Writes", "Examples", "Steer here", "Test on a text", "Statistics", "Similar experts")
-    headings = [page.get_by_role("heading", name=name, exact=True) for name in names]
-    for heading in headings:
-        expect(heading).to_be_visible()
-    settle(page)
-    tops = [box["y"] for heading in headings if (box := heading.bounding_box())]
-    assert len(tops) == len(names)
-    assert tops == sorted(tops)
-    page.get_by_role("button", name="Details").click()
-    expect(headings[-1]).to_have_count(0)
-
-
 def test_one_click_steers_with_the_expert_at_three_strengths(expert: Page) -> None:
     here = expert.get_by_role("region", name="Steer here")
     here.get_by_role("textbox", name="Prompt to steer").fill("the old fox")
@@ -313,14 +241,3 @@ def test_an_expert_is_measured_on_request_with_progress(page: Page) -> None:
     expect(writes.get_by_text(re.compile(r"on \d+ of its strongest examples"))).to_be_visible()
     writes.get_by_role("button", name="Measure this expert").click()
     expect(writes.get_by_text(re.compile(r"mean over \d+ examples of all strengths"))).to_be_visible()
-
-
-def test_lists_of_coactivating_experts_are_short_until_all_are_shown(expert: Page) -> None:
-    expert.get_by_role("button", name="Details").click()
-    lists = [expert.get_by_role("region", name=f"Token {where}") for where in ("before", "after")]
-    lists.append(expert.get_by_role("region", name="Same token"))
-    expect(lists[0].get_by_role("listitem")).to_have_count(3)
-    expert.get_by_role("button", name="Show up to 6 of each").click()
-    wait_for(lambda: max(listed.get_by_role("listitem").count() for listed in lists) == 6)
-    expert.get_by_role("button", name="Show 3 of each").click()
-    expect(lists[0].get_by_role("listitem")).to_have_count(3)

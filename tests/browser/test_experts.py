@@ -8,7 +8,6 @@ import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.rest import press, rest, settle, steady
-from tests.browser.sample import CLOSING_TAG
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -74,17 +73,6 @@ def test_a_column_header_sorts_in_both_directions(experts: Page) -> None:
     expect(head).to_have_attribute("aria-sort", "descending")
 
 
-def test_the_columns_menu_names_and_hides_columns(experts: Page) -> None:
-    experts.get_by_role("button", name="Columns").click()
-    entries = experts.get_by_role("menu", name="Columns").get_by_role("menuitemcheckbox")
-    names = [entry.inner_text() for entry in entries.all()]
-    assert {"Mean", "Max"} <= set(names)
-    assert "" not in names
-    entries.filter(has_text=re.compile("^Max$")).click()
-    experts.keyboard.press("Escape")
-    expect(experts.get_by_role("columnheader", name="Max")).to_have_count(0)
-
-
 def test_a_filter_chip_can_be_edited_and_removed(experts: Page) -> None:
     press(experts, "f")
     bound = experts.get_by_role("textbox", name="Density at least, %")
@@ -128,15 +116,6 @@ def test_experts_are_filtered_by_a_token_that_they_fire_on(experts: Page) -> Non
     expect(count(experts)).to_have_text(ALL)
 
 
-def test_backspace_removes_a_chip(page: Page) -> None:
-    page.goto("/experts?max_density=0.001&min_max_activation=2")
-    expect(count(page)).not_to_have_text(ALL)
-    page.get_by_role("button", name="Edit filter max activation ≥ 2").press("Backspace")
-    expect(page).to_have_url(re.compile(r"/experts\?(?!.*min_max_activation).*max_density=0.001"))
-    page.get_by_role("button", name="Edit filter density ≤ 0.1 %").press("Backspace")
-    expect(count(page)).to_have_text(ALL)
-
-
 def test_scrolling_loads_the_next_page_and_renders_few_rows(experts: Page) -> None:
     # The next page is fetched ahead, so it may come before the wheel is turned.
     with experts.expect_response(lambda response: "order=asc" in response.url and "cursor=" in response.url):
@@ -147,22 +126,6 @@ def test_scrolling_loads_the_next_page_and_renders_few_rows(experts: Page) -> No
         experts.mouse.wheel(0, 31 * FIRST_PAGE)
     expect(experts.get_by_role("cell", name=str(FIRST_PAGE + 5), exact=True)).to_be_visible()
     assert body(experts).count() < 120
-
-
-def test_back_returns_from_an_expert_to_the_search(page: Page) -> None:
-    page.goto("/experts?search=closing+html&run=demo-l3-k16")
-    page.get_by_role("link", name="Closing HTML tag").click()
-    expect(page).to_have_url(re.compile(rf"/experts/{CLOSING_TAG}\?"))
-    expect(page.get_by_role("heading", name="Closing HTML tag")).to_be_visible()
-    expect(page).to_have_title("Closing HTML tag · MxD Explorer")
-    page.go_back()
-    expect(page.get_by_role("searchbox", name="Search labels, tokens and examples")).to_have_value("closing html")
-
-
-def test_the_random_key_opens_an_active_expert(experts: Page) -> None:
-    press(experts, "r")
-    expect(experts).to_have_url(re.compile(r"/experts/\d+"))
-    expect(experts.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
 def test_the_overview_figure_is_a_table_and_a_download_too(experts: Page) -> None:
@@ -238,13 +201,3 @@ def test_a_lasso_selection_filters_the_table(experts: Page) -> None:
     expect(experts).to_have_url(re.compile(r"[?&]among=\d"))
     experts.get_by_role("button", name="Clear selection").click()
     expect(experts.get_by_role("heading", name="Selection")).to_have_count(0)
-
-
-def test_a_small_selection_is_in_the_link(experts: Page) -> None:
-    experts.goto(f"{experts.url}{'&' if '?' in experts.url else '?'}lasso=3,5")
-    chip = experts.locator(".selection .chip")
-    expect(chip).to_contain_text("2 experts")
-    expect(experts.get_by_role("button", name="Save as list")).to_have_count(0)
-    experts.get_by_role("button", name="Clear selection").click()
-    expect(experts).not_to_have_url(re.compile("lasso="))
-    expect(chip).to_have_count(0)

@@ -45,20 +45,3 @@ def test_from_a_wish_to_a_steered_text(page: Page) -> None:
     page.goto(address)
     expect(search.get_by_role("textbox", name="I want it to say")).to_have_value("the | that")
     expect(rows).to_have_count(len(measured), timeout=SECONDS)
-
-
-def test_an_expert_goes_to_the_tray(page: Page) -> None:
-    page.goto(f"/steering?run={RUN}&prompt=The%20little%20girl%20said&wanted=the")
-    search = page.get_by_role("region", name="Search by effect")
-    row = search.locator("tbody tr").first
-    expect(row).to_be_visible(timeout=SECONDS)
-    strength = row.locator('[data-name="strength"]').inner_text()
-    row.get_by_role("button", name=re.compile("in the tray")).click()
-    edits = page.get_by_role("region", name="Edits").get_by_role("listitem")
-    expect(edits).to_have_count(1)
-    expect(edits.get_by_role("textbox", name=re.compile("Strength of expert"))).to_have_value(
-        str(float(strength.removeprefix("+ ")))
-    )
-    search.get_by_role("button", name="Close the search").click()
-    expect(row).to_have_count(0)
-    assert "wanted" not in page.url

@@ -23,34 +23,33 @@ new PerformanceObserver((list) => {
     for (const entry of list.getEntries()) if (!entry.hadRecentInput) window.shift += entry.value;
 }).observe({ type: "layout-shift", buffered: true });
 """
+WIDE, NARROW = 1440, 390
 PAGES = {
-    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts"),
-    "unprobed": ("/probing?run=second", "has not been probed yet"),
-    "steering": ("/steering", "Type a prompt to continue"),
-    "home": ("/", "Is it faithful?"),
-    "experts": (f"/experts?run={RUN}", "Surprise me"),
-    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "Experts by token"),
-    "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here"),
+    "circuits": (f"/circuits?run={RUN}&prompt={PROMPT}", "Single experts", WIDE),
+    "unprobed": ("/probing?run=second", "has not been probed yet", NARROW),
+    "steering": ("/steering", "Type a prompt to continue", NARROW),
+    "home": ("/", "Is it faithful?", WIDE),
+    "experts": (f"/experts?run={RUN}", "Surprise me", WIDE),
+    "tokens": (f"/routing?run={RUN}&prompt={PROMPT}", "Experts by token", NARROW),
+    "expert": (f"/experts/{ANSWERING}?run={RUN}", "Steer here", NARROW),
 }
-"""Address of a page, and words on it once it has loaded."""
+"""Address of a page, words on it once it has loaded, and the width of its window."""
 PLACES = """[...document.querySelectorAll(".bar > :not(.sr), main section, main li")].filter(
     element => element.getClientRects().length  // a button that is hidden on phones has no place
 ).map(element => {
     const {x, y} = element.getBoundingClientRect();
     return [element.className || element.textContent, Math.round(x + scrollX), Math.round(y + scrollY)];
 })"""
-WIDTHS = {"wide": 1440, "narrow": 390}
 
 
-def _open(open_page: OpenPage, address: str, width: int, height: int = 844) -> Page:
-    page = open_page(viewport={"width": width, "height": height})
+def _open(open_page: OpenPage, address: str, width: int) -> Page:
+    page = open_page(viewport={"width": width, "height": 844})
     page.add_init_script(SUM_SHIFTS)
     page.goto(address)
     return page
 
 
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
-@pytest.mark.parametrize(("address", "words"), PAGES.values(), ids=PAGES)
+@pytest.mark.parametrize(("address", "words", "width"), PAGES.values(), ids=PAGES)
 def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, width: int) -> None:
     page = _open(open_page, address, width)
     expect(page.get_by_role("main")).to_contain_text(words)
@@ -59,7 +58,7 @@ def test_a_page_loads_in_place(open_page: OpenPage, address: str, words: str, wi
     assert page.evaluate("window.shift") <= MAX_SHIFT
 
 
-@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS)
+@pytest.mark.parametrize("width", [WIDE, NARROW], ids=["wide", "narrow"])
 def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage, width: int) -> None:
     page = open_page(viewport={"width": width, "height": 844})
     held: list[Route] = []
@@ -80,9 +79,8 @@ def test_what_an_expert_writes_comes_late_and_moves_nothing(open_page: OpenPage,
     assert page.evaluate(PLACES) == before
 
 
-@pytest.mark.parametrize("viewport", [(390, 844), (1280, 720)], ids=["narrow", "low"])
-def test_a_long_text_moves_nothing_below_it(open_page: OpenPage, viewport: tuple[int, int]) -> None:
-    page = _open(open_page, "/runs", *viewport)
+def test_a_long_text_moves_nothing_below_it(open_page: OpenPage) -> None:
+    page = _open(open_page, "/runs", NARROW)
     held: list[Route] = []
     page.route("**/api/runs/*/steering", lambda route: held.append(route))
     page.goto(f"/steering?run={RUN}&prompt={PROMPT}&edits={ANSWERING}:add:4&tokens=48")

@@ -140,33 +140,6 @@ def downloaded(page: Page, kind: str) -> str:
     return Path(download.value.path()).read_text("utf-8")
 
 
-def test_a_deleted_list_is_not_requested_again(page: Page) -> None:
-    """Every answer of 400 and above fails the test."""
-    dialog = lists_of(page, UNLABELLED)
-    dialog.get_by_role("textbox", name="New list name").fill("Short-lived")
-    dialog.get_by_role("button", name="Create").click()
-    page.get_by_role("link", name="Open list Short-lived").click()
-    page.get_by_role("button", name="Delete").click()
-    page.get_by_role("alert").get_by_role("button", name="Delete").click()
-    expect(page).to_have_url(re.compile(r"/experts(\?|$)"))
-    expect(page.get_by_role("group", name="Lists and tags")).to_be_visible()
-    expect(page.get_by_role("button", name="Short-lived")).to_have_count(0)
-
-
-def test_matching_experts_are_added_to_a_list(page: Page) -> None:
-    page.goto("/experts?search=closing+html")
-    page.get_by_role("button", name=re.compile(r"^Add \d+ to list$")).click()
-    page.get_by_role("textbox", name="New list name").fill("Tags of HTML")
-    page.get_by_role("button", name="Create").click()
-    created = page.get_by_role("checkbox", name="Tags of HTML")
-    expect(created).to_be_checked()
-    expect(page.get_by_role("textbox", name="New list name")).to_be_focused()
-    page.keyboard.press("Escape")
-    expect(created).to_have_count(0)
-    page.get_by_role("button", name="Tags of HTML").click()
-    expect(page).to_have_url(re.compile("list="))
-
-
 def test_a_tag_links_to_its_experts(page: Page) -> None:
     page.goto("/experts/873")
     page.get_by_label("Add tag").fill("asterisks")

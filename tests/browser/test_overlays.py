@@ -101,7 +101,7 @@ def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
     assert violations(page, COLOURS) == []
 
 
-@pytest.mark.parametrize("address", ["/runs", "/experts?run=demo-l3-k16", "/routing?run=demo-l3-k16&prompt=One+day"])
+@pytest.mark.parametrize("address", ["/runs", "/routing?run=demo-l3-k16&prompt=One+day"])
 def test_failed_requests_show_an_error_and_can_be_retried(page: Page, forgiven: list[str], address: str) -> None:
     forgiven += ["500", "503", "console", "Failed to load resource"]
     failing = True
@@ -113,7 +113,7 @@ def test_failed_requests_show_an_error_and_can_be_retried(page: Page, forgiven: 
         else:
             route.continue_()
 
-    page.route(re.compile(r"/api/(runs$|runs/demo-l3-k16/(experts\?|figures|routing))"), answer)
+    page.route(re.compile(r"/api/(runs$|runs/demo-l3-k16/routing)"), answer)
     page.goto(address)
     alert = page.get_by_role("alert").first
     expect(alert).to_contain_text("The server is busy; try again in a moment.")
@@ -134,21 +134,3 @@ def test_a_failed_script_download_shows_an_error_until_the_server_is_back(page: 
     expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()
     page.unroute_all()
     expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
-
-
-def test_requests_are_retried_after_retry_after(page: Page, forgiven: list[str]) -> None:
-    forgiven += ["503", "Failed to load resource"]
-    refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
-    asked: list[str] = []
-
-    def answer(route: Route) -> None:
-        asked.append(route.request.url)
-        if len(asked) == 1:
-            route.fulfill(status=503, headers={"Retry-After": "1"}, content_type="application/json", body=refused)
-        else:
-            route.continue_()
-
-    page.route(re.compile(r"/api/runs/demo-l3-k16/experts\?.*limit=60"), answer)
-    page.goto("/experts?run=demo-l3-k16")
-    expect(page.get_by_role("table").first.get_by_role("link").first).to_be_visible()
-    assert asked.count(asked[0]) == 2

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Locator, Page, Request, expect
 
-from tests.browser.conftest import OpenPage
-from tests.browser.rest import hover, press, rest, settle, steady
+from tests.browser.rest import hover, rest, settle, steady
 from tests.helpers.processes import wait_for
 
 pytestmark = pytest.mark.browser
@@ -60,16 +56,6 @@ def test_typing_a_prompt_draws_the_map(routing: Page) -> None:
     assert sums == sorted(sums, reverse=True)
     assert sums[0] > 0
     expect(panel(routing).get_by_role("heading", name="Next token")).to_be_visible()
-
-
-def test_the_map_follows_the_typed_prompt(routing: Page) -> None:
-    press(routing, "e")
-    box = routing.get_by_role("textbox", name="Prompt")
-    expect(box).to_be_focused()
-    box.press("Control+End")
-    box.press_sequentially(" Mother laughed")
-    expect(token(routing, "laughed")).to_be_visible()
-    expect(routing).to_have_url(re.compile(r"Mother\+laughed"))
 
 
 def test_an_outdated_request_is_cancelled(routing: Page) -> None:
@@ -169,27 +155,6 @@ def test_smaller_k_is_set_by_key_and_in_the_url(routing: Page) -> None:
     expect(panel(routing)).to_contain_text("16")
 
 
-def test_an_expert_of_a_token_can_be_added_to_the_tray_and_opened(routing: Page) -> None:
-    token(routing, "hungry").or_(token(routing, "was")).first.click()
-    plus = panel(routing).get_by_role("button", name="in the tray").first
-    name = plus.get_attribute("aria-label") or ""
-    plus.click()
-    expect(plus).to_have_attribute("aria-pressed", "true")
-    expect(heat_map(routing).get_by_role("button", name=name)).to_have_attribute("aria-pressed", "true")
-    panel(routing).locator("a[href^='/experts/']").first.click()
-    expect(routing).to_have_url(re.compile(f"/experts/{name.split()[1]}"))
-    routing.go_back()
-    expect(panel(routing).get_by_role("heading", name="Locked: ")).to_be_visible()
-
-
-def test_the_routing_is_downloaded(routing: Page) -> None:
-    routing.get_by_role("button", name="Download").click()
-    with routing.expect_download() as download:
-        routing.get_by_role("menuitem", name="Routing, JSON").click()
-    document = json.loads(Path(download.value.path()).read_text("utf-8"))
-    assert "".join(each["text"] for each in document["tokens"][1:]) == PROMPT
-
-
 def test_an_example_can_be_used_as_the_prompt(routing: Page) -> None:
     routing.get_by_role("button", name="From an example").click()
     dialog = routing.get_by_role("dialog", name="Prompt from an example")
@@ -213,33 +178,3 @@ def test_a_long_prompt_is_rendered_partially_and_scrolls(routing: Page) -> None:
     last = heat_map(routing).get_by_role("columnheader").nth(-3).get_by_role("button")
     last.click()
     expect(panel(routing).get_by_text(re.compile(r"^position \d\d+"))).to_be_visible()
-
-
-def test_a_prompt_that_is_too_long_shows_an_error(routing: Page, forgiven: list[str]) -> None:
-    forgiven += ["413"]
-    routing.get_by_role("textbox", name="Prompt").fill("hungry " * 600)
-    expect(routing.get_by_role("alert")).to_contain_text(re.compile(r"\d+ tokens.*512.*Shorten"))
-    typed(routing, PROMPT)
-    expect(routing.get_by_role("alert")).to_have_count(0)
-
-
-def test_the_change_of_a_probability_is_the_difference_of_the_shown_numbers(routing: Page) -> None:
-    rows = panel(routing).get_by_role("table").last.get_by_role("row")
-    expect(rows.nth(1)).to_be_visible()
-    for row in rows.all()[1:]:
-        numbers = [number.replace("−", "-").replace("<0.1", "0") for number in row.locator(".num").all_inner_texts()]
-        original, replaced, change = map(float, numbers)
-        assert change == pytest.approx(replaced - original, abs=0.01)
-
-
-def test_a_phone_shows_at_least_six_tokens(open_page: OpenPage) -> None:
-    page = open_page(viewport={"width": 390, "height": 844})
-    page.goto(f"/routing?run=demo-l3-k16&prompt={quote('Once upon a time there was a very little dog')}")
-    tokens = heat_map(page).get_by_role("columnheader").get_by_role("button")
-    expect(tokens.nth(5)).to_be_visible()
-    settle(page)
-    right = heat_map(page).get_by_role("columnheader", name="Score").bounding_box()
-    sixth = tokens.nth(5).bounding_box()
-    assert right is not None
-    assert sixth is not None
-    assert sixth["x"] + sixth["width"] <= right["x"] + 1

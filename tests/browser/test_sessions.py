@@ -118,17 +118,3 @@ def test_experts_of_two_layers_are_edited_together(page: Page) -> None:
     expect(page.get_by_role("code")).to_contain_text("--edit second/3:add:1000")
     default, steered = texts(page)
     assert steered != default
-
-
-def test_an_excessive_strength_is_clamped(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:1e9", 4))
-    expect(card(page, ANSWERING)).to_contain_text("Strengths are limited")
-    expect(page.get_by_role("alert")).to_have_count(0)
-    texts(page)
-
-
-def test_a_missing_chat_template_is_reported(page: Page, forgiven: list[str]) -> None:
-    forgiven += ["400"]
-    page.goto(address(f"{ANSWERING}:add:1", 4))
-    page.get_by_role("link", name="Chat", exact=True).click()
-    expect(page.get_by_text("has no chat template")).to_be_visible()

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page
 
 from tests.browser.rest import hover
 from tests.browser.sample import ANSWERING, RUN
@@ -35,24 +35,3 @@ def test_an_expert_is_shared_as_an_offline_page_and_as_a_picture(page: Page, bro
     assert picture.startswith(b"\x89PNG")
     assert struct.unpack(">II", picture[16:24]) == (1200, 630)
     assert len(picture) > 10_000  # not blank
-
-
-def test_layers_and_a_comparison_are_shared(page: Page) -> None:
-    for path, name in (("layers?", "layers"), ("texts?second=One night&", "difference")):
-        page.goto(f"/{path}run={RUN}&prompt=One day")
-        saved = shared(page, "HTML page")
-        assert saved.name == f"{RUN}-{name}.html"
-        assert f"mxd route {RUN} &#x27;One day&#x27;" in saved.read_text("utf-8")
-
-
-def test_the_slider_and_both_texts_come_first_on_a_phone(page: Page) -> None:
-    page.set_viewport_size({"width": 390, "height": 844})
-    page.goto(f"/steering?run={RUN}&prompt=One day&edits={ANSWERING}:add:1.5")
-    expect(page.get_by_role("heading", name="Steered")).to_be_in_viewport()
-    page.get_by_role("button", name="I want it to say").click()
-    tops = [
-        page.locator(part).first.bounding_box()["y"]  # type: ignore[index]
-        for part in (".chat-strengths input", ".stream-pane", ".find")
-    ]
-    assert tops == sorted(tops)
-    assert tops[1] < 400

@@ -68,14 +68,6 @@ def test_shortcuts_are_listed_and_escape_closes_the_list(page: Page) -> None:
     expect(page.get_by_role("button", name="Help and theme")).to_be_focused()
 
 
-def test_shortcuts_are_disabled_while_typing(page: Page) -> None:
-    page.goto("/routing?run=demo-l3-k16")
-    rest(page.get_by_role("textbox", name="Prompt")).press_sequentially("rat/?")
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("rat/?")
-    expect(page).to_have_url(re.compile("/routing"))
-    expect(page.get_by_role("dialog")).to_have_count(0)
-
-
 def test_search_finds_and_opens_an_expert(page: Page) -> None:
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
@@ -138,17 +130,6 @@ def test_the_selected_run_applies_to_all_pages(page: Page, site: Site) -> None:
     expect(page.get_by_text("finished").first).to_be_visible()
 
 
-def test_another_run_keeps_the_prompt_the_token_and_the_tray(page: Page, site: Site) -> None:
-    page.goto(f"/routing?run={site.run}&prompt=One+day&lock=2&edits=12:add:3")
-    expect(page.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
-    choose_run(page, site.run, site.other_run)
-    expect(page).to_have_url(re.compile(rf"run={site.other_run}&prompt=One\+day&lock=2"))
-    tray = page.get_by_role("complementary", name="Tray")
-    expect(tray).to_contain_text(f"{site.run}/12")
-    choose_run(page, site.other_run, site.run)
-    expect(tray).to_contain_text("Tray112")
-
-
 def test_tabs_collect_experts_into_one_tray(page: Page) -> None:
     page.goto("/experts?run=demo-l3-k16")
     expect(page.get_by_role("row").nth(3)).to_be_visible()
@@ -170,13 +151,6 @@ def test_pages_work_while_the_browser_counts_as_offline(page: Page) -> None:
     expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
-def test_a_run_without_an_index_can_be_routed_and_steered(page: Page, site: Site) -> None:
-    page.goto(f"/routing?run={site.other_run}&prompt=One+day")
-    expect(page.get_by_role("table", name="Activations, tokens by experts")).to_be_visible()
-    page.goto(f"/steering?run={site.other_run}&prompt=One+day&edits=3:add:2&tokens=4")
-    expect(page.get_by_role("region", name="Steered")).to_contain_text("done, 4 tokens")
-
-
 def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgiven: list[str]) -> None:
     forgiven += ["Failed to load resource", "net::ERR_FAILED"]
     page.goto("/runs?run=demo-l3-k16")
@@ -190,25 +164,6 @@ def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgive
     expect(page.get_by_role("contentinfo")).to_contain_text("Database")
 
 
-def test_the_prompt_is_kept_between_pages(page: Page) -> None:
-    page.goto("/routing?run=demo-l3-k16&prompt=One+day")
-    for name in ("Runs", "Prompt", "Circuit", "Explore", "Steer"):
-        page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
-    expect(page.get_by_role("textbox", name="Prompt")).to_have_value("One day")
-
-
-def test_search_results_show_why_they_match(page: Page) -> None:
-    page.goto("/search?run=demo-l3-k16")
-    box = page.get_by_role("textbox", name="Words")
-    expect(box).to_be_focused()
-    box.press_sequentially("the")
-    found = page.get_by_role("region", name="Matching experts")
-    expect(found.get_by_text("automatic label").first).to_be_visible()
-    found.get_by_role("button", name=re.compile("^Show all")).first.click()
-    expect(found.get_by_text("top token:").first).to_be_visible()
-    expect(page.get_by_role("link", name=re.compile("See all"))).to_have_attribute("href", re.compile("search=the"))
-
-
 def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
     page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16&details=1")
     hover(page.get_by_role("link", name="Density"))
@@ -217,29 +172,6 @@ def test_terms_have_tooltips_and_link_to_the_glossary(page: Page) -> None:
     expect(page).to_have_url(re.compile(r"/glossary\?run=demo-l3-k16#density$"))
     expect(page.get_by_text("A dead expert is never active.")).to_be_in_viewport()
     expect(page.get_by_role("tooltip")).to_have_count(0)
-
-
-def test_the_tray_opens_and_can_be_cleared(page: Page) -> None:
-    page.goto("/experts?run=demo-l3-k16&edits=12:scale:3,40:ablate")
-    tray = page.get_by_role("complementary", name="Tray")
-    expect(tray).to_contain_text("Tray2")
-    tray.get_by_role("button", name="Tray").click()
-    opened = page.get_by_role("region", name="Edits in the tray")
-    opened.get_by_role("button", name="Remove 40 from the tray").click()
-    expect(opened.get_by_role("listitem")).to_have_count(1)
-    opened.get_by_role("button", name="Clear tray").click()
-    expect(tray).to_contain_text("Add experts with")
-
-
-def test_copied_links_carry_the_tray(open_page: OpenPage) -> None:
-    page = open_page(permissions=["clipboard-read", "clipboard-write"])
-    page.goto(f"/experts/{ANSWERING}?run=demo-l3-k16")
-    expect(page.get_by_role("button", name="Add to tray")).to_be_visible()
-    press(page, "a")
-    page.get_by_role("button", name="Copy link").click()
-    expect(page.get_by_role("status").filter(has_text="opied").first).to_be_attached()
-    copied = str(page.evaluate("navigator.clipboard.readText()"))
-    assert re.search(rf"/experts/{ANSWERING}\?run=demo-l3-k16&edits={ANSWERING}", copied)
 
 
 def test_the_home_page_steers_a_text_by_slider(page: Page) -> None:

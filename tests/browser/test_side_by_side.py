@@ -59,34 +59,6 @@ def test_experts_of_a_shuffled_copy_are_matched(page: Page, site: Site) -> None:
     expect(page.get_by_role("group", name="Example 1", exact=True).first).to_be_visible()
 
 
-def test_sorting_and_filter_are_in_the_url(page: Page) -> None:
-    page.goto(ADDRESS)
-    table = page.get_by_role("table", name="Matched experts")
-    expect(table.get_by_role("columnheader", name="Cosine")).to_have_attribute("aria-sort", "descending")
-    table.get_by_role("button", name="Cosine").click()
-    expect(table.get_by_role("columnheader", name="Cosine")).to_have_attribute("aria-sort", "ascending")
-    page.get_by_role("radio", name="Mutual only").click()
-    expect(page).to_have_url(re.compile(r"(?=.*order=asc)(?=.*mutual=1)"))
-    page.reload()
-    expect(page.get_by_role("radio", name="Mutual only")).to_be_checked()
-    expect(pairs(page).nth(8)).to_be_visible()
-    assert pairs(page).count() < 60
-    page.get_by_role("button", name="Swap").click()
-    expect(page).to_have_url(re.compile(f"run={COPY}.*with=demo-l3-k16"))
-
-
-def test_differing_properties_are_listed_and_a_missing_index_is_reported(page: Page, site: Site) -> None:
-    page.goto(ADDRESS)
-    page.get_by_role("button", name="Compare with").click()
-    page.get_by_role("option", name=site.other_run).click()
-    page.get_by_text("settings differ").click()
-    expect(
-        page.get_by_role("table", name="Settings that differ").get_by_role("rowheader", name="k", exact=True)
-    ).to_be_visible()
-    matched = page.get_by_role("region", name="Matched experts")
-    expect(matched).to_contain_text(f"mxd index {site.other_run}")
-
-
 def test_comparison_is_accessible_in_every_look(page: Page) -> None:
     page.goto(ADDRESS)
     check_looks(page, lambda page: pairs(page).nth(2))

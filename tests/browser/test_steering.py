@@ -81,19 +81,6 @@ def test_full_replacement_with_smaller_k_changes_the_baseline(page: Page) -> Non
     assert texts(page)[0] == fewer != default
 
 
-def test_a_typed_strength_applies_on_enter_and_invalid_text_is_marked(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:0", 8))
-    texts(page)
-    number = card(page, ANSWERING).get_by_role("textbox", name=f"Strength of expert {ANSWERING}")
-    number.fill("lots")
-    expect(number).to_have_attribute("aria-invalid", "true")
-    number.fill("2.5")
-    number.press("Enter")
-    expect(page).to_have_url(re.compile(rf"edits={ANSWERING}(:|%3A)add(:|%3A)2\.5\b"))
-    expect(card(page, ANSWERING).get_by_role("slider")).to_have_value("2.5")
-    texts(page)
-
-
 def test_both_texts_are_streamed_and_stop_keeps_them(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:2", 400))
     for arm in ARMS:
@@ -161,18 +148,6 @@ def test_a_token_shows_the_kl_and_can_be_locked(page: Page) -> None:
     expect(tip).to_have_count(0)
 
 
-def test_the_texts_can_be_copied_and_the_equivalent_command_are_shown(page: Page) -> None:
-    page.goto(address(f"{ANSWERING}:add:4", 12))
-    texts(page)
-    expect(page.get_by_role("button", name="Copy the baseline text")).to_be_visible()
-    command = page.get_by_role("region", name="Use this in code").get_by_role("code")
-    expect(command).to_contain_text("mxd steer demo-l3-k16")
-    expect(command).to_contain_text(f"--edit {ANSWERING}:add:4")
-    expect(command).to_contain_text("--max-tokens 12")
-    page.get_by_role("radio", name="Python").click()
-    expect(command).to_contain_text(f'Edit.model_validate("{ANSWERING}:add:4")')
-
-
 def test_an_edit_applies_on_a_condition(page: Page) -> None:
     page.goto(address(f"{ANSWERING}:add:6", 12))
     default, steered = texts(page)
@@ -190,14 +165,6 @@ def test_an_edit_applies_on_a_condition(page: Page) -> None:
     expect(card(page, ANSWERING)).to_contain_text("first 4 tokens")
     assert texts(page)[1] != default
     assert steered != default
-
-
-def test_a_card_says_if_its_expert_is_inactive(page: Page) -> None:
-    page.goto(address(f"{BRACKET}:scale:4", 4))
-    expect(card(page, BRACKET)).to_contain_text("Not active in this prompt or text")
-    card(page, BRACKET).get_by_role("button", name="Add to it instead").click()
-    expect(page).to_have_url(re.compile(rf"edits={BRACKET}(:|%3A)add"))
-    texts(page)
 
 
 def test_a_prompt_without_edits_waits_for_generate(page: Page) -> None:
@@ -244,14 +211,6 @@ def chats(page: Page) -> Page:
     page.route("**/api/runs/*/routing", _continue_turns_as_text)
     page.route("**/api/runs/*/steering", _continue_turns_as_text)
     return page
-
-
-def test_the_text_of_a_chat_follows_to_other_pages(chats: Page) -> None:
-    chats.goto(f"/steering?run=demo-l3-k16&{CHAT}")
-    link = chats.get_by_role("navigation", name="Places").get_by_role("link", name="Prompt")
-    expect(link).to_have_attribute("href", re.compile(r"prompt=.*user\+The\+little\+girl"))
-    link.click()
-    expect(chats.get_by_role("textbox", name="Prompt")).to_have_value("<|im_start|>user The little girl")
 
 
 def test_a_second_turn_continues_two_chats_without_showing_the_template(chats: Page) -> None:

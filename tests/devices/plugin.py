@@ -31,6 +31,8 @@ SPLIT = dict.fromkeys(("model.embed_tokens", "model.rotary_emb", "model.layers.0
 
 def pytest_configure() -> None:
     """Split a language model that is dispatched over both devices, and continue texts by few tokens."""
+    with pytest.raises(pretend_device.DeviceMismatchError):
+        torch.ones(3, device="sim:0") + torch.ones(3)
     vars(metrics)["CONTINUATION_LENGTHS"] = (1, 2)
     dispatched = LanguageModel.dispatched.__func__  # type: ignore[attr-defined]
 

@@ -1,15 +1,12 @@
-"""Every command that computes, on the pretend device and with a language model that is split over two of them."""
+"""Every command that computes, with a language model that is split over both devices. ``auto-map`` puts the layers of
+the runs ``one`` and ``two`` on ``sim:1``."""
 
 from __future__ import annotations
-
-from itertools import product
 
 import pytest
 
 from tests.devices.plugin import TEXT, mxd
 
-DEVICES = ("auto", "auto-map")
-"""The runs ``one`` and ``two`` are of the layers 1 and 2, which ``auto-map`` puts on ``sim:1``."""
 COMMANDS = (
     f"evaluate one {TEXT} --tokens 128 --seen-text --prompts 1 --resamples 100 --jacobian-tokens 2",
     f"evaluate one {TEXT} --tokens 64 --seen-text --prompts 1 --jacobian-tokens 0 --k 2 --other-dataset other.jsonl",
@@ -51,22 +48,19 @@ EDITS = {
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize(
-    ("command", "device"), [*product(COMMANDS, DEVICES), *product(WITHOUT_LANGUAGE_MODEL, DEVICES[:1])]
-)
-def test_every_command(command: str, device: str) -> None:
-    own = "-tuned" if device == "auto" else "-split"  # names and seeds of its own, so that no result is reused
-    seed = " --seed 1" if device == "auto-map" and "--seen-text" in command else ""
-    mxd(f"{command.replace('-tuned', own)}{seed} --device {device}")
+@pytest.mark.parametrize("command", (*COMMANDS, *WITHOUT_LANGUAGE_MODEL))
+def test_every_command_on_a_split_language_model(command: str) -> None:
+    mxd(f"{command} --device auto-map")
 
 
 @pytest.mark.usefixtures("runs")
-@pytest.mark.parametrize(
-    ("edit", "device"),
-    [
-        *((edit, "auto") for edit in EDITS),
-        *((edit, "auto-map") for edit in ("add", "another layer", "condition on another layer", "sampling")),
-    ],
-)
-def test_every_kind_of_steering(edit: str, device: str) -> None:
-    mxd(f"steer one fox --max-tokens 4 --device {device} --edit {EDITS[edit]}")
+@pytest.mark.parametrize("command", [f"{COMMANDS[0]} --seed 1", COMMANDS[5], COMMANDS[16].replace("-tuned", "-whole")])
+def test_commands_on_one_device(command: str) -> None:
+    mxd(f"{command} --device auto")
+
+
+@pytest.mark.usefixtures("runs")
+@pytest.mark.parametrize("device", ["auto", "auto-map"])
+def test_every_kind_of_steering(device: str) -> None:
+    for edit in EDITS.values() if device == "auto" else (EDITS["condition on another layer"], EDITS["sampling"]):
+        mxd(f"steer one fox --max-tokens 4 --device {device} --edit {edit}")

@@ -37,10 +37,10 @@ ROUTES: dict[str, dict[str, Any] | None] = {
 }
 
 
-@pytest.fixture(scope="module", params=["auto", "auto-map"])
-def client(runs: Path, request: pytest.FixtureRequest) -> Iterator[TestClient]:
-    """A client of a server on the runs."""
-    settings = Settings(data=runs / "data", frontend=runs / "dist", device=request.param)
+@pytest.fixture(scope="module")
+def client(runs: Path) -> Iterator[TestClient]:
+    """A client of a server on the runs, with a language model that is split over both devices."""
+    settings = Settings(data=runs / "data", frontend=runs / "dist", device="auto-map")
     with TestClient(create_app(settings)) as it:
         yield it
 

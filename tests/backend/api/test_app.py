@@ -28,14 +28,6 @@ def built(tmp_path: Path) -> Iterator[TestClient]:
         yield client
 
 
-def test_health(client: TestClient) -> None:
-    health = client.get("/api/health").json()
-    assert health["status"] == "ok"
-    assert health["examples"] > 0
-    assert health["database_bytes"] > 10_000
-    assert health["language_models"] == []
-
-
 def test_health_names_the_flags_of_another_data_folder(tmp_path: Path) -> None:
     assert Settings().command_flags == ""
     url = f"sqlite:///{tmp_path}/its own.sqlite"

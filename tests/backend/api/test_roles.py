@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mxd.backend.api.access import allows, needed_role
+from mxd.backend.api.access import needed_role
 from mxd.backend.api.app import build_api
 
 READ_WITH_A_BODY = {
@@ -33,10 +33,3 @@ def test_pages_and_the_api_description_need_no_role() -> None:
         assert needed_role("GET", path) is None
     assert needed_role("GET", "/metrics") == "read"
     assert needed_role("GET", "/api/none") == "read"
-
-
-def test_writers_may_read() -> None:
-    assert allows("write", "read")
-    assert allows("write", "write")
-    assert allows("read", "read")
-    assert not allows("read", "write")

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from mxd.backend.cli.main import run
-from mxd.backend.cli.registry import COMMANDS
 from tests.helpers.processes import installed
 
 Capture = pytest.CaptureFixture[str]
@@ -33,18 +32,6 @@ def test_bash_completes(tmp_path: Path, capsys: Capture) -> None:
         asked = f'source mxd.bash; {places}; _shtab_mxd; printf "%s\\n" "${{COMPREPLY[@]}}"'
         answered = subprocess.run(["bash", "-c", asked], cwd=tmp_path, capture_output=True, text=True, check=True)
         assert set(answered.stdout.split()) == offered
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_command_is_in_the_script(shell: str, capsys: Capture) -> None:
-    text = script(shell, capsys)
-    assert {name for name in COMMANDS if name.split()[-1] not in text} == set()
-    assert "tokens" in text
-
-
-def test_an_unknown_shell_is_an_error(capsys: Capture) -> None:
-    assert run(["--completion", "nonsense"]) == 2
-    assert "bash, zsh or fish" in capsys.readouterr().err
 
 
 def test_a_closed_pipe_prints_no_traceback(tmp_path: Path) -> None:

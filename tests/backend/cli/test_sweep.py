@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mxd.backend.cli.commands.train import combinations, run_name
+from mxd.backend.cli.commands.train import run_name
 from mxd.backend.cli.main import run
-from mxd.trainer.errors import UserError
 from mxd.trainer.storage.run import Run, run_names
 from tests.backend.cli.words import Capture, document
 
@@ -20,16 +19,6 @@ def train_words(*more: str) -> list[str]:
     """Return a command line that trains runs of 8 steps."""
     fixed = "train lm --dataset text.jsonl --context-length 16 --batch-tokens 64 --buffer-tokens 512 --tokens 512"
     return [*fixed.split(), *more]
-
-
-def test_every_combination_once() -> None:
-    found = combinations({"k": (1, 2), "layer": (3,), "method": ("mxd", "transcoder")})
-    assert [(one["k"], one["layer"], one["method"]) for one in found] == [
-        (1, 3, "mxd"),
-        (1, 3, "transcoder"),
-        (2, 3, "mxd"),
-        (2, 3, "transcoder"),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -44,11 +33,6 @@ def test_every_combination_once() -> None:
 )
 def test_names(pattern: str, varied: list[str], name: str) -> None:
     assert run_name(pattern, CHOSEN, varied) == name
-
-
-def test_unknown_placeholders_are_an_error() -> None:
-    with pytest.raises(UserError, match=r"Unknown placeholder in --name: \{width\}\. .*\{layer\}, \{method\}"):
-        run_name("mine-{width}", CHOSEN, [])
 
 
 def test_a_frontier_in_one_pass(workspace: Path, capsys: Capture) -> None:

@@ -46,11 +46,6 @@ def test_runs_are_evicted_by_the_memory_of_the_device(made_up: Path, monkeypatch
         assert (library.run("first") is first) is is_kept
 
 
-def test_unknown_run(made_up: Path) -> None:
-    with pytest.raises(RunNotFoundError, match="The folder of run 'none' is missing"):
-        RunLoader(made_up, capacity=1).run("none")
-
-
 def test_only_runs_of_the_data_folder_are_loaded(
     fitted: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,8 +70,3 @@ def test_similar_experts_are_those_with_the_largest_cosine(live_client: TestClie
     assert [expert["similarity"] for expert in answer["experts"]] == pytest.approx(best.values.tolist(), abs=1e-5)
     others_N = np.delete(cosines_N.numpy(), 7)
     assert answer["p95"] == pytest.approx(np.percentile(others_N, 95), abs=1e-5)
-
-
-def test_no_more_similar_experts_than_there_are(live_client: TestClient) -> None:
-    answer = live_client.get("/api/runs/small/experts/7/similar", params={"limit": 100}).json()
-    assert sorted(expert["expert"] for expert in answer["experts"]) == [*range(7), *range(8, 40)]

@@ -27,7 +27,6 @@ from mxd.backend.schemas.steering import SteeringEvent
 from mxd.backend.settings import Settings
 from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
-from mxd.trainer.errors import TooLongError
 from mxd.trainer.inference.generation import RowBatch, SequenceState
 from mxd.trainer.inference.results import TokenEvent
 from mxd.trainer.inference.steering import steer
@@ -170,17 +169,6 @@ def test_nan_is_sent_as_null(live_client: TestClient) -> None:
     assert to_json_bytes({"kl": math.nan, "loss": [math.inf, 1.5]}) == b'{"kl":null,"loss":[null,1.5]}'
 
 
-def test_units_come_from_the_database(live_client: TestClient, fitted: World) -> None:
-    units = Run.load("small", fitted.data).units
-    expert = max(units, key=lambda each: units[each])
-    p99 = live_client.get(f"{RUN}/experts/{expert}").json()["row"]["p99"]
-    assert p99 == pytest.approx(units[expert])
-    assert p99 > 0
-    by_unit = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
-    again = events(live_client, edits=[{"expert": expert, "mode": "set", "strength": 2.0}])
-    assert [data for name, data in by_unit if name == "token"] == [data for name, data in again if name == "token"]
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status", "code"),
     [
@@ -282,14 +270,6 @@ def test_generations_take_turns(engine: InferenceService) -> None:
         return finished
 
     assert asyncio.run(take_turns()) == [1, 0]
-
-
-def test_too_long_prompts_are_rejected_before_generation(engine: InferenceService) -> None:
-    async def ask() -> None:
-        with pytest.raises(TooLongError):
-            await anext(generation(engine, 1000))
-
-    asyncio.run(ask())
 
 
 NO_MEMORY = (

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from mxd.backend.inference.run_loader import Vocabulary, fold
+from mxd.backend.inference.run_loader import Vocabulary
 from mxd.trainer.language_model.tokenizer import token_texts
 from tests.helpers.formats.tiny_tokenizers import byte_fallback, metaspace
 from tests.helpers.language_models import END, byte_tokenizer
@@ -21,11 +21,6 @@ VOCABULARY = Vocabulary(TOKENIZER)
 @given(st.lists(st.integers(0, len(TOKENIZER) + 1), max_size=30))
 def test_texts_equal_decoding_token_by_token(ids: list[int]) -> None:
     assert list(VOCABULARY.texts(ids)) == token_texts(TOKENIZER, ids)
-
-
-@given(st.text(max_size=30))
-def test_texts_join_to_the_text(text: str) -> None:
-    assert "".join(VOCABULARY.texts(TOKENIZER(text)["input_ids"])) == text
 
 
 def test_parts_of_characters_have_a_name() -> None:
@@ -66,7 +61,3 @@ def test_exact_matches() -> None:
     assert set(VOCABULARY.exact_matches("␣a")) == {upper, lower}
     assert VOCABULARY.exact_matches("<|end") == []
     assert VOCABULARY.exact_matches(END.upper()) == [0]
-
-
-def test_fold_ignores_spaces_and_case() -> None:
-    assert fold(" May ") == fold("␣may") == "may"

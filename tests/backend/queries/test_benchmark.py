@@ -14,12 +14,6 @@ from mxd.backend.queries.probes import stored_benchmark
 from tests.helpers.analysis.benchmarks import write_benchmark
 
 
-def test_a_benchmark_is_read_as_it_was_written(tmp_path: Path) -> None:
-    assert stored_benchmark(tmp_path) == (None, None)
-    written = write_benchmark(tmp_path, "ours", "theirs")
-    assert stored_benchmark(tmp_path) == (written, None)
-
-
 def _without(text: str, name: str) -> str:
     return json.dumps({key: value for key, value in json.loads(text).items() if key != name})
 

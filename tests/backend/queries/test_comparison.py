@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +15,8 @@ from fastapi.testclient import TestClient
 from torch import Tensor
 
 from mxd.backend.api.app import create_app
-from mxd.backend.database.engine import open_database, reading
+from mxd.backend.database.engine import open_database
 from mxd.backend.inference.similarity import Directions, Spread, Vectors, match, token_shares
-from mxd.backend.queries.overview import interpretability
-from mxd.backend.queries.runs import find_run
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.run import RUN_FILE, Run
@@ -88,23 +86,6 @@ def test_runs_of_different_layers_are_matched_by_tokens(pair_client: TestClient)
     assert answer["median_cosine"] == pytest.approx(1, abs=1e-5)
     assert answer["mutual_share"] == 1
     assert answer["chance_cosine"] < 1
-
-
-def test_a_copy_is_as_interpretable_as_its_original(pair_client: TestClient) -> None:
-    with reading(cast("Any", pair_client.app).state.services.database) as session:
-        one, copy, bare = (interpretability(session, find_run(session, run)) for run in ("small", "permuted", "bare"))
-    assert one is not None
-    assert copy is not None
-    assert one.token_entropy is not None
-    assert copy.model_dump()["token_entropy"] == pytest.approx(one.model_dump()["token_entropy"])
-    assert 0 < one.token_entropy.standard_error < one.token_entropy.value
-    assert bare is None
-
-
-def test_comparisons_have_current_labels(pair_client: TestClient) -> None:
-    expert = compared(pair_client, "permuted")["pairs"][0]["other"]["expert"]
-    pair_client.patch(f"/api/runs/permuted/experts/{expert}", json={"label": "a fox"}).raise_for_status()
-    assert compared(pair_client, "permuted")["pairs"][0]["other"]["label"] == "a fox"
 
 
 @pytest.mark.parametrize(

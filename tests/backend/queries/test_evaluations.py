@@ -21,7 +21,6 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
-from mxd.backend.queries.overview import card_figures
 from mxd.backend.queries.probes import roc_auc_interval
 from mxd.backend.queries.runs import find_run, mixing_of
 from mxd.backend.settings import Settings
@@ -181,12 +180,6 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
             assert below if "lower is better" in metric["detail"] else above
 
 
-def test_a_run_without_evaluations_has_no_verdict(seen: TestClient) -> None:
-    (section,) = chapter(seen, "above", "verdict")
-    assert section["verdict"] == "No run of this layer has been evaluated yet."
-    assert section["tables"] == []
-
-
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:
     runs = {run["name"]: run for run in seen.get("/api/runs").json()["runs"]}
     shares = {key: row["cells"][0]["value"] for key, row in rows(seen, "first", "faithfulness").items()}
@@ -238,33 +231,6 @@ def test_frontiers_average_seeds_and_separate_settings(seen: TestClient, measure
     with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
         names = {trace["name"] for trace in figure(client, "loss-frontier", run="first")["data"]}
     assert names == {"first", "second", "batch"}
-
-
-def test_the_card_states_tokens_and_both_shares(measured: Path) -> None:
-    database = open_database(sqlite_url(measured))
-    with reading(database) as session:
-        figures, unmeasured = card_figures(session, "first"), card_figures(session, "bare")
-        result = session.scalars(select(EvaluationRecord).where(EvaluationRecord.subject == "first")).one().result
-    database.dispose()
-    where = "on 320 tokens of the training data"
-    assert figures[f"routing share {where}"] == f"{result['routing_share']:.3f}"
-    assert figures[f"strict routing share {where}"] == f"{result['strict_routing_share']:.3f}"
-    assert "experts active on none of the last 1,536 training tokens" in figures
-    assert not any("routing share" in name for name in unmeasured)
-
-
-def test_runs_without_a_newer_setting_are_seeds_of_the_same_point(measured: Path, tmp_path: Path) -> None:
-    data = shutil.copytree(measured, tmp_path / "copy")
-    database = open_database(sqlite_url(data))
-    later = {"next_token_weight", "parents"}
-    with writing(database) as session:
-        run = session.scalars(select(RunRecord).where(RunRecord.name == "second")).one()
-        assert later <= run.config.keys()
-        run.config = {name: value for name, value in run.config.items() if name not in later}
-    database.dispose()
-    with TestClient(create_app(Settings(data=data, frontend=data / "dist"))) as client:
-        points = rows(client, "first", "frontier")
-    assert "2 seeds" in points["mxd, layer 1, K 4"]["detail"]
 
 
 def test_each_probed_class_has_a_distribution(seen: TestClient) -> None:

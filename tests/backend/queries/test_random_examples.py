@@ -11,7 +11,6 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.queries.examples import Draw, draw_examples
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
-from tests.helpers.databases import PER_EXPERT
 
 PATH = "/api/runs/first/experts/9/examples"
 TOKENS = {1: 5, 2: 20, 3: 75}
@@ -57,18 +56,7 @@ def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client
     assert answers[0]["sample"]["exhausted_bin"] is None
 
 
-def test_top_examples_are_not_oversampled(client: TestClient) -> None:
-    for seed in range(PER_EXPERT):
-        drawn_ones = client.get(PATH, params={"seed": seed}).json()["examples"]
-        assert all(example["bin"] > 0 for example in drawn_ones)
-
-
 def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
     answer = client.get("/api/runs/first/experts/150/examples?seed=0").json()
     assert answer["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
     assert answer["examples"] == []
-
-
-def test_an_unknown_expert_is_an_error(client: TestClient) -> None:
-    assert client.get("/api/runs/first/experts/160/examples?seed=0").status_code == 404
-    assert client.get(PATH, params={"seed": 0, "limit": 0}).status_code == 422

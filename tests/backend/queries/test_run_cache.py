@@ -76,13 +76,6 @@ def test_two_servers_see_the_writes_of_each_other(own_settings: Settings) -> Non
             assert row(writer, 5)["tags"] == []
 
 
-def test_later_measurements_invalidate_the_cache(own: Engine, own_client: TestClient) -> None:
-    assert row(own_client, 8)["kl_amplified"] == 0.0
-    with writing(own) as session:
-        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 8).values(kl_amplified=0.015))
-    assert row(own_client, 8)["kl_amplified"] == 0.015
-
-
 def test_automatic_labels_are_added_and_removed(own: Engine, own_client: TestClient) -> None:
     assert row(own_client, 3)["automatic"] is None
     with writing(own) as session:

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from mxd.trainer.analysis.effects import direct_effects, expert_writes
 from mxd.trainer.analysis.results import ExpertWrites
-from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.layers.base import Routing
 from mxd.trainer.layers.mxd import MxD
@@ -140,8 +139,3 @@ def test_a_token_without_active_experts_has_no_effects(world: World, family: str
     run = make_run(world)
     run.layer.gate.bias.data.fill_(-1e3)
     assert direct_effects(tiny_language_model(family), run, TEXT, 3) == ()
-
-
-def test_unknown_position(world: World) -> None:
-    with pytest.raises(UserError, match="tokens 0 to 11"):
-        direct_effects(world.language_model, make_run(world), TEXT, 12)

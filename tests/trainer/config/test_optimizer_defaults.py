@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
+from mxd.trainer.config import TextConfig, TrainConfig
 from mxd.trainer.config.training import FINETUNE_LEARNING_RATE, FinetuneConfig, default_learning_rate
 
 TEXT = TextConfig(dataset="text.jsonl")
@@ -23,16 +23,6 @@ def test_the_learning_rate_is_constant_up_to_4m_tokens_and_close_to_the_papers_a
 ) -> None:
     assert default_learning_rate(tokens) == rate
     assert config(tokens).optimizer.learning_rate == rate
-
-
-def test_more_tokens_never_raise_the_learning_rate() -> None:
-    rates = [default_learning_rate(tokens) for tokens in range(1_000_000, 600_000_000, 7_000_000)]
-    assert rates == sorted(rates, reverse=True)
-
-
-@pytest.mark.parametrize("optimizer", [{"batch_tokens": 8}, OptimizerConfig(batch_tokens=8), {}])
-def test_other_optimizer_settings_do_not_change_the_learning_rate(optimizer: object) -> None:
-    assert config("20M", optimizer=optimizer).optimizer.learning_rate == 9.7e-4
 
 
 def test_a_given_rate_is_kept_and_a_stored_one_survives_other_defaults() -> None:

@@ -96,9 +96,6 @@ def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
             next(packed)
 
 
-def test_the_number_of_sequences(config: TextConfig) -> None:
-    for tokens, number in [(1, 1), (CONTEXT, 1), (2 * CONTEXT - 1, 1), (2 * CONTEXT, 2), (100, 100 // CONTEXT)]:
-        assert len(collected(config, tokens)) == number
 
 
 @pytest.mark.parametrize("order", get_args(Order))
@@ -153,19 +150,8 @@ def test_the_batch_size_of_documents_has_no_effect(config: TextConfig, monkeypat
     assert collected(config, 1000) == whole
 
 
-def test_shuffled_sequences_depend_only_on_the_seed(config: TextConfig) -> None:
-    first = collected(config, 800, seed=1, order="shuffled")
-    assert first == collected(config, 800, seed=1, order="shuffled")
-    assert first != collected(config, 800, seed=2, order="shuffled")
-    assert first != collected(config, 800, seed=1)
 
 
-def test_the_error_of_a_short_text_has_both_counts(config: TextConfig) -> None:
-    count = len(token_ids(TOKENIZER, documents(config)))
-    stream = sequences(config, TOKENIZER, 10**6, 0, "as-is")
-    assert len(list(islice(stream, count // CONTEXT))) == count // CONTEXT
-    with pytest.raises(UserError, match=rf"has {count:,} tokens, but 1,000,000 are needed. .*--on-short-text=repeat"):
-        next(stream)
 
 
 def test_check_text_length(config: TextConfig) -> None:
@@ -179,9 +165,6 @@ def test_check_text_length(config: TextConfig) -> None:
     check_text_length(config.model_copy(update={"on_short_text": "repeat"}), TOKENIZER, 10**6)
 
 
-def test_a_large_text_is_not_counted(tmp_path: Path) -> None:
-    config = write(tmp_path / "rows.jsonl", ["a" * 64 * CONTEXT])
-    check_text_length(config, None, CONTEXT)  # type: ignore[arg-type]  # the tokenizer is not used
 
 
 def test_each_repetition_has_another_order(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from mxd.trainer.data.sequences import sequences
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
 from mxd.trainer.experimental.passages import (
     OVERLAP_TOKENS,
@@ -45,7 +45,7 @@ from mxd.trainer.layers.mxd import MxD, spatial_median
 from mxd.trainer.layers.registry import load_layer
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import Run, runs_folder
-from mxd.trainer.storage.run_sets import check_compatible_runs, names_of
+from mxd.trainer.storage.run_sets import names_of
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from tests.helpers.language_models import sure_language_model, tiny_language_model
@@ -64,11 +64,6 @@ def test_the_loss_is_a_kl_divergence(seed: int, vocabulary: int, scale: float) -
     assert (kl_from_uniform(logits_PV) > -1e-9).all()
 
 
-def test_gradients_equal_finite_differences() -> None:
-    logits_PV = torch.randn(4, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(kl_from_uniform, (logits_PV,))
-
-
 @given(st.integers(0, 2**31))
 def test_combined_gradients_do_not_conflict(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -82,11 +77,6 @@ def test_combined_gradients_do_not_conflict(seed: int) -> None:
         assert combined @ b >= -1e-4
         opposed = a - (a @ b) / (b @ b) * b
         assert abs(opposed @ b) < 1e-4
-
-
-def test_opposite_gradients_cancel() -> None:
-    parts = [torch.tensor([1.0, 2.0]), torch.tensor([[3.0]])]
-    assert all(torch.allclose(left, torch.zeros(1)) for left in combine_gradients(parts, [-2 * part for part in parts]))
 
 
 FOX = "the red fox ran and the old dog sat very very still and sang"
@@ -103,17 +93,12 @@ def test_read_passages_from_txt_and_jsonl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "sentence"),
     [
-        ("a.txt", b"", "holds no passages"),
         ("a.txt", b" \n\n \n", "holds no passages"),
-        ("a.jsonl", b"", "holds no passages"),
         ("a.txt", b"\xff\xfe", "is not UTF-8"),
         ("a.csv", b"text", "is neither .txt nor .jsonl"),
         ("a.jsonl", b'{"text": "a"}\nnothing', "Line 2 of"),
-        ("a.jsonl", b'{"text": ""}', "is not a passage"),
         ("a.jsonl", b'{"text": "a", "paraphrases": [1]}', "is not a passage"),
-        ("a.jsonl", b'{"text": "a", "paraphrases": "b"}', "is not a passage"),
         ("a.jsonl", b'{"text": "a", "other": 1}', "is not a passage"),
-        ("a.jsonl", b'["a"]', "is not a passage"),
         ("a.jsonl", b"[" * 100_000, "is not a passage"),
     ],
 )
@@ -122,11 +107,6 @@ def test_invalid_passage_files(tmp_path: Path, name: str, content: bytes, senten
     path.write_bytes(content)
     with pytest.raises(UserError, match=sentence):
         read_passages(path)
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="There is no file"):
-        read_passages(tmp_path / "nowhere.txt")
 
 
 def test_scored_predictions() -> None:
@@ -294,11 +274,6 @@ def test_the_best_step_is_the_least_confident_within_the_loss_limit(trained: Wor
     assert outcome.result.protected.after == least.protected
 
 
-def test_an_error_if_no_step_helps(trained: World) -> None:
-    with pytest.raises(UserError, match="No step reduced the confidence"):
-        protected(trained, config(steps=2, learning_rate=1e-12))
-
-
 def test_cancelling_writes_nothing(trained: World) -> None:
     runs_before = sorted(runs_folder(trained.data).iterdir())
     answers = iter([False, False, True])
@@ -334,26 +309,3 @@ def test_the_gradient_equals_finite_differences(trained: World) -> None:
         ends.append(model.gradient(text, kl_from_uniform, 0.75)[0])
     slope = 0.75 * (ends[0] - ends[1]) / (2 * size)
     assert slope == pytest.approx(gradient[place].norm().item(), rel=0.02)
-
-
-def test_invalid_runs_are_rejected(trained: World) -> None:
-    with pytest.raises(UserError, match="'other' is a transcoder"):
-        protected(trained, config(), runs=("other",))
-    with pytest.raises(UserError, match="both replace layer 1"):
-        check_compatible_runs([Run.load("one", trained.data)] * 2)
-    with pytest.raises(UserError, match="2 runs would be named 'x'"):
-        names_of([Run.load(name, trained.data) for name in ("one", "two")], "x")
-    with pytest.raises(UserError, match="at least 8 are needed"):
-        PrivacyData.split(encode(trained.language_model, ["the old dog"], 1), other_text(trained, 64))
-
-
-def test_training_cycles_through_the_retain_set(trained: World) -> None:
-    model = ReplacementModel.from_runs(trained.language_model, [Run.load("one", trained.data)])
-    data = PrivacyData.split(encode(trained.language_model, ["the old dog"], 1), other_text(trained, 320))
-    optimizer = PrivacyOptimizer(model, data, config(batch_tokens=48))
-    read = []
-    for step in range(5):
-        optimizer.steps = step
-        read.append(optimizer._batch().ids_ST)
-    seen = {tuple(row) for rows in read for row in rows.tolist()}
-    assert seen == {tuple(row) for row in data.train_SL.tolist()}

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-import mxd.trainer
 from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config import layer as registered
 from mxd.trainer.config.layer import MethodTraits, methods
@@ -17,7 +14,7 @@ from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import LiveActivations, StreamSpec, activation_buffers
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.metrics import constant_mixing_fit
-from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig, training
+from mxd.trainer.experimental import ExperimentalConfig, ExperimentalTrainConfig
 from mxd.trainer.experimental.training import (
     ExperimentalLayerTrainer,
     GaussianInputs,
@@ -52,22 +49,6 @@ def test_the_penalty_is_the_mean_squared_cosine_of_different_experts() -> None:
     assert output_similarity(routing_to([[0, 1], [2, 2]]), table_NO) == pytest.approx(1 / 3)
 
 
-@pytest.mark.parametrize("tokens", [1, 5, 200])
-def test_the_penalty_compares_evenly_spaced_experts_of_the_batch(tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "MAX_COMPARED", 8)
-    generator = torch.Generator().manual_seed(tokens)
-    table_NO, indices_TK = torch.randn(60, 7, generator=generator), torch.randint(60, (tokens, 3), generator=generator)
-    used = indices_TK.unique()
-    used = used[:: max(1, len(used) // 8)][:8]
-    cosines_NN = torch.nn.functional.cosine_similarity(table_NO[used].unsqueeze(0), table_NO[used].unsqueeze(1), dim=2)
-    others_NN = cosines_NN.square() * (1 - torch.eye(len(used)))
-    expected = others_NN.sum() / max(1, len(used) * (len(used) - 1))
-    assert output_similarity(routing_to(indices_TK.tolist()), table_NO) == pytest.approx(expected.item(), abs=1e-6)
-
-
-TRAINER = Path(str(mxd.trainer.__file__)).parent
-
-
 def experimental_config(world: World, name: str = "small", **changes: Any) -> ExperimentalTrainConfig:
     settings = {name: changes.pop(name) for name in ExperimentalConfig.model_fields if name in changes}
     config = world.config(name, **changes).model_dump()
@@ -91,14 +72,6 @@ def test_a_method_of_another_module_is_trained_and_read(world: World, monkeypatc
     assert Run.load("small", world.data).config.method == "foreign"
 
 
-def test_the_core_names_no_experiment() -> None:
-    """Lines of the trainer and of its settings that name the package or one of its methods."""
-    core = [path for path in TRAINER.rglob("*.py") if "experimental" not in path.relative_to(TRAINER).parts]
-    named = re.compile("|".join(["trainer.experimental", *map(repr, methods("experimental"))]).replace("'", "[\"']"))
-    found = {path.name for path in core if named.search(path.read_text("utf-8"))}
-    assert found == {"sparsify.py"}  # reads EleutherAI's hidden-side MxDs
-
-
 def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) -> None:
     changes: dict[str, Any] = {
         "regularization": RegularizationConfig(k_spread=0.5, load_balance_weight=0.01),
@@ -113,16 +86,6 @@ def test_a_resumed_run_is_bit_identical_to_an_uninterrupted_one(world: World) ->
     assert isinstance(resumed.config, ExperimentalTrainConfig)
     assert resumed.config.experimental.diversity_weight == 0.01
     assert all(torch.equal(value, expected[name]) for name, value in resumed.layer.state_dict().items())
-
-
-def test_the_diversity_penalty_reaches_the_table(world: World) -> None:
-    config = experimental_config(world, diversity_weight=1.0, init="random")
-    trainer = ExperimentalLayerTrainer.create(config, world.language_model, total_steps=4)
-    batch = MlpActivations(torch.randn(64, 16), torch.randn(64, 16))
-    loss = trainer.auxiliary_loss(trainer.layer(batch.input_TI), batch.output_TO)
-    assert loss is not None
-    loss.backward()
-    assert trainer.layer.table.grad is not None and trainer.layer.table.grad.any()
 
 
 def hidden_trainer(world: World, weight: float) -> tuple[ExperimentalLayerTrainer, MlpActivations]:

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.config import Edit, Method, SteeringMode
-from mxd.trainer.errors import UserError
 from mxd.trainer.inference.edits import EditedBlock, EditPlan, LayerEdits, edit_routing
 from mxd.trainer.inference.routing import routed_experts
 from mxd.trainer.layers.base import Routing, SparseLayer
@@ -125,11 +124,6 @@ def test_rows_with_different_layers_and_plans_are_independent() -> None:
     for experts, expected in zip(actual, routed_experts(one, one.dense_output(x_RI), one.route(x_RI)), strict=True):
         assert [it.expert for it in experts] == [it.expert for it in expected]
         assert [it.share for it in experts] == pytest.approx([it.share for it in expected])
-
-
-def test_unknown_expert() -> None:
-    with pytest.raises(UserError, match="experts 0 to 32"):
-        plan(Edit(expert=33, mode="ablate"))
 
 
 @pytest.mark.parametrize("method", ["transcoder", "jumprelu-transcoder"])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import predict, top_ids
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from tests.helpers.language_models import tiny_language_model
@@ -55,8 +54,3 @@ def _kl(original: Tensor, other: Tensor) -> Tensor:
 def test_top_ids_equal_topk(width: int) -> None:
     values_TV = torch.randn(9, width)
     assert torch.equal(top_ids(values_TV, 6), values_TV.topk(min(6, width), dim=1).indices)
-
-
-def test_empty_text(world: World) -> None:
-    with pytest.raises(UserError, match="text is empty"):
-        predict(world.language_model, run_of(world, "one", 1), "")

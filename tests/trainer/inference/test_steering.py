@@ -11,12 +11,11 @@ import torch
 from mxd.trainer.config import Edit, Sampling, SteeringConfig, TrainConfig
 from mxd.trainer.errors import TooLongError, UserError
 from mxd.trainer.inference.generation import RowBatch, StepOutput, gumbel_noise, sample_tokens
-from mxd.trainer.inference.results import DoneEvent, StartEvent, TokenEvent, steering_facts, steering_snapshot
+from mxd.trainer.inference.results import DoneEvent, TokenEvent
 from mxd.trainer.inference.steering import generate, steer
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
 from mxd.trainer.storage.run import Run
-from mxd.trainer.utils.snapshot import UNKNOWN
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.layers import random_layer
 from tests.helpers.runs import World
@@ -129,18 +128,6 @@ def test_scope(world: World) -> None:
     assert all(0 < p != a for p, a in zip(prompt[1:], everywhere[1:], strict=True))
 
 
-def test_order_of_events(world: World) -> None:
-    steps = steered(world.language_model, make_run(world), edits=(Edit(expert=1, mode="ablate"),))
-    assert isinstance(steps[0], StartEvent)
-    assert steps[0].prompt_tokens == len(PROMPT) + 1
-    done = steps[-1]
-    assert isinstance(done, DoneEvent)
-    assert done.tokens == len(steps) - 2
-    for arm in ("baseline", "steered"):
-        positions = [step.position for step in steps[1:-1] if step.variant == arm]
-        assert positions == list(range(len(positions)))
-
-
 def test_token_texts_join_to_the_text(world: World) -> None:
     steps = steered(world.language_model, make_run(world), sampling={"max_tokens": 40, "seed": 5})
     tokens = [step for step in steps if isinstance(step, TokenEvent) and step.variant == "baseline"]
@@ -223,36 +210,6 @@ def test_smaller_k_equals_a_layer_with_that_k(world: World, mode: str) -> None:
     if mode == "replace":
         whole = steered(world.language_model, run, edits=edits, mode=mode)
         assert [each.kl for each in whole if isinstance(each, TokenEvent)] != [each.kl for each in tokens[0]]
-
-
-def test_a_position_behind_the_prompt_is_rejected(world: World) -> None:
-    with pytest.raises(UserError, match=r"token position 99\. The prompt has tokens 0 to"):
-        steered(world.language_model, make_run(world), positions=(1, 99))
-
-
-def test_titles_name_the_sign_of_a_strength() -> None:
-    edits = tuple(map(Edit.model_validate, ("1:scale:-2", "2:set:-0.5", "3:add:-4", "4:add:4", "5:scale:0")))
-    snapshot = steering_snapshot("run", PROMPT, edits, [[], []], UNKNOWN)
-    assert snapshot.title == "Steered with 1 × −2 and 2 = −0.5 and 3 −4 and 4 +4 and 5 × 0"
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({"sampling": {"temperature": 0}}, {"temperature": "0, greedy", "scope of edits": "all tokens"}),
-        ({"scope": "generated", "mode": "replace"}, {"scope of edits": "generated tokens only", "mode": "replace"}),
-        ({"positions": (1, 4)}, {"scope of edits": "positions 1, 4", "top-p": "0.95"}),
-        ({"positions": ()}, {"scope of edits": "positions none"}),
-    ],
-)
-def test_facts_name_what_texts_depend_on(settings: dict[str, Any], expected: dict[str, str]) -> None:
-    facts = dict(steering_facts(SteeringConfig.model_validate({"prompt": PROMPT, **settings})))
-    assert facts.items() >= expected.items()
-
-
-def test_k_above_the_runs_is_rejected(world: World) -> None:
-    with pytest.raises(UserError, match="small: k=6 exceeds"):
-        steered(world.language_model, make_run(world), k=6)
 
 
 def test_rows_with_different_k_share_a_batch(world: World) -> None:

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 from mxd.trainer.evaluation.jacobians import load_forward_derivatives
 from mxd.trainer.language_model import mlp_hooks
-from mxd.trainer.language_model.mlp_hooks import LinearKernels, pack, packed_product
+from mxd.trainer.language_model.mlp_hooks import LinearKernels
 
 WIDTH = 384
 
@@ -92,12 +92,6 @@ def test_the_choice_depends_on_no_clock(monkeypatch: pytest.MonkeyPatch) -> None
     assert all(map(torch.equal, *results))
     monkeypatch.setattr(platform, "machine", lambda: "arm64")
     assert not LinearKernels(linears)._linears
-
-
-def test_a_packed_product_with_bias() -> None:
-    linear, x = nn.Linear(WIDTH, WIDTH).requires_grad_(False), torch.randn(4, WIDTH)
-    actual = packed_product(x, pack(linear.weight), linear.bias)
-    torch.testing.assert_close(actual, linear(x), rtol=1e-4, atol=1e-5)
 
 
 def test_small_and_reduced_weights_are_left_alone() -> None:

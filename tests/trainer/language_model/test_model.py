@@ -9,12 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp, agrees
 from mxd.trainer.language_model.model import LanguageModel, cache_argument
 from mxd.trainer.layers.mxd import ACTIVATIONS
 from tests.helpers.language_models import CONFIGS, VOCABULARY, saved_language_model, tiny_language_model
-from tests.helpers.layers import random_layer
 
 GATED = {"llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3"}
 IDS_BT = torch.randint(0, VOCABULARY, (2, 11), generator=torch.Generator().manual_seed(1))
@@ -42,22 +41,6 @@ def test_a_function_that_calls_the_mlp_changes_nothing(family: str) -> None:
         assert torch.equal(language_model.logits(IDS_BT), before)
     assert torch.equal(language_model.logits(IDS_BT), before)
     assert [name for name, _ in language_model.module.named_modules()] == names
-
-
-def test_capture_equals_the_mlps_input_and_output(family: str) -> None:
-    language_model = tiny_language_model(family)
-    captured = language_model.capture(1, IDS_BT)
-    seen: list[Tensor] = []
-
-    def watch(x: Tensor, mlp: Mlp) -> Tensor:
-        output = mlp()
-        seen.extend((x.clone(), output.clone()))  # some blocks add to it in place
-        return output
-
-    with language_model.replace_mlps({1: watch}):
-        language_model.logits(IDS_BT)
-    assert torch.equal(captured.input_TI, seen[0].reshape(22, 16))
-    assert torch.equal(captured.output_TO, seen[1].reshape(22, 16))
 
 
 def test_captures_equal_what_plain_hooks_see_before_a_block_changes_it(family: str) -> None:
@@ -124,18 +107,6 @@ def test_encoder_weights_reproduce_the_hidden_vector(family: str) -> None:
     torch.testing.assert_close(fitted_TO.float(), y_TO, rtol=1e-3, atol=1e-4)
 
 
-def test_replace_uses_the_layer_and_restores_the_mlp(family: str) -> None:
-    language_model = tiny_language_model(family)
-    shape = language_model.mlp_shape(1)
-    layer = random_layer(widths=(16, 20, 16))
-    before = language_model.logits(IDS_BT)
-    with language_model.replace({1: layer}):
-        replaced = language_model.logits(IDS_BT)
-    assert shape.output_width == 16
-    assert not torch.allclose(replaced, before)
-    assert torch.equal(language_model.logits(IDS_BT), before)
-
-
 def test_mlps_are_restored_after_an_error() -> None:
     language_model = tiny_language_model()
     before = language_model.logits(IDS_BT)
@@ -158,16 +129,6 @@ def test_load_from_a_folder(tmp_path: Path) -> None:
     loaded = LanguageModel.load(str(saved_language_model(tmp_path, "gpt2")), device="cpu")
     assert torch.equal(loaded.logits(IDS_BT), tiny_language_model("gpt2").logits(IDS_BT))
     assert (loaded.config.num_hidden_layers, loaded.max_tokens) == (3, 128)
-
-
-def test_missing_folder() -> None:
-    with pytest.raises(NotFoundError, match="There is no folder"):
-        LanguageModel.load("./no-such-folder", device="cpu")
-
-
-def test_unknown_hub_name() -> None:
-    with pytest.raises(UserError, match="nobody/nothing"):
-        LanguageModel.load("nobody/nothing", device="cpu")
 
 
 @pytest.mark.parametrize("damage", ["truncated", "config", "pickle"])

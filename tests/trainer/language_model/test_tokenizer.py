@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers.processors import TemplateProcessing
 from transformers import ByT5Tokenizer, PreTrainedTokenizerBase
 
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import decode_all, load_tokenizer, start_token_id, token_texts
 from tests.helpers.formats.tiny_tokenizers import END, byte_fallback, byte_level, metaspace, word_piece
 
@@ -149,13 +149,6 @@ def test_start_token_is_end_of_text_else_beginning_of_text() -> None:
         start_token_id(TOKENIZERS["metaspace"])
 
 
-def test_load_a_saved_tokenizer(tmp_path: Path) -> None:
-    byte_level().save_pretrained(tmp_path)
-    loaded = load_tokenizer(str(tmp_path))
-    assert encode(loaded, "The fox") == encode(TOKENIZERS["byte-level"], "The fox")
-    assert start_token_id(loaded) == start_token_id(TOKENIZERS["byte-level"])
-
-
 def not_a_tokenizer(folder: Path) -> None:
     content = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(content | {"model": {"type": "Nothing"}}))
@@ -183,13 +176,3 @@ def test_load_a_damaged_tokenizer(tmp_path: Path, damage: object) -> None:
         load_tokenizer(str(tmp_path))
     assert str(tmp_path) in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_load_from_a_missing_folder(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="no folder"):
-        load_tokenizer(str(tmp_path / "nothing"))
-
-
-def test_load_an_unknown_name() -> None:
-    with pytest.raises(UserError, match="some-one/nothing cannot be loaded"):
-        load_tokenizer("some-one/nothing")

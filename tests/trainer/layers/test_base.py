@@ -15,9 +15,9 @@ from torch.nn import functional as F
 
 from mxd.trainer.config import LayerConfig, Method, TrainConfig
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
-from mxd.trainer.errors import NotFoundError, UserError
+from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import Gate
-from mxd.trainer.layers.registry import build_layer, load_layer
+from mxd.trainer.layers.registry import load_layer
 from tests.helpers.layers import random_layer, random_layer_of
 
 
@@ -29,11 +29,6 @@ def test_a_loaded_layer_equals_the_saved_one(tmp_path: Path) -> None:
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in layer.state_dict().items())
     x = torch.randn(3, 12)
     assert torch.equal(layer(x).output_TO, again(x).output_TO)
-
-
-def test_no_layer_in_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="Train one with 'mxd train'"):
-        load_layer(tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["truncated", "pickle", "missing"])
@@ -50,28 +45,12 @@ def test_damaged_weights_are_reported(tmp_path: Path, damage: str) -> None:
         load_layer(tmp_path)
 
 
-def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
-    random_layer(num_experts=33).save(tmp_path)
-    config = (tmp_path / CONFIG_FILE).read_text().replace("33", "34")
-    (tmp_path / CONFIG_FILE).write_text(config)
-    with pytest.raises(UserError, match=r"gate\.bias"):
-        load_layer(tmp_path)
-
-
 @pytest.mark.parametrize("content", ["", "[1]", '{"k": 0}', "\x00"])
 def test_damaged_config_is_reported(tmp_path: Path, content: str) -> None:
     random_layer().save(tmp_path)
     (tmp_path / CONFIG_FILE).write_text(content)
     with pytest.raises(UserError, match="Invalid layer config"):
         load_layer(tmp_path)
-
-
-def test_k_larger_than_n_is_rejected() -> None:
-    config = LayerConfig(
-        input_width=4, hidden_width=4, output_width=4, num_experts=3, k=4, activation="relu", encoder="mlp"
-    )
-    with pytest.raises(UserError, match="k=4 exceeds the number of experts, 3"):
-        build_layer(config)
 
 
 @pytest.mark.parametrize("method", ["mxd", "transcoder"])
@@ -118,12 +97,6 @@ def test_selection_and_gradients_match_dense_scores(tokens: int, num_experts: in
     )
     for one, other in zip(actual, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-
-
-def test_directions_of_some_experts_are_rows_of_the_gate() -> None:
-    gate = Gate(WIDTH, 23)
-    assert torch.equal(gate.rows(slice(None)), gate.weight)
-    assert torch.equal(gate.rows(torch.tensor([5, 22])), gate.weight[[5, 22]])
 
 
 @pytest.mark.parametrize("kind", [LayerConfig, TrainConfig])

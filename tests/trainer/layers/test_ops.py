@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -226,26 +225,6 @@ def test_sums_by_expert_with_half_precision_and_both_types_of_ids(ops: ModuleTyp
     torch.testing.assert_close(halves[0].double(), weights_TN.T @ rows.double(), rtol=0.02, atol=0.1)
 
 
-def test_gate_biases_and_table_share_one_sort(monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = random_inputs(6, 20, (7, 9), 0.0, 0, torch.float32)
-    sorts: list[int] = []
-
-    def counted(indices_TK: Tensor, num_experts: int) -> kernels.PairsByExpert:
-        sorts.append(num_experts)
-        return pairs_by_expert(indices_TK, num_experts)
-
-    monkeypatch.setattr(kernels, "pairs_by_expert", counted)
-    activations_TK, indices_TK = kernels.gate(inputs[0], inputs[1], inputs[2], 3)
-    kernels.mix(activations_TK, indices_TK, inputs[3]).sum().backward()
-    assert sorts == [20]
-    # A table with another number of experts needs its own offsets.
-    larger = torch.ones(25, 9, requires_grad=True)
-    kernels.mix(activations_TK.detach(), indices_TK, larger).sum().backward()
-    assert sorts == [20, 25]
-    assert larger.grad is not None
-    assert not larger.grad[20:].any()
-
-
 def test_float64_is_not_left_to_kernels_that_sum_in_float32(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "ops_on", lambda _device: triton_ops)
     assert kernels.ops_for(torch.zeros(1)) is triton_ops
@@ -257,24 +236,6 @@ def test_implementation_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kernels.ops_on(torch.device("cuda:1")) is triton_ops
     assert kernels.ops_on(torch.device("cpu")) is kernels
     assert kernels.ops_on(torch.device("mps")) is kernels
-
-
-def test_kernels_launch_on_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Tensor] = []
-    device_of: Any = torch.cuda.device_of
-
-    def recorded(tensor: Tensor) -> AbstractContextManager[None]:
-        seen.append(tensor)
-        context: AbstractContextManager[None] = device_of(tensor)
-        return context
-
-    monkeypatch.setattr(torch.cuda, "device_of", recorded)
-    table, weights, ids = torch.ones(5, 8), torch.ones(2, 3), torch.zeros(2, 3, dtype=torch.int64)
-    triton_ops.mix_rows(weights, ids, table)
-    triton_ops.row_dots(torch.ones(2, 8), table, ids)
-    triton_ops.sum_by_expert(torch.ones(2, 8), weights, pairs_by_expert(ids, 5))
-    assert len(seen) == 3
-    assert seen[0].shape == (2, 8)
 
 
 @pytest.mark.parametrize(

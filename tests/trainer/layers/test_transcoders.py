@@ -12,9 +12,6 @@ from torch import Tensor
 from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.layers.base import SparseLayer
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.storage.run import Run
-from mxd.trainer.training.train import train_layer
-from tests.helpers.runs import World, small_world
 
 REFERENCE = Path(__file__).parents[2] / "reference"
 CASES: list[tuple[str, Method]] = [
@@ -82,12 +79,3 @@ def test_contributions_add_up(method: Method) -> None:
     one = routing._replace(activations_TK=routing.activations_TK * torch.eye(6)[2])
     norms_TK = layer.contribution_norms(dense_TM, routing)
     torch.testing.assert_close(norms_TK[:, 2], layer.contribution(dense_TM, one).norm(dim=1))
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_training_and_saving(tmp_path: Path, method: Method) -> None:
-    world: World = small_world(tmp_path)
-    result = train_layer(world.config(method=method), world.data, world.database, world.language_model)
-    assert result.status == "finished"
-    assert Run.load("small", world.data).layer.method == method
-    world.database.dispose()

@@ -3,7 +3,6 @@ one step on the same memory, and refuses to read a value."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +16,9 @@ from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import LayerOutput
-from mxd.trainer.training.captured_step import WARM_UP_STEPS, CapturedStep, CudaRecorder
+from mxd.trainer.training.captured_step import WARM_UP_STEPS, CapturedStep
 from mxd.trainer.training.layer_trainer import LayerTrainer
 from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer
-
-SIGNATURE = inspect.signature(torch.cuda.graph)
 
 
 class Operations(TorchDispatchMode):
@@ -158,47 +155,3 @@ def test_only_equal_steps_on_a_gpu_are_recorded() -> None:
     varied = make_trainer(regularization=RegularizationConfig(k_spread=0.5))
     with pytest.raises(UserError, match="--k-spread"):
         varied._check_recordable(torch.device("cuda"))
-
-
-def test_a_failed_cuda_recording_restores_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch's own context keeps the stream of the recording if its end fails. Nothing here runs on a GPU."""
-    current = ["main"]
-
-    class Context:
-        def __init__(self, stream: str) -> None:
-            self.stream, self.before = stream, current[-1]
-
-        def __enter__(self) -> None:
-            current[-1] = self.stream
-
-        def __exit__(self, *_: object) -> None:
-            current[-1] = self.before
-
-    class Graph(torch.cuda.graph):
-        def __init__(self, *args: Any, **options: Any) -> None:
-            SIGNATURE.bind(*args, **options)
-            self.options = options
-
-        def __enter__(self) -> None:
-            current[-1] = self.options["stream"]
-
-        def __exit__(self, *_: object) -> None:
-            raise RuntimeError("capture failed")
-
-    fakes = {
-        "CUDAGraph": object,
-        "Stream": lambda device: f"recording on {device}",
-        "current_stream": lambda _device: current[-1],
-        "stream": Context,
-        "graph": Graph,
-    }
-    for name, fake in fakes.items():
-        monkeypatch.setattr(torch.cuda, name, fake)
-    seen: list[str] = []
-    trainer = make_trainer()
-    with pytest.raises(RuntimeError, match="capture failed"):
-        CudaRecorder(torch.device("cuda:1")).record(
-            lambda: (seen.append(current[-1]), trainer.train_step(batch(0)))[1]  # type: ignore[func-returns-value]
-        )
-    assert seen == ["recording on cuda:1"]
-    assert current == ["main"]

@@ -133,15 +133,6 @@ def test_wandb_resumes_a_run_under_the_same_id(world: World, monkeypatch: pytest
     assert min(started[1].logged) == 12
 
 
-def test_trackio_resumes_a_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    started = fake_module("trackio", monkeypatch)
-    arguments = (world.config(), world.data, world.database, world.language_model)
-    log = log_to("trackio")
-    train_layer(*arguments, log=log, callbacks=Callbacks(is_cancelled=after(10)))
-    train_layer(*arguments, log=log, resume="if-any")
-    assert [run.settings["resume"] for run in started] == ["never", "allow"]
-
-
 def test_failed_training_closes_its_log(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     started = fake_module("wandb", monkeypatch)
 

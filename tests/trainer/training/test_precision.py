@@ -23,9 +23,7 @@ from mxd.trainer.training.layer_trainer import LayerTrainer
 from mxd.trainer.training.precision import (
     dtype_of,
     fastest_dtype,
-    matmul_precision,
     resolve_dtypes,
-    slow_dtype_warning,
     with_dtype,
 )
 from mxd.trainer.training.train import Resume, train_layer
@@ -48,19 +46,6 @@ def test_native_support_selects_bfloat16(capability: str, expected: bool, monkey
     assert fastest_dtype(CPU, 16) == torch.float32, "narrower than was measured"
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
     assert fastest_dtype(GPU, 16) == torch.bfloat16
-
-
-def test_older_pytorch_selects_float32(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
-    assert fastest_dtype(CPU, 768) == torch.float32
-
-
-def test_a_warning_for_bfloat16_without_native_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    units(monkeypatch)
-    assert "no native support" in (slow_dtype_warning("bfloat16", CPU) or "")
-    assert slow_dtype_warning("float32", CPU) is slow_dtype_warning("bfloat16", GPU) is None
-    units(monkeypatch, "amx_bf16")
-    assert slow_dtype_warning("bfloat16", CPU) is None
 
 
 def test_the_requested_dtype_comes_before_that_of_the_resumed_run(
@@ -113,14 +98,6 @@ def test_a_model_loaded_in_another_dtype_is_an_error(world: World) -> None:
     ):
         train_layer(config, world.data, world.database, world.language_model)
     assert dtype_of("bfloat16") == torch.bfloat16
-
-
-def test_the_precision_holds_inside_and_is_restored_after_an_error() -> None:
-    before = torch.get_float32_matmul_precision()
-    with pytest.raises(ZeroDivisionError), matmul_precision("medium"):
-        assert torch.get_float32_matmul_precision() == "medium"
-        raise ZeroDivisionError
-    assert torch.get_float32_matmul_precision() == before
 
 
 @pytest.mark.parametrize(
@@ -179,12 +156,6 @@ def test_wide_layers_use_bfloat16_products_where_the_device_has_them(
     assert precisions.resolved_precision(precision, torch.device(device), width) == expected
     dtype = torch.bfloat16 if expected == "medium" else torch.float32
     assert precisions.product_dtype(precision, torch.device(device), width) == dtype
-
-
-def test_products_are_rounded_on_the_device_of_the_layer() -> None:
-    context = precisions.products_in(torch.bfloat16, torch.device("xpu:1"))
-    assert isinstance(context, torch.autocast)
-    assert (context.device, context.fast_dtype) == ("xpu", torch.bfloat16)
 
 
 def test_units_of_an_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,12 +230,6 @@ def test_resuming_a_finished_run_changes_nothing(world: World) -> None:
     assert all(torch.equal(before[name], value) for name, value in weights(world, "small").items())
 
 
-def test_an_existing_run_is_not_overwritten(world: World) -> None:
-    train(world, world.config())
-    with pytest.raises(UserError, match="--resume"):
-        train(world, world.config())
-
-
 def test_resuming_with_other_settings_is_an_error(world: World) -> None:
     train(world, world.config(), callbacks=Callbacks(is_cancelled=StopAfter(2)))
     with pytest.raises(UserError, match="another k"):
@@ -322,12 +316,6 @@ def test_divergence_at_the_last_step_is_an_error(
         train(world, world.config(log_every=log_every), callbacks=Callbacks(is_cancelled=StopAfter(stops_at)))
     with Session(world.database) as session:
         assert session.scalars(select(RunRecord.status)).one() == "failed"
-
-
-def test_no_such_layer_leaves_nothing_behind(world: World) -> None:
-    with pytest.raises(UserError, match="layers 0 to 2"):
-        train(world, world.config(layer=3))
-    assert not (world.data / "runs" / "small" / "run.json").exists()
 
 
 def test_the_output_bias_starts_at_the_mean_and_the_decoder_at_zero(world: World) -> None:

@@ -267,7 +267,7 @@ def test_a_run_of_two_processes_resumes_with_one(world: World, flags_of_run: lis
 
 def test_the_death_of_a_process_is_reported_and_the_checkpoint_is_intact(world: World, flags_of_run: list[str]) -> None:
     flags_of_run = [*flags_of_run, "--on-short-text", "repeat", "--tokens", str(100_000 * 64)]
-    with start("mxd.backend.cli.main", "train", *flags_of_run, "--name", "killed") as process:
+    with start(__name__, "train", *flags_of_run, "--name", "killed") as process:
         folder = runs_folder(world.data) / "killed"
         wait_for_checkpoint(process, folder)
         os.kill(second_of(process.pid), signal.SIGKILL)
@@ -312,17 +312,22 @@ def test_an_error_of_all_processes_is_reported_once(world: World, flags_of_run: 
     assert message.endswith("of 2: Run 'whole' already exists. Use --resume to continue it or choose another --name.")
 
 
+def impatient() -> None:
+    """Take a process that has been silent for a second for dead."""
+    distributed.SILENT_SECONDS, distributed.BEAT_SECONDS = 1.0, 0.1
+
+
 def with_a_slow_database() -> None:
     """``mxd`` in which opening the database takes longer than the time limit of collectives."""
     opened = engine.open_database
 
     def slow(*inputs: Any, **named: Any) -> Engine:
         if os.environ["RANK"] == "0":
-            time.sleep(10)
+            time.sleep(6)
         return opened(*inputs, **named)
 
     engine.open_database = slow
-    distributed.TIMEOUT = timedelta(seconds=8)
+    distributed.TIMEOUT = timedelta(seconds=5)
     main()
 
 
@@ -346,6 +351,7 @@ def dying_between_buffers() -> None:
         return files
 
     activation_cache._write_parts = write_or_die
+    impatient()
     main()
 
 
@@ -408,7 +414,7 @@ def test_a_failure_names_its_process_on_every_machine(monkeypatch: pytest.Monkey
 
 
 def test_an_error_is_its_own_process_s_while_the_others_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "SILENT_SECONDS", 2.0)
+    monkeypatch.setattr(distributed, "SILENT_SECONDS", 0.8)
     monkeypatch.setattr(distributed, "WAIT_SECONDS", 0.5)
     monkeypatch.setattr(distributed, "BEAT_SECONDS", 0.02)
     store = import_module("torch.distributed").HashStore()
@@ -531,3 +537,8 @@ def test_more_processes_than_gpus_are_an_error(monkeypatch: pytest.MonkeyPatch) 
     message = "Too many processes: 8, but 4 GPUs. Use 'torchrun --nproc-per-node 4'."
     with pytest.raises(UserError, match=re.escape(message)), meeting(monkeypatch, "cuda", 0, 8):
         raise AssertionError
+
+
+if __name__ == "__main__":  # under torchrun
+    impatient()
+    main()

@@ -54,13 +54,6 @@ def test_errors(live_client: TestClient, change: dict[str, object], status: int,
     assert (answer.status_code, message in answer.text) == (status, True), answer.text
 
 
-def test_only_added_edits_are_measured(live_client: TestClient) -> None:
-    groups = [[{"expert": 3, "mode": "scale", "strength": 2}]]
-    answer = live_client.post("/api/find/effects", json={**REQUEST, "groups": groups})
-    assert answer.status_code == 400
-    assert "only, not for small/3:scale:2" in answer.text
-
-
 def test_the_price_of_edits_streams_progress_and_equals_the_trainers(live_client: TestClient, fitted: World) -> None:
     edits = [{"expert": 3, "mode": "add", "strength": 2}]
     text = live_client.post("/api/runs/small/steering/price", json={"edits": edits}).text

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import ExitStack
+from io import BytesIO
 from pathlib import Path
+from zipfile import is_zipfile
 
 import pytest
 from fastapi.testclient import TestClient
@@ -14,7 +17,7 @@ from sqlalchemy.orm import Session
 from mxd.backend.api.app import create_app
 from mxd.backend.api.event_stream import Event, Events
 from mxd.backend.api.routes import runs
-from mxd.backend.queries.runs import flatten
+from mxd.backend.api.routes.server import MAX_DOWNLOADS
 from mxd.backend.settings import Settings
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.run import LOCK_FILE
@@ -43,10 +46,6 @@ def test_detail_has_settings_metrics_and_the_resume_command(client: TestClient) 
     assert detail["config"]["text.context_length"] == 16
     assert [point["step"] for point in detail["metrics"]] == [50, 100, 150]
     assert detail["resume_command"] == "mxd train --name first --resume"
-
-
-def test_nested_settings_are_flattened() -> None:
-    assert flatten({"a": 1, "b": {"c": None, "d": {"e": [1]}}}) == {"a": 1, "b.c": None, "b.d.e": "[1]"}
 
 
 def test_events_report_status_changes_and_each_metric_once(
@@ -81,6 +80,17 @@ def test_events_report_status_changes_and_each_metric_once(
         ("metric", 250),
         ("status", "finished"),
     ]
+
+
+def test_a_bundle_is_downloaded_by_few_at_a_time(live_client: TestClient) -> None:
+    path, downloads = "/api/runs/small/bundle", live_client.app.state.services.downloads  # type: ignore[attr-defined]
+    with ExitStack() as others:
+        for number in range(MAX_DOWNLOADS):
+            assert is_zipfile(BytesIO(live_client.get(path).content)), number
+            assert downloads.acquire(blocking=False), "finished downloads are not counted"
+            others.callback(downloads.release)
+        refused = live_client.get(path)
+    assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
 
 
 @pytest.mark.parametrize(

@@ -72,13 +72,6 @@ def test_steerability_is_filled_from_the_runs_files(tmp_path: Path) -> None:
     assert len(stored) == len(prices)
 
 
-def test_another_version_of_the_demo_has_another_database(demo: Path) -> None:
-    first = unpacked_database(demo)
-    content = lzma.decompress((demo / DATABASE_FILE).read_bytes())
-    (demo / DATABASE_FILE).write_bytes(lzma.compress(content, preset=0))
-    assert unpacked_database(demo) != first
-
-
 @pytest.mark.parametrize("damage", [lambda packed: packed[:-40], lambda packed: b"text" + packed[4:]])
 def test_a_damaged_database_is_an_error_and_leaves_nothing(demo: Path, damage: object) -> None:
     assert callable(damage)
@@ -87,11 +80,6 @@ def test_a_damaged_database_is_an_error_and_leaves_nothing(demo: Path, damage: o
     with pytest.raises(UserError, match="is damaged"):
         unpacked_database(demo)
     assert [path.name for path in demo.parent.iterdir()] == ["demo"]
-
-
-def test_a_missing_demo_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(NotFoundError, match="No demo in"):
-        unpacked_database(tmp_path)
 
 
 def test_a_missing_language_model_is_an_error_that_names_the_package(tmp_path: Path) -> None:

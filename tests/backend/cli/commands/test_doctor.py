@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -84,25 +83,6 @@ def test_a_missing_language_model_and_a_damaged_run_are_reported(data: Path, fit
     assert found["run small"]["verdict"] == "warning"
     assert "moved-away" in found["run small"]["state"]
     assert found["run broken"]["verdict"] == "bad"
-
-
-def test_truncated_weights_of_a_language_model_are_bad(data: Path, fitted: World, capsys: Capture) -> None:
-    shutil.copytree(fitted.data / "runs", data / "runs")
-    settings = data / "runs" / "small" / "run.json"
-    source = Path(json.loads(settings.read_text())["language_model"])
-    shutil.copytree(source, data / "copy")
-    settings.write_text(settings.read_text().replace(str(source), str(data / "copy")))
-    weights = data / "copy" / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    finding = findings(capsys, expected=1)["run small"]
-    assert finding["verdict"] == "bad"
-    assert str(weights) in finding["state"]
-
-
-def test_a_port_in_use_is_reported(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("MXD_PORT", str(taken.getsockname()[1]))
-        assert findings(capsys)["port"]["verdict"] == "warning"
 
 
 def test_an_accelerator_is_named_and_computes(data: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

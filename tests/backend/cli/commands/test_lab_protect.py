@@ -56,15 +56,6 @@ def test_new_runs_are_written_and_measured(place: Path, capsys: Capture) -> None
     assert "Run 'a-private' already exists." in capsys.readouterr().err
 
 
-def test_results_are_printed(place: Path, capsys: Capture) -> None:
-    (place.parent / "others.txt").write_text("a blue fox ran and ran\n")
-    others = {"unprotected": str(place.parent / "others.txt")}
-    assert run(words(place, "a", steps="3", name="{run}-n", **others)) == 0
-    said = capsys.readouterr().out
-    for part in ("passages, before", "swapped case", "unprotected", "unseen half", "Kept step", "New runs: a-n."):
-        assert part in said
-
-
 @pytest.mark.parametrize(
     ("content", "flags", "sentence"),
     [

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from mxd.backend.cli.commands.train import _format_result, _routing_warning
+from mxd.backend.cli.commands.train import _routing_warning
 from mxd.backend.cli.main import run
 from mxd.trainer.config import SAMPLE
 from mxd.trainer.storage.run import Run, run_names
@@ -92,11 +92,6 @@ def trained(routing_share: float | None) -> TrainResult:
         step_tokens=64,
         tokens_per_second=100.0,
     )
-
-
-def test_figures_come_with_their_numbers_of_tokens() -> None:
-    assert "51.0% of experts active on none of the last 1,920 tokens" in _format_result(trained(0.9))
-    assert "routing share" not in _format_result(trained(None))
 
 
 def test_a_low_routing_share_is_a_warning(workspace: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

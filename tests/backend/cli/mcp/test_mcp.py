@@ -13,7 +13,6 @@ import anyio
 import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
-from mxd.backend.cli.main import run
 from mxd.backend.cli.mcp.api import Api, api_in_process
 from mxd.backend.cli.mcp.tools import random_experts, reading_server
 from mxd.backend.settings import Settings
@@ -180,8 +179,3 @@ def test_writing_tools_need_a_flag_and_reach_a_server(data: Path) -> None:
             assert (await answer(client, "read_expert", run="small", expert=3))["result"]["label"] == LABEL
 
         with_client(work, "--url", url, "--allow-write")
-
-
-def test_options_of_a_data_folder_are_refused_with_a_server(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["mcp", "--url", "http://127.0.0.1:1", "--data", "data", "--device", "cpu"]) == 2
-    assert "has its own runs and devices. Leave out --data and --device." in capsys.readouterr().err

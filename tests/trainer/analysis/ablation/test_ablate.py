@@ -179,18 +179,6 @@ def test_chosen_experts_are_measured_with_their_random_experts_and_keep_the_othe
         assert record.loss_increase == pytest.approx(before[expert].loss_increase, rel=1e-4, abs=1e-6)
 
 
-def test_only_chosen_experts_are_measured(world: World, run: Run) -> None:
-    build_ablations(run, AblationConfig(experts=(3,)), world.language_model, world.database)
-    (own, *others) = sorted(read_ablations(world), key=lambda record: record.expert != 3)
-    assert [other.expert for other in others] == [own.random_expert]
-
-
-def test_a_chosen_expert_without_examples_is_an_error(world: World, run: Run) -> None:
-    with pytest.raises(UserError, match=r"Expert 40 of small has no examples. Choose experts from 0 to 39"):
-        build_ablations(run, AblationConfig(experts=(3, 40)), world.language_model, world.database)
-    assert read_ablations(world) == []
-
-
 def test_effects_of_an_earlier_index_are_not_stored(world: World, run: Run) -> None:
     def index_again(_done: int, _total: int, _note: str) -> None:
         with writing(world.database) as session:

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.circuits.checking import Measuring, Only, Without, ablate, agreement, check, scores_of
-from mxd.trainer.analysis.circuits.graph import Circuit, ExpertAtToken
+from mxd.trainer.analysis.circuits.graph import ExpertAtToken
 from mxd.trainer.analysis.circuits.tracing import read_circuit, trace
 from mxd.trainer.analysis.effects import layers_of
 from mxd.trainer.config.analysis import (
-    MOST_TOKENS,
     CircuitConfig,
     ContinuationTarget,
     DifferenceTarget,
@@ -22,7 +21,7 @@ from mxd.trainer.config.analysis import (
     SetTarget,
     TokenTarget,
 )
-from mxd.trainer.errors import CancelledError, TooLongError, UserError
+from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -306,16 +305,3 @@ def test_rejected_requests(world: World, runs: list[Run]) -> None:
         ablate(language_model, runs, CONFIG, [[ExpertAtToken("other", 1, 1)]])
     with pytest.raises(CancelledError):
         trace(language_model, runs, CONFIG, Callbacks(is_cancelled=lambda: True))
-
-
-def test_a_text_that_is_too_long(world: World, runs: list[Run], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mxd.trainer.analysis.circuits.tracing.MOST_TOKENS", 8)
-    with pytest.raises(TooLongError, match=r"spans 12 tokens\. The maximum is 8"):
-        trace(world.language_model, runs, TEXT)
-    assert MOST_TOKENS > 8
-
-
-def test_notebooks_show_a_circuit(world: World, runs: list[Run]) -> None:
-    circuit: Circuit = trace(world.language_model, runs, CONFIG)
-    html = circuit._repr_html_()
-    assert all(f"Layer {node.layer}, expert {node.expert}" in html for node in circuit.nodes[1:])

@@ -15,12 +15,10 @@ from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.analysis.labelling import llm_explainer as module
 from mxd.trainer.analysis.labelling.features import BLOCK_SEQUENCES
 from mxd.trainer.analysis.labelling.llm_explainer import (
-    AnswerError,
     Endpoint,
     EndpointError,
     ExplainResult,
     explain_experts,
-    json_object,
 )
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import UserError
@@ -131,11 +129,6 @@ def test_an_error_status_is_an_error(world: World, run: Run, serve: Callable[[An
     assert labels(world) == []
 
 
-def test_an_unreachable_endpoint_is_an_error(world: World, run: Run) -> None:
-    with pytest.raises(EndpointError, match="No answer"):
-        explain(world, run, "http://127.0.0.1:9")
-
-
 def test_labels_survive_cancelling(world: World, run: Run, serve: Callable[[Answer], str]) -> None:
     url = serve(usable_answer)
     with pytest.raises(UserError, match="saved"):
@@ -153,10 +146,3 @@ def test_no_text_is_of_a_block_with_explained_texts(world: World, run: Run, monk
             examples = module.read_label_examples(session, record, expert, run.tokenizer, 14, 6)
             tested = [int(number) // BLOCK_SEQUENCES % 2 for number in (*examples.active, *examples.inactive)]
             assert all(tested) and not any(int(number) // BLOCK_SEQUENCES % 2 for number in examples.explained)
-
-
-def test_json_inside_other_text() -> None:
-    assert json_object('Sure: {"a": [1]} there') == {"a": [1]}
-    for text in ("none", "{broken", "[1]"):
-        with pytest.raises(AnswerError):
-            json_object(text)

@@ -45,11 +45,3 @@ def test_an_outline_of_a_billion_layers_is_rejected(tmp_path: Path) -> None:
     change(folder, num_hidden_layers=10**9)
     with pytest.raises(UserError, match="num_hidden_layers"):
         load_outline(str(folder))
-
-
-@pytest.mark.parametrize("key", ["_attn_implementation", "attn_implementation", "_attn_implementation_internal"])
-def test_a_config_cannot_choose_an_attention_kernel(key: str, tmp_path: Path) -> None:
-    folder = saved_language_model(tmp_path / "language-model")
-    change(folder, **{key: "somebody/kernel"})
-    for module in (load_module(str(folder), torch.float32), load_outline(str(folder))):
-        assert module.config._attn_implementation in ("sdpa", "eager")
