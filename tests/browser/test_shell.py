@@ -153,13 +153,17 @@ def test_pages_work_while_the_browser_counts_as_offline(page: Page) -> None:
 
 def test_pages_recover_by_themselves_when_the_server_is_back(page: Page, forgiven: list[str]) -> None:
     forgiven += ["Failed to load resource", "net::ERR_FAILED"]
+    page.clock.install()
     page.goto("/runs?run=demo-l3-k16")
     expect(page.get_by_role("link", name="second", exact=True)).to_be_visible()
     page.route("**/api/**", lambda route: route.abort())
     page.get_by_role("navigation", name="Places").get_by_role("link", name="Explore").click()
+    for _ in range(5):
+        page.clock.run_for(5_000)  # the pauses between attempts
     expect(page.get_by_role("alert").first).to_contain_text("The server does not respond")
     expect(page.get_by_role("contentinfo")).to_contain_text("The server does not respond")
     page.unroute_all()
+    page.clock.run_for(20_000)
     expect(page.get_by_role("row").nth(3)).to_be_visible()
     expect(page.get_by_role("contentinfo")).to_contain_text("Database")
 

@@ -25,13 +25,6 @@ def test_a_label_is_set_changed_and_deleted(own_client: TestClient) -> None:
         assert own_client.get(EXPERT).json()["row"]["label"] is None
 
 
-def test_a_note_is_set_and_deleted(own_client: TestClient) -> None:
-    assert own_client.patch(EXPERT, json={"note": "Only in stories.\nCheck."}).status_code == 204
-    assert own_client.get(EXPERT).json()["note"] == "Only in stories.\nCheck."
-    assert own_client.patch(EXPERT, json={"note": None}).status_code == 204
-    assert own_client.get(EXPERT).json()["note"] is None
-
-
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [

@@ -25,8 +25,9 @@ TIMEOUT_SECONDS = 20.0
 
 
 @pytest.fixture
-def waiting_client(own_settings: Settings) -> Iterator[TestClient]:
-    """A client of a server that waits for at most a second."""
+def waiting_client(own_settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestClient]:
+    """A client of a server that waits for at most a second, and for a connection 2."""
+    monkeypatch.setattr("mxd.trainer.storage.database.engine.CONNECT_SECONDS", 2)  # the least that psycopg waits
     limits = {"write_seconds": LIMIT_SECONDS, "statement_seconds": LIMIT_SECONDS}
     with TestClient(create_app(own_settings.model_copy(update=limits))) as client:
         yield client

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,12 +20,10 @@ from transformers import (
     Qwen3Config,
 )
 
-from mxd.trainer.config import LayerConfig, OptimizerConfig, TrainConfig
+from mxd.trainer.config import LayerConfig
 from mxd.trainer.config.presets import FOLDER, preset_file, presets, shape_of
 from mxd.trainer.language_model.architecture import Architecture
-from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.registry import build_layer, matched_num_experts
-from tests.helpers.language_models import byte_tokenizer
 
 
 def llama_like(kind: Any, width: int, hidden: int, layers: int, heads: int, key_values: int, **more: Any) -> Any:
@@ -106,19 +103,6 @@ def test_the_layer_exists_at_full_size(preset: Any) -> None:
     assert preset.num_experts is not None or layer.num_parameters > 0.999 * transcoder
 
 
-@pytest.mark.parametrize("preset", presets(), ids=lambda preset: preset.name)
-def test_the_mlp_is_found_and_replaced(preset: Any) -> None:
-    language_model = LanguageModel(AutoModelForCausalLM.from_config(tiny(SIZES[preset.name])), byte_tokenizer(), "x")
-    ids_BT = torch.tensor([[5, 6, 7, 8]])
-    seen = language_model.capture(1, ids_BT)
-    assert seen.input_TI.shape == seen.output_TO.shape == (4, 16)
-    with language_model.replace_mlps({1: lambda _x, mlp: mlp()}):
-        torch.testing.assert_close(language_model.logits(ids_BT), language_model.logits(ids_BT))
-    with language_model.replace_mlps({1: lambda _x, mlp: 0 * mlp()}):
-        zeroed = language_model.logits(ids_BT)
-    assert not torch.allclose(zeroed, language_model.logits(ids_BT))
-
-
 @pytest.mark.parametrize("name", sorted(SIZES))
 def test_the_shape_matches_the_published_config(name: str) -> None:
     shape = AutoConfig.for_model(**shape_of(name))
@@ -129,24 +113,3 @@ def test_the_shape_matches_the_published_config(name: str) -> None:
         outline = AutoModelForCausalLM.from_config(shape)
     count = sum(parameter.numel() for parameter in outline.parameters())
     assert count / 1e9 == pytest.approx(BILLIONS[name], abs=0.0006)
-
-
-def tiny(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The same architecture with three narrow blocks."""
-    widths = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "head_dim": 8}
-    counts = {"num_hidden_layers": 3, "vocab_size": 257, "num_key_value_heads": 1}
-    special: dict[str, Any] = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
-    names = type(config)().to_dict()
-    known = {name: value for name, value in {**widths, **counts}.items() if name in names}
-    if isinstance(config, GPT2Config):
-        return GPT2Config(n_embd=16, n_layer=3, n_head=2, vocab_size=257, **special)
-    kind: Any = type(config)
-    small: PreTrainedConfig = kind(**known, **special)
-    return small
-
-
-@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.toml")), ids=lambda path: path.stem)
-def test_settings_are_training_settings(path: Path) -> None:
-    words = {line.split(" = ")[0].replace("-", "_") for line in path.read_text().splitlines() if " = " in line}
-    assert words <= TrainConfig.model_fields.keys() | OptimizerConfig.model_fields.keys()
-    assert path.read_text().startswith("# ")

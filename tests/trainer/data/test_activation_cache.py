@@ -50,8 +50,6 @@ def test_batches_equal_those_of_the_language_model(shared: World, cache: Activat
             assert torch.equal(expected.bfloat16().float(), value)
 
 
-
-
 def test_a_longer_run_reads_the_cache_again_in_another_order(shared: World, cache: ActivationCache) -> None:
     longer = {"tokens": 3 * shared.config().tokens, "text": shared.text.model_copy(update={"on_short_text": "repeat"})}
     stream = stream_of(shared, **longer)
@@ -134,7 +132,7 @@ def test_a_continued_cache_tokenises_only_what_is_left(
     stop = Callbacks(is_cancelled=iter([False, False, True]).__next__)
     assert not write_cache(tmp_path, stream_of(shared), shared.language_model, callbacks=stop).is_complete
     text = ActivationCache.open(tmp_path, CPU).manifest.next_text
-    assert 0 < text.documents
+    assert text.documents > 0
     assert 0 < text.sequences <= 2 * stream_of(shared).plan.sequences_per_buffer
 
 
@@ -152,8 +150,6 @@ def test_other_settings_are_rejected(
 ) -> None:
     with pytest.raises(UserError, match=message):
         cache.check(stream_of(shared, **settings))
-
-
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from itertools import islice
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import torch
 
 from mxd.trainer.config import OptimizerConfig, TrainConfig
 from mxd.trainer.data.activations import (
-    BatchPlan,
     LiveActivations,
     StreamSpec,
     activation_buffers,
@@ -27,8 +25,6 @@ from tests.helpers.runs import World
 def batches_of(world: World, config: TrainConfig, first: int = 0) -> Iterator[MlpActivations]:
     for batch in batches(LiveActivations(world.language_model), StreamSpec.from_configs([config]), first):
         yield batch[config.layer]
-
-
 
 
 def test_every_token_of_a_buffer_is_used_once(world: World) -> None:
@@ -68,8 +64,6 @@ def test_layers_on_one_pass_have_the_batches_of_separate_passes(world: World) ->
             assert torch.equal(batch[config.layer].output_TO, own.output_TO)
 
 
-
-
 @pytest.mark.parametrize(
     "changes",
     [
@@ -82,12 +76,6 @@ def test_layers_on_one_pass_have_the_batches_of_separate_passes(world: World) ->
 def test_runs_with_different_batches_are_rejected(world: World, changes: dict[str, Any]) -> None:
     with pytest.raises(UserError, match="trained together"):
         StreamSpec.from_configs([world.config(), world.config(**changes)])
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize("first", [0, 3, 8, 13])

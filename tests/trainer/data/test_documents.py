@@ -68,8 +68,6 @@ def test_a_folder_is_read_recursively_in_name_order(folder: Path) -> None:
     assert list(documents(TextConfig(dataset=str(folder)))) == ["one", "two", "three", "four"]
 
 
-
-
 def test_local_folders_take_precedence_over_the_hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder.parent)
     assert len(list(documents(TextConfig(dataset="texts")))) == 4
@@ -171,7 +169,9 @@ def written(tmp_path: Path, kind: str, rows: list[str]) -> Path:
             return tmp_path / "folder"
 
 
-@pytest.mark.parametrize("kind", [".jsonl", "one row group", "many row groups", "folder", ".jsonl.gz", ".csv", ".csv.zst"])
+@pytest.mark.parametrize(
+    "kind", [".jsonl", "one row group", "many row groups", "folder", ".jsonl.gz", ".csv", ".csv.zst"]
+)
 @pytest.mark.parametrize("order", ["shuffled", "sampled"])
 def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
     large: list[str], tmp_path: Path, kind: str, order: Literal["shuffled", "sampled"]
@@ -193,9 +193,7 @@ def test_the_beginning_of_a_shuffled_large_text_is_from_everywhere(
     characters=st.integers(1, 30),
     seed=st.integers(0, 9),
 )
-def test_passes_yield_every_document_once_and_hold_few(
-    items: list[str], most: int, characters: int, seed: int
-) -> None:
+def test_passes_yield_every_document_once_and_hold_few(items: list[str], most: int, characters: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "MOST_DOCUMENTS", most)
         patch.setattr(module, "MOST_CHARACTERS", characters)
@@ -253,13 +251,12 @@ def test_a_damaged_line_of_a_large_file_is_named(large: list[str], tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["", " ", "nothing.txt", "./nothing", "~/nothing", "/nothing/here", "a/b/c", "The end.", "many words " * 1000]
+    "name",
+    ["", " ", "nothing.txt", "./nothing", "~/nothing", "/nothing/here", "a/b/c", "The end.", "many words " * 1000],
 )
 def test_a_missing_path_is_named(name: str) -> None:
     with pytest.raises(NotFoundError, match="no file or folder"):
         documents(TextConfig(dataset=name))
-
-
 
 
 def test_unsupported_files_are_named(tmp_path: Path) -> None:
@@ -277,11 +274,7 @@ def test_no_documents_at_all_is_an_error(tmp_path: Path) -> None:
     assert "holds no documents" in failure(TextConfig(dataset=str(tmp_path)))
 
 
-
-
 # ---------------------------------------------------------------- the hub
-
-
 
 
 def on_the_hub(monkeypatch: pytest.MonkeyPatch, load: Callable[..., object]) -> None:
@@ -320,10 +313,6 @@ def test_a_dataset_is_streamed(hub: list[tuple[str, str | None]]) -> None:
     assert list(documents(TextConfig(dataset="some-one/corpus"))) == ["two", "three"]
     assert sorted(documents(TextConfig(dataset="corpus:20231101.en"), "shuffled")) == ["three", "two"]
     assert hub == [("some-one/corpus", None), ("corpus", "20231101.en")]
-
-
-
-
 
 
 def test_a_lost_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -374,8 +363,6 @@ def test_the_fingerprint_of_a_dataset_needs_no_network() -> None:
     config = TextConfig(dataset="some-one/corpus")
     assert fingerprint(config) == fingerprint(config)
     assert fingerprint(config) != fingerprint(config.model_copy(update={"split": "test"}))
-
-
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mxd.trainer.data import readers
-from mxd.trainer.data.readers import is_supported, only_texts, pieces, read_documents, read_piece
+from mxd.trainer.data.readers import only_texts, pieces, read_documents, read_piece
 from mxd.trainer.errors import UserError
 
 texts = st.lists(st.text(st.characters(codec="utf-8"), max_size=20), min_size=1, max_size=8)
@@ -112,8 +112,6 @@ def test_files_are_streamed(tmp_path: Path) -> None:
         tracemalloc.stop()
 
 
-
-
 def test_missing_values_are_empty_documents(tmp_path: Path) -> None:
     path = compress(tmp_path / "a.jsonl", b'{"text": null}\n\n{"text": "one"}')
     assert list(read_documents(path, "text")) == ["", "one"]
@@ -178,8 +176,6 @@ def test_an_empty_file_has_no_documents(tmp_path: Path) -> None:
     for name in ("a.txt", "a.jsonl", "a.csv", "a.txt.gz", "a.jsonl.zst"):
         (tmp_path / name).touch()
         assert list(read_documents(tmp_path / name, "text")) == []
-
-
 
 
 # ---------------------------------------------------------------- pieces

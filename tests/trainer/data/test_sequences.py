@@ -96,8 +96,6 @@ def test_packing_keeps_all_tokens(lengths: list[int], tokens: int) -> None:
             next(packed)
 
 
-
-
 @pytest.mark.parametrize("order", get_args(Order))
 def test_skip_drops_the_first_sequences(config: TextConfig, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BATCH_DOCUMENTS", 3)
@@ -150,10 +148,6 @@ def test_the_batch_size_of_documents_has_no_effect(config: TextConfig, monkeypat
     assert collected(config, 1000) == whole
 
 
-
-
-
-
 def test_check_text_length(config: TextConfig) -> None:
     count = len(token_ids(TOKENIZER, documents(config)))
     with pytest.raises(UserError, match=f"has {count:,} tokens, but 1,000,000 are needed"):
@@ -163,8 +157,6 @@ def test_check_text_length(config: TextConfig) -> None:
     with pytest.raises(UserError, match=f"has {count:,} tokens"):
         check_text_length(config, TOKENIZER, whole + CONTEXT)
     check_text_length(config.model_copy(update={"on_short_text": "repeat"}), TOKENIZER, 10**6)
-
-
 
 
 def test_each_repetition_has_another_order(tmp_path: Path) -> None:

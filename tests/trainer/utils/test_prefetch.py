@@ -65,9 +65,3 @@ def test_the_thread_ends_when_the_consumer_stops() -> None:
     assert len(threads()) == 1
     stream.close()
     assert threads() == []
-
-
-def test_nothing_is_computed_before_the_first_item() -> None:
-    stream = prefetch(iter([1]), 2)
-    assert threads() == []
-    assert list(stream) == [1]

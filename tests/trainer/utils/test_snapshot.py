@@ -19,8 +19,6 @@ from mxd.trainer.utils.snapshot import (
     Snapshot,
     Table,
     Token,
-    activation_shade,
-    change_shade,
 )
 
 ROOT = Path(__file__).parents[3]
@@ -93,19 +91,6 @@ def test_a_page_loads_nothing_and_has_the_command_and_the_weights() -> None:
         ' <span class="t u2" tabindex="0" data-tip="tip">a',
     ):
         assert text in page
-
-
-def test_shades_have_the_steps_of_the_scales() -> None:
-    assert [activation_shade(share) for share in (0.0, 0.01, 0.5, 1.0, 7.0)] == ["", "s1", "s4", "s9", "s9"]
-    assert [change_shade(share) for share in (-9.0, -0.5, 0.0, 0.09, 0.1, 0.3, 1.0)] == [
-        "d4",
-        "d2",
-        "",
-        "",
-        "u1",
-        "u2",
-        "u4",
-    ]
 
 
 def test_files_are_html_or_markdown(tmp_path: Path) -> None:

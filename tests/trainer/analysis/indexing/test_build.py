@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from copy import deepcopy
 from dataclasses import replace
@@ -295,15 +294,6 @@ def test_postgresql_and_sqlite_store_the_same_index(world: World, run: Run, post
         delete_index(session, 1)
         assert experts_with(session, 1, ["fox"]).tolist() == []
     other.dispose()
-
-
-def test_indexing_on_a_cpu_uses_one_thread(world: World, run: Run) -> None:
-    main, threads = threading.get_ident(), []
-    embeddings = world.language_model.module.get_input_embeddings()
-    handle = embeddings.register_forward_pre_hook(lambda *_: threads.append(threading.get_ident()))
-    build_index(run, settings(world), world.language_model, world.database)
-    handle.remove()
-    assert set(threads) == {main}
 
 
 def test_steerability_is_the_price_of_one_unit_and_later_searches_need_no_backward_pass(

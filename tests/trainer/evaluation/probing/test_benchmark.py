@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +155,3 @@ def test_a_missing_package_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(benchmark, "version", lambda name: "0.3.0")
     with pytest.raises(UserError, match=r"sae-probes 0.3.0 is installed, but version 0.4.2 is required"):
         SaeProbes()
-
-
-def test_stand_ins_leave_nothing_behind() -> None:
-    missing = [name for name in benchmark.UNUSED if find_spec(name) is None]
-    with benchmark._stand_ins():
-        for name, attribute in benchmark.UNUSED.items():
-            assert hasattr(__import__(name), attribute)
-    assert not set(missing) & set(sys.modules)
-    assert [name for name in missing if find_spec(name) is None] == missing
