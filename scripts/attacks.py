@@ -52,9 +52,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
         60,
         (
             f"{API}/test_authentication.py",
-            f"{API}/test_roles.py",
             f"{API}/test_host_check.py",
-            f"{API}/test_forwarded_headers.py",
             f"{API}/test_app.py",
         ),
     ),
@@ -66,7 +64,7 @@ ATTACKS: dict[str, tuple[int, tuple[str, ...]]] = {
     "databases: waiting writers, frozen PostgreSQL": (60, ("tests/backend/database/test_waiting.py",)),
     "databases: read-only folders, damaged files": (
         60,
-        ("tests/backend/database/test_read_only.py", "tests/backend/database/maintenance/test_rescue.py"),
+        ("tests/backend/database/test_read_only.py", "tests/backend/database/maintenance/test_check.py"),
     ),
     "runs in the working folder, names that leave the data folder": (
         30,

@@ -18,7 +18,7 @@ LONG = (
     "tests/trainer/utils/test_distributed.py",
     "tests/test_examples.py",
     "tests/test_benchmarks.py",
-    "tests/trainer/language_model/test_architectures.py",
+    "tests/trainer/language_model/test_architecture.py",
     "tests/backend/database/test_postgresql.py",
     "tests/test_smollm2.py",
     "tests/test_wheel.py",

@@ -10,8 +10,8 @@ import pytest
 from fastapi.testclient import TestClient
 from sqlalchemy import Engine
 
-from mxd.backend.api.access import COOKIE
-from mxd.backend.api.app import create_app
+from mxd.backend.api.access import COOKIE, needed_role
+from mxd.backend.api.app import build_api, create_app
 from mxd.backend.database.access_tokens import create_token, revoke_token, tokens
 from mxd.backend.settings import Role, Settings
 from mxd.trainer.storage.database.open import writing
@@ -101,3 +101,33 @@ def test_large_bodies_are_rejected_early(client: TestClient) -> None:
         assert (answer.status_code, answer.json()["error"]["code"]) == (413, "request-too-large")
     wrong = client.post("/api/runs/first/routing", content=b"x", headers={"content-length": "-1"})
     assert wrong.status_code == 413
+
+
+READ_WITH_A_BODY = {
+    "/api/runs/{run}/routing",
+    "/api/runs/{run}/routing/effects",
+    "/api/runs/{run}/routing/predictions",
+    "/api/runs/{run}/search/passage",
+    "/api/circuits",
+    "/api/circuits/check",
+    "/api/circuits/effects",
+    "/api/circuits/graph",
+    "/api/runs/{run}/contrast",
+}
+"""POST that changes nothing and is within limits of its own."""
+ANYBODY = {"/api/access"}
+
+
+def test_every_endpoint_needs_a_role() -> None:
+    for path, operations in build_api().openapi()["paths"].items():
+        for method in operations:
+            reads = method in ("get", "head") or path in READ_WITH_A_BODY
+            expected = None if path in ANYBODY else "read" if reads else "write"
+            assert needed_role(method.upper(), path) == expected, f"{method} {path}"
+
+
+def test_pages_and_the_api_description_need_no_role() -> None:
+    for path in ("/", "/assets/main.js", "/docs", "/openapi.json", "/healthz"):
+        assert needed_role("GET", path) is None
+    assert needed_role("GET", "/metrics") == "read"
+    assert needed_role("GET", "/api/none") == "read"

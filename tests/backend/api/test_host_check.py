@@ -1,12 +1,20 @@
-"""Requests that were meant for this server, and those that were not."""
+"""Requests that were meant for this server, or not; X-Forwarded headers count only from known proxies."""
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
+import httpx
 import pytest
 from starlette.datastructures import Headers
 
 from mxd.backend.api.access import is_cross_site, is_own_host
+from mxd.backend.database.access_tokens import create_token
+from mxd.backend.database.engine import opened
 from mxd.backend.settings import host_name, is_loopback
+from mxd.trainer.storage.database.open import sqlite_url, writing
+from tests.helpers.processes import server
 
 
 @pytest.mark.parametrize(
@@ -52,3 +60,18 @@ def test_loopback_addresses_are_recognised() -> None:
 )
 def test_requests_of_other_sites_are_recognised(method: str, headers: dict[str, str], elsewhere: bool) -> None:
     assert is_cross_site(method, Headers(headers)) is elsewhere
+
+
+@pytest.mark.parametrize("trusted", ["", "127.0.0.1"])
+def test_a_forged_scheme_does_not_change_the_cookie(
+    trusted: str, made_up: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = shutil.copytree(made_up, tmp_path / "data")
+    with opened(sqlite_url(data)) as database, writing(database) as session:
+        token = create_token(session, "read", "a test").token
+    monkeypatch.setenv("MXD_TRUSTED_PROXIES", trusted)
+    with server(data, "--access", "tokens") as (url, _), httpx.Client(base_url=url) as client:
+        headers = {"X-Forwarded-For": "198.51.100.1", "X-Forwarded-Proto": "https"}
+        answer = client.post("/api/access", json={"token": token}, headers=headers)
+        assert answer.status_code == 200
+        assert ("Secure" in answer.headers["set-cookie"]) == bool(trusted)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mxd.backend.cli.console import ProgressLines, StopRequest, duration
+from mxd.backend.cli.console import StopRequest
 from tests.backend.cli.words import Capture
 
 
@@ -37,16 +37,6 @@ def test_a_signal_during_a_write_to_stderr(monkeypatch: pytest.MonkeyPatch) -> N
         written.flush()
         assert stop()
         assert stop.exit_code == 143
-
-
-def test_progress_prints_the_first_and_the_last_line(capsys: Capture) -> None:
-    lines = ProgressLines("Training", "tokens")
-    for done in range(0, 1001, 10):
-        lines(done, 1000, "normalised MSE 0.5")
-    seen = capsys.readouterr().err.splitlines()
-    assert len(seen) == 2
-    assert seen[-1] == "Training: 1,000 of 1,000 tokens, normalised MSE 0.5"
-    assert (duration(59.6), duration(3723)) == ("1:00", "1:02:03")
 
 
 def test_the_first_interrupt_requests_a_stop_and_the_second_raises(capsys: Capture) -> None:

@@ -85,16 +85,6 @@ def test_global_options_may_come_before_the_command(tmp_path: Path, capsys: Capt
     assert document(capsys) == []
 
 
-def test_version_and_help(capsys: Capture) -> None:
-    assert run(["--version"]) == 0
-    printed = capsys.readouterr().out
-    assert [name in printed for name in ("mxd-explorer ", "Python ", "torch ", "transformers ")] == [True] * 4
-    assert run([]) == run(["--help"]) == 0
-    assert capsys.readouterr().out.count("Share and maintain:") == 2
-    assert run(["lab"]) == run(["lab", "--help"]) == 0
-    assert "train with experimental methods" in capsys.readouterr().out
-
-
 def test_reading_commands_create_no_database(workspace: Path, capsys: Capture) -> None:
     for words in (["runs"], ["experts", "x"], ["experts", "x", "1"], ["database", "check"], ["doctor", "--port", "0"]):
         run([*words, "--data", "empty"])

@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from argparse import ArgumentParser, _SubParsersAction
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from subprocess import CompletedProcess
 
 import pytest
 
-from mxd.backend.cli.main import main, run
-from mxd.backend.cli.parser import command_class, command_from, full_parser, options
-from mxd.backend.cli.registry import COMMANDS, GROUPS, SECTIONS, overview
+from mxd.backend.cli.main import main
+from mxd.backend.cli.parser import command_class, command_from
+from mxd.backend.cli.registry import COMMANDS
 from mxd.trainer.errors import UserError
 from tests.helpers.forking.torchrun import run_processes
 
 Capture = pytest.CaptureFixture[str]
-
-
-def leaves(parser: ArgumentParser) -> Iterator[ArgumentParser]:
-    """Yield the parsers of all commands below a parser."""
-    below = [action for action in parser._actions if isinstance(action, _SubParsersAction)]
-    if not below:
-        yield parser
-    for action in below:
-        for inner in action.choices.values():
-            yield from leaves(inner)
-
-
-@pytest.fixture(scope="module")
-def helps() -> dict[str, str]:
-    """Help of every command, from the parser of the whole command line."""
-    return {parser.prog.removeprefix("mxd "): parser.format_help() for parser in leaves(full_parser())}
-
-
-def test_the_overview_lists_every_command_once() -> None:
-    lines = overview().splitlines()
-    names = {name.partition(" ")[0] for name in COMMANDS}
-    assert {name: sum(line.startswith(f"  {name} ") for line in lines) for name in names} == dict.fromkeys(names, 1)
-    assert [f"{title}:" in lines for title in SECTIONS] == [True] * 5
-    for group in GROUPS:
-        below = [name.removeprefix(f"{group} ") for name in COMMANDS if name.startswith(f"{group} ")]
-        assert [name for name in below if f"  {name} " not in overview(group)] == []
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_a_command_is_complete(name: str, helps: dict[str, str], capsys: Capture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        run([*name.split(), "--help"])
-    printed = capsys.readouterr().out
-    assert printed == helps[name]
-    for option in options(command_class(name)).values():
-        assert option.help, option.name
-        assert option.label in printed or option.is_positional
-    assert len(command_class(name).examples) == 3
 
 
 @pytest.mark.parametrize("line", sorted({line for name in COMMANDS for line in command_class(name).examples}))

@@ -25,36 +25,6 @@ from tests.helpers.databases import made_up_database
 LABEL = "/api/runs/first/experts/3"
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for locks."""
-
-    def prepare(_lock_ms: int, connection: sqlite3.Connection, _record: object) -> None:
-        connection.execute("PRAGMA busy_timeout=0")
-
-    monkeypatch.setattr("mxd.trainer.storage.database.engine._set_sqlite_pragmas", prepare)
-
-
-def test_reads_work_while_another_process_writes(
-    impatient: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    made_up_database(tmp_path, sqlite_url(tmp_path)).dispose()
-    holder = sqlite3.connect(tmp_path / "mxd.sqlite", isolation_level=None)
-    with TestClient(create_app(Settings(data=tmp_path, frontend=tmp_path))) as client:
-        holder.execute("BEGIN IMMEDIATE")
-        answer = client.patch(LABEL, json={"label": "wishes"})
-        assert answer.status_code == 503
-        assert answer.json()["error"]["code"] == "database-unavailable"
-        assert "locked by another program" in answer.json()["error"]["message"]
-        assert int(answer.headers["retry-after"]) > 0
-        assert client.get("/api/runs/first/experts").status_code == 200
-        assert run(["remove", "first", "--yes", "--data", str(tmp_path)]) == 2
-        assert "locked by another program" in capsys.readouterr().err
-        holder.execute("ROLLBACK")
-        assert client.patch(LABEL, json={"label": "wishes"}).status_code == 204
-    holder.close()
-
-
 def _spoil_page(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[4096:] = b"\x55" * (len(content) - 4096)

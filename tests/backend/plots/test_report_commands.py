@@ -1,12 +1,16 @@
-"""Commands that repeat what a database holds: the command line must take them, and make the same settings of them."""
+"""Figures show what the database says, and the report names the commands that repeat it."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from typing import Any
 
+import plotly.graph_objects as go
 import pytest
+from fastapi.testclient import TestClient
+from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from mxd.backend.cli.commands.evaluate import AblateCommand, EvaluateSteeringCommand
@@ -14,7 +18,9 @@ from mxd.backend.cli.commands.finetune import FinetuneCommand
 from mxd.backend.cli.commands.share import ImportCommand
 from mxd.backend.cli.commands.train import TrainCommand
 from mxd.backend.cli.parser import command_from
+from mxd.backend.plots import runs as figures
 from mxd.backend.plots.report import commands, fit
+from mxd.backend.queries.runs import find_run
 from mxd.trainer.analysis.ablation import build_ablations
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import (
@@ -29,8 +35,10 @@ from mxd.trainer.config import (
 )
 from mxd.trainer.config.base import RETIRED
 from mxd.trainer.evaluation.steering import evaluate_steering
+from mxd.trainer.storage.database.tables import MeasurementRecord, SteeringStrengthRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
+from tests.helpers.databases import ACTIVE
 from tests.helpers.runs import World, small_world
 
 CONFIG = TrainConfig(
@@ -107,3 +115,120 @@ def test_commands_of_expert_measurements_have_their_settings(tmp_path: Path) -> 
     both = influence.model_copy(update={"experts": (*first.experts, *second.experts)})
     assert commands_of(world, AblateCommand) == [both]
     world.database.dispose()
+
+
+ALL = ("training", "density-activation", "density-histogram")
+
+
+def figure(client: TestClient, name: str, **query: Any) -> dict[str, Any]:
+    """A figure of the first run."""
+    answer = client.get(f"/api/figures/{name}", params={"run": "first", **query})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_figure_is_valid_and_without_colours(client: TestClient, name: str) -> None:
+    found = figure(client, name)
+    go.Figure(data=found["data"], layout=found["layout"])
+    assert "color" not in json.dumps(found)
+    assert "template" not in found["layout"]
+    assert all("role" in trace["meta"] for trace in found["data"])
+
+
+def test_training_has_a_curve_for_each_measure(client: TestClient) -> None:
+    found = figure(client, "training")
+    assert [trace["meta"]["role"] for trace in found["data"]] == ["normalized_mse", "dead_share", "l0"]
+    assert found["data"][0]["y"] == [0.2, 0.1, pytest.approx(10 / 150)]
+    assert found["layout"]["yaxis"]["type"] == "log"
+
+
+def test_a_large_scatter_plot_is_sampled_with_a_note(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(own) as session:
+        run = find_run(session, "first")
+        whole = figures.density_activation(session, run)
+        assert (whole.drawn, whole.total) == (ACTIVE, ACTIVE)
+        monkeypatch.setattr(figures, "MAX_POINTS", 30)
+        part = figures.density_activation(session, run)
+        assert (part.drawn, part.total) == (30, ACTIVE)
+        assert part == figures.density_activation(session, run)
+
+
+def test_a_sample_keeps_outliers_and_labelled_experts(own: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Session(own) as session:
+        run = find_run(session, "first")
+        trace = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
+        density, (expert, _) = max(zip(trace["x"], trace["customdata"], strict=True))
+        monkeypatch.setattr(figures, "MAX_POINTS", 40)
+        part = json.loads(json.dumps(figures.density_activation(session, run).data[0]))
+        assert expert in [each for each, _ in part["customdata"]]
+        assert max(part["x"]) == density
+        assert min(part["x"]) == min(trace["x"])
+
+
+def test_a_cached_figure_follows_label_changes(own_client: TestClient) -> None:
+    before = figure(own_client, "density-activation")
+    own_client.patch("/api/runs/first/experts/3", json={"label": "foxes"})
+    after = figure(own_client, "density-activation")
+    assert [3, None] in before["data"][0]["customdata"]
+    assert [3, "foxes"] in after["data"][0]["customdata"]
+
+
+def test_the_density_histogram_counts_every_active_expert(client: TestClient) -> None:
+    histogram = figure(client, "density-histogram")
+    assert sum(histogram["data"][0]["y"]) == ACTIVE
+    assert histogram["data"][0]["customdata"][-1][1] == 100, "densities are in percent"
+    assert len(histogram["layout"]["shapes"]) == 1, "K/N is marked"
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/figures/training", 400),
+        ("/api/figures/density-activation?run=second", 404),
+        ("/api/figures/pie?run=first", 422),
+    ],
+)
+def test_figures_without_data_are_errors(client: TestClient, path: str, status: int) -> None:
+    assert client.get(path).status_code == status
+
+
+def result(expert: int, kind: str, strength: float, kl: float) -> SteeringStrengthRecord:
+    return SteeringStrengthRecord(
+        run_id=1, expert=expert, kind=kind, strength=strength, kl=kl, loss=2.0, self_similarity=0.5, promoted_share=0.1
+    )
+
+
+def test_curves_are_medians_over_experts_and_start_at_the_baseline(own: Engine, own_client: TestClient) -> None:
+    with Session(own) as session, session.begin():
+        for expert, kl in ((3, 0.1), (4, 0.2), (5, 0.9)):
+            session.add(result(expert, "none", 0.0, 0.0))
+            session.add_all(result(expert, kind, 2.0, kl) for kind in ("expert", "random_expert", "random_direction"))
+    figure = own_client.get("/api/figures/steering", params={"run": "first"}).json()
+    assert figure["drawn"] == 3
+    assert [trace["name"] for trace in figure["data"][:3]] == [
+        "Expert",
+        "Random expert of its density",
+        "Random direction",
+    ]
+    assert (figure["data"][0]["x"], figure["data"][0]["y"]) == ([0.0, 2.0], [0.0, 0.2])
+    assert len(figure["data"]) == 12
+    assert _steering_note(own_client) == "3 experts"
+    with Session(own) as session, session.begin():
+        settings = SteeringEvaluationConfig().model_dump(mode="json")
+        session.add(MeasurementRecord(run_id=1, command="evaluate-steering", settings=settings))
+    assert _steering_note(own_client) == "3 experts, 3 samples of 24 tokens for each of 3 prompts per strength"
+
+
+def _steering_note(client: TestClient) -> str:
+    chapters = client.get("/api/runs/first/report").json()["chapters"]
+    (section,) = next(one["sections"] for one in chapters if one["key"] == "steering")
+    note: str = section["figure"]["note"]
+    return note
+
+
+def test_a_missing_measurement_names_its_command(client: TestClient) -> None:
+    answer = client.get("/api/figures/steering", params={"run": "first"})
+    assert (answer.status_code, answer.json()["total"]) == (200, 0)
+    assert "mxd evaluate-steering first" in answer.json()["title"]

@@ -1,4 +1,4 @@
-"""Evaluations and probes as the dashboard and the report show them."""
+"""Evaluations, probes and benchmarks as the dashboard and the report show them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mxd.backend.cli.main import run
 from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
-from mxd.backend.queries.probes import roc_auc_interval
+from mxd.backend.queries.probes import roc_auc_interval, stored_benchmark
 from mxd.backend.queries.runs import find_run, mixing_of
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
@@ -34,6 +34,7 @@ from mxd.trainer.storage.database.tables import EvaluationRecord, RunRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.training.train import train_layer
 from mxd.trainer.utils.callbacks import NO_CALLBACKS
+from tests.helpers.analysis.benchmarks import write_benchmark
 from tests.helpers.language_models import tiny_language_model
 from tests.helpers.runs import small_world
 
@@ -283,13 +284,6 @@ def test_layer_by_layer_results_are_drawn_as_a_line(seen: TestClient) -> None:
     assert alone["y"] == pytest.approx([0.1, 0.3])
 
 
-def test_missing_measurements_name_their_command(seen: TestClient) -> None:
-    for name in OF_A_RUN:
-        found = figure(seen, name, run="bare")
-        assert (found["data"], found["total"]) == ([], 0)
-        assert "has not been" in found["title"]
-
-
 def test_the_report_is_a_complete_page(measured: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "out" / "report.html"
     assert run(["report", "--data", str(measured), "--out", str(target), "--json"]) == 0
@@ -358,3 +352,40 @@ def test_evaluations_at_several_k_are_a_separate_line(
     content = target.read_text()
     assert "first at K 2" in content
     assert re.search(r"mxd evaluate first .*--k 2", content)
+
+
+def _without(text: str, name: str) -> str:
+    return json.dumps({key: value for key, value in json.loads(text).items() if key != name})
+
+
+DAMAGES = {
+    "cut off": (lambda text: text[: len(text) // 2], "."),
+    "another document": (lambda text: "[1, 2]", "the content: "),
+    "an older format": (lambda text: _without(text, "scores"), "scores: Field required"),
+}
+
+
+@pytest.mark.parametrize(("damage", "reason"), DAMAGES.values(), ids=DAMAGES)
+def test_a_file_that_is_no_benchmark_is_one_sentence(tmp_path: Path, damage: object, reason: str) -> None:
+    assert callable(damage)
+    write_benchmark(tmp_path, "ours")
+    path = tmp_path / "benchmark" / "summary.json"
+    path.write_text(damage(path.read_text()))
+    benchmark, problem = stored_benchmark(tmp_path)
+    assert benchmark is None
+    assert re.search(rf"is not a summary of a benchmark: .*{reason}.*\. Run 'mxd benchmark'", problem or "")
+
+
+def test_the_benchmark_is_read_at_each_request(own_client: TestClient, tmp_path: Path) -> None:
+    def sections() -> list[dict[str, Any]]:
+        chapters = own_client.get("/api/runs/first/report").json()["chapters"]
+        return next(one["sections"] for one in chapters if one["key"] == "benchmark")
+
+    assert sections()[0]["title"] == "No benchmark yet"
+    write_benchmark(tmp_path, "ours")
+    differences, scores = sections()
+    assert scores["tables"][0]["rows"][0]["key"] == "ours"
+    assert "higher on" in differences["tables"][0]["rows"][0]["cells"][0]["note"]
+    (tmp_path / "benchmark" / "summary.json").write_text("{}")
+    (damaged,) = sections()
+    assert "Run 'mxd benchmark' again" in damaged["verdict"]

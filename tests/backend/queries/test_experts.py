@@ -1,19 +1,25 @@
-"""Experts over HTTP: paging, filters, one in full, its neighbours."""
+"""Experts over HTTP: paging in any order, filters, one in full, its neighbours, its random examples."""
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from functools import cache
 from itertools import product
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import Engine
+from sqlalchemy import Engine, update
 from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import reading
+from mxd.backend.queries.automatic_labels import accuracy_interval
+from mxd.backend.queries.examples import Draw, draw_examples
+from mxd.backend.queries.expert_table import Columns
 from mxd.backend.schemas.experts import (
     ExpertSort,
     Order,
@@ -175,3 +181,91 @@ def test_a_list_of_experts_is_a_filter(client: TestClient) -> None:
     rows = all_pages(client, sort="expert", order="asc", among="5,140,2")
     assert [row["expert"] for row in rows] == [2, 5, 140]
     assert client.get("/api/runs/first/experts", params={"among": "5;2"}).status_code == 422
+
+
+def test_steerable_experts_have_the_highest_steerability() -> None:
+    steerability = np.linspace(0, 1, 41)
+    steerability[0] = np.nan
+    columns = Columns(np.arange(100, 141), {"steerability": steerability})
+    assert columns.most_steerable.tolist() == [139, 140]
+    assert len(Columns(np.arange(3), {"steerability": np.full(3, np.nan)}).most_steerable) == 0
+
+
+def test_the_interval_of_an_accuracy_is_over_the_held_out_examples() -> None:
+    label = {
+        "labeller": "features",
+        "balanced_accuracy": 0.7,
+        "precision": None,
+        "recall": 0.0,
+        "test_examples": 10,
+    }
+    # Wilson's interval of 4 of 10 is 0.168 to 0.687.
+    assert accuracy_interval(label, 0.01) == pytest.approx((0.584, 0.844), abs=5e-4)
+    assert accuracy_interval(label | {"balanced_accuracy": None}, 0.01) is None
+    assert accuracy_interval(label | {"labeller": "a language model"}, 0.01) is None
+    assert accuracy_interval(None, 0.01) is None
+
+
+def test_a_label_that_matches_most_inactive_tokens_has_an_interval_that_says_so() -> None:
+    """All 9 examples match, and 80 % of the inactive tokens: balanced accuracy 0.6."""
+    density, false_positive_rate = 0.5, 0.8
+    precision = density / (density + false_positive_rate * (1 - density))
+    label = {
+        "labeller": "features",
+        "balanced_accuracy": (1 + 1 - false_positive_rate) / 2,
+        "precision": precision,
+        "recall": 1.0,
+        "test_examples": 9,
+    }
+    # Wilson's interval of 9 of 9 is 0.701 to 1.
+    assert accuracy_interval(label, density) == pytest.approx((0.451, 0.6), abs=1e-3)
+
+
+PATH = "/api/runs/first/experts/9/examples"
+TOKENS = {1: 5, 2: 20, 3: 75}
+KEPT = {1: range(5), 2: range(10), 3: range(10)}
+
+
+def test_the_first_draw_follows_the_bin_weights() -> None:
+    draws = [draw_examples(TOKENS, KEPT, 1, random.Random(seed)).places[0] for seed in range(4000)]
+    counts = Counter(place.bin for place in draws)
+    for number, tokens in TOKENS.items():
+        assert abs(counts[number] / 4000 - tokens / 100) < 0.02
+    of_third = Counter(place.rank for place in draws if place.bin == 3)
+    assert set(of_third) == set(KEPT[3])
+
+
+def test_a_short_sample_is_a_prefix_of_a_long_one() -> None:
+    short, long = (draw_examples(TOKENS, KEPT, limit, random.Random(3)).places for limit in (4, 9))
+    assert len(long) == len(set(long)) == 9
+    assert long[:4] == short
+
+
+def test_a_sample_ends_when_a_bin_is_exhausted() -> None:
+    assert draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).exhausted_bin == 1
+    assert len(draw_examples({1: 50}, {1: range(3)}, 20, random.Random(0)).places) == 3
+    assert draw_examples({1: 0, 2: 4}, {}, 20, random.Random(0)) == Draw((), exhausted_bin=2)
+
+
+def test_an_expert_with_all_examples_stored_is_sampled_completely() -> None:
+    draw = draw_examples({1: 2, 2: 3}, {1: range(2), 2: range(3)}, 20, random.Random(0))
+    assert (len(draw.places), draw.exhausted_bin) == (5, None)
+
+
+def test_the_same_seed_returns_the_same_sample_over_http(own: Engine, own_client: TestClient) -> None:
+    with Session(own) as session, session.begin():
+        bins = [[0.0, 4.0, 3]]
+        session.execute(update(ExpertRecord).where(ExpertRecord.expert == 9).values(bins=bins))
+    answers = [own_client.get(PATH, params={"seed": seed}).json() for seed in (0, 0, 1, 2, 3)]
+    assert answers[0] == answers[1]
+    orders = {tuple(example["rank"] for example in answer["examples"]) for answer in answers}
+    assert len(orders) > 1
+    assert {tuple(sorted(order)) for order in orders} == {(0, 1, 2)}
+    assert {example["bin"] for example in answers[0]["examples"]} == {1}
+    assert answers[0]["sample"]["exhausted_bin"] is None
+
+
+def test_a_dead_expert_has_no_examples(client: TestClient) -> None:
+    answer = client.get("/api/runs/first/experts/150/examples?seed=0").json()
+    assert answer["sample"] == {"seed": 0, "active_tokens": 0, "exhausted_bin": None}
+    assert answer["examples"] == []

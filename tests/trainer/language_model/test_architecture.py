@@ -1,7 +1,8 @@
-"""MLPs that can be replaced, and tokens and positions of language models, in configs of many architectures."""
+"""MLPs, tokens and positions of many architectures: every check is exact, or refused with a sentence."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ from transformers import (
 from mxd.trainer.errors import UsageWarning, UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.model import LanguageModel
-from tests.helpers.architectures import plain_mlps
+from tests.helpers.architectures import check, plain_mlps
 from tests.helpers.language_models import byte_tokenizer, tiny_language_model
 
 SIZES: dict[str, Any] = {
@@ -174,3 +175,36 @@ def test_a_token_that_only_the_tokenizer_has_is_named() -> None:
     language_model = LanguageModel(tiny_language_model().module, tokenizer, "tiny")
     with pytest.raises(UserError, match=r"tiny has no token 257 \('<\|user\|>'\)"):
         prompt_ids(language_model, "hello <|user|>")
+
+
+EXACT = {"capture", "train", "index", "evaluate", "steer", "circuit", "vectors", "attach"}
+KINDS = {
+    "gpt2": EXACT,
+    "opt": EXACT,
+    "falcon": EXACT,
+    "gemma2": EXACT,
+    "granite": EXACT,
+    "deepseek_v3": EXACT,
+    "olmo2": EXACT,
+    "lfm2": EXACT,
+    "gemma3n_text": EXACT - {"circuit", "vectors"},
+    "bloom": set[str](),
+}
+"""Architecture -> exact checks.
+
+They differ in transposed weights, an MLP without a module, sums in place, norms after the MLP, a residual multiplier,
+dense blocks beside expert blocks, norms of outputs and convolution states. Gemma 3n shares keys and values and has
+several residual streams. BLOOM's MLP has two arguments.
+"""
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_check_is_exact_or_refused(kind: str, tmp_path: Path) -> None:
+    cells = check(kind, tmp_path)
+    assert {name: cell for name, cell in cells.items() if not cell.holds} == {}
+    assert {name for name, cell in cells.items() if cell.difference is not None} == KINDS[kind]

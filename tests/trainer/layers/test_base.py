@@ -1,4 +1,4 @@
-"""Saving and loading of layers, and errors for damaged files."""
+"""Layers saved and loaded, parameters matched by every method, ranks and routing shares."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch.nn import functional as F
 
-from mxd.trainer.config import LayerConfig, Method, TrainConfig
-from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
+from mxd.trainer.config import Encoder, LayerConfig, Method, TrainConfig
+from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits, methods
 from mxd.trainer.errors import UserError
-from mxd.trainer.layers.base import Gate
-from mxd.trainer.layers.registry import load_layer
+from mxd.trainer.layers.base import Gate, normalized_mse
+from mxd.trainer.layers.metrics import measure_ranks, output_routing_share
+from mxd.trainer.layers.mxd import MxD
+from mxd.trainer.layers.registry import build_layer, load_layer, matched_num_experts
 from tests.helpers.layers import random_layer, random_layer_of
 
 
@@ -108,3 +111,87 @@ def test_files_of_earlier_versions_are_read_if_their_gate_is_flat(kind: type[Lay
     assert read == kind.model_validate(values)
     with pytest.raises(ValidationError, match="gate"):
         kind.model_validate({**values, "gate": {"gate": "two-level", "groups": 8, "top_groups": 2}})
+
+
+def matched_config(method: Method, encoder: Encoder, widths: tuple[int, int, int] = (24, 40, 24)) -> LayerConfig:
+    config = LayerConfig(
+        method=method,
+        input_width=widths[0],
+        hidden_width=widths[1],
+        output_width=widths[2],
+        num_experts=1,
+        k=4,
+        activation="silu",
+        encoder=encoder,
+        rank=6 if method_traits(method).rank else None,
+    )
+    return config.model_copy(update={"num_experts": matched_num_experts(config, widths[0])})
+
+
+def parameters(method: Method, encoder: Encoder) -> int:
+    return build_layer(matched_config(method, encoder)).num_parameters
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "glu"])
+@pytest.mark.parametrize("method", methods("core", "experimental"))
+def test_all_methods_match_the_transcoders_parameters(method: Method, encoder: Encoder) -> None:
+    expected = parameters("transcoder", encoder) + (24 * 24 if method == "skip-transcoder" else 0)
+    slack = 24 + 1 + 24
+    if method == "molt":
+        slack = 24 + 1 + 6 * (24 + 24)  # the largest transform
+    if method in ("mxd", "batch-topk-mxd") and encoder == "mlp":
+        slack = 32 * 24 + 1  # the paper's counts are off by so many
+    assert abs(parameters(method, encoder) - expected) <= slack
+
+
+@pytest.mark.parametrize(
+    ("width", "hidden", "encoder", "experts"),
+    [(768, 3072, "mlp", 21_490), (1024, 4096, "mlp", 28_658), (2048, 8192, "mlp", 57_330), (3072, 8192, "glu", 86_015)],
+)
+def test_the_papers_counts(width: int, hidden: int, encoder: Encoder, experts: int) -> None:
+    widths = width, hidden, width
+    assert matched_config("mxd", encoder, widths=widths).num_experts == experts
+    assert matched_config("transcoder", encoder, widths=widths).num_experts == 32 * width
+
+
+def mxd(hidden: int, output: int) -> MxD:
+    """A layer with random weights."""
+    layer = random_layer(widths=(12, hidden, output))
+    assert isinstance(layer, MxD)
+    return layer
+
+
+@pytest.mark.parametrize(("hidden", "output"), [(20, 16), (16, 16), (10, 16)])
+def test_ranks_match_numpy(hidden: int, output: int) -> None:
+    layer, experts = mxd(hidden, output), [0, 3, 7]
+    actual = measure_ranks(layer, experts)
+    matrices = [layer.expert_matrix(expert).detach().double().numpy() for expert in experts]
+    singular = [np.linalg.svd(matrix, compute_uv=False) for matrix in matrices]
+    assert actual.normalized_rank == 1.0
+    assert actual.stable_rank == pytest.approx(np.mean([(it**2).sum() / it[0] ** 2 for it in singular]), rel=1e-6)
+    assert actual.min_singular_value == pytest.approx(min(it[-1] / it[0] for it in singular), rel=1e-5)
+    assert actual.min_scaling == layer.scaling_NO.abs().min().item()
+
+
+def test_zero_scalings_lower_the_rank() -> None:
+    layer = mxd(20, 16)
+    with torch.no_grad():
+        layer.scaling_NO[3, :4] = 0.0
+    actual = measure_ranks(layer, [3])
+    assert actual.normalized_rank == 12 / 16
+    assert actual.min_singular_value == pytest.approx(0.0, abs=1e-9)
+    assert actual.min_scaling == 0.0
+
+
+def test_the_routing_share_of_the_output_is_0_without_routing_and_1_with_routing_alone() -> None:
+    layer, x_TI = mxd(20, 16), torch.randn(64, 12, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        layer.gate.get_parameter("weight").zero_()
+        layer.gate.get_parameter("bias").fill_(1.0)  # the same experts with the same activation on every token
+        same_TO = layer(x_TI).output_TO
+        assert output_routing_share(layer, x_TI, same_TO) == pytest.approx(0, abs=1e-6)
+        layer.output_bias.zero_()
+        layer.scaling_NO.zero_()  # the output is zero, whose normalised MSE is 1
+        mean_TO = same_TO.mean(0).expand_as(same_TO)
+        expected = 1 / float(normalized_mse(mean_TO, same_TO))
+        assert output_routing_share(layer, x_TI, same_TO) == pytest.approx(expected)

@@ -231,13 +231,6 @@ def test_float64_is_not_left_to_kernels_that_sum_in_float32(monkeypatch: pytest.
     assert kernels.ops_for(torch.zeros(1, dtype=torch.float64)) is kernels
 
 
-def test_implementation_of_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "compiled_ops", lambda _device: triton_ops)
-    assert kernels.ops_on(torch.device("cuda:1")) is triton_ops
-    assert kernels.ops_on(torch.device("cpu")) is kernels
-    assert kernels.ops_on(torch.device("mps")) is kernels
-
-
 @pytest.mark.parametrize(
     ("values", "ids", "table", "message"),
     [

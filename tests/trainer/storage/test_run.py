@@ -1,4 +1,4 @@
-"""A run as a folder, and as a repository on a hub on this machine: the real client, there and back."""
+"""A run as a folder and on a hub: there and back, entered into another database, removed."""
 
 from __future__ import annotations
 
@@ -7,11 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from sqlalchemy import Engine, func, select, text
+from sqlalchemy.orm import Session
 
 from mxd.backend.cli.main import run as mxd
+from mxd.trainer.analysis.indexing.build import build_index
+from mxd.trainer.config import IndexConfig
 from mxd.trainer.errors import NotFoundError, UserError
-from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_records import adopt, metrics_of
+from mxd.trainer.storage.database.expert_columns import ExpertRecord
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RunRecord, SequenceRecord
+from mxd.trainer.storage.run import METRICS_FILE, Run
+from mxd.trainer.storage.run_records import adopt, metrics_of, register_run, remove_run
+from mxd.trainer.training.train import train_layer
+from mxd.trainer.utils.files import exclusive_lock
 from tests.helpers.runs import World
 from tests.helpers.servers.hub import fake_hub, using_hub
 
@@ -78,3 +87,57 @@ def test_a_run_is_uploaded_and_downloaded(run: Run, tmp_path: Path, capsys: pyte
         assert "hf auth login" in capsys.readouterr().err
     back = Run.load("back", tmp_path / "data")
     assert torch.equal(back.layer(X_TI).output_TO, run.layer(X_TI).output_TO)
+
+
+@pytest.fixture
+def run(world: World) -> Run:
+    train_layer(world.config(), world.data, world.database, world.language_model)
+    return Run.load("small", world.data)
+
+
+def columns(database: Engine, run: Run) -> dict[str, object]:
+    with Session(database) as session:
+        record = session.scalars(select(RunRecord).where(RunRecord.name == run.name)).one()
+        left_out = {"id", "started_at", "updated_at"}
+        return {c.name: getattr(record, c.name) for c in RunRecord.__table__.columns if c.name not in left_out}
+
+
+def test_a_run_registered_in_another_database_has_the_same_record(world: World, run: Run, tmp_path: Path) -> None:
+    other = open_trainer_database(sqlite_url(tmp_path / "elsewhere"))
+    for _ in range(2):  # the second time it is left as it is
+        register_run(run, other)
+    assert columns(other, run) == columns(world.database, run)
+    assert metrics_of(other, 1) == metrics_of(world.database, 1)
+    other.dispose()
+
+
+def test_missing_and_damaged_metrics_are_ignored(run: Run, tmp_path: Path) -> None:
+    other = open_trainer_database(sqlite_url(tmp_path / "elsewhere"))
+    (run.folder / METRICS_FILE).write_text('[{"step": 1}]')
+    with pytest.raises(UserError, match="Invalid metrics"):
+        register_run(run, other)
+    (run.folder / METRICS_FILE).unlink()
+    register_run(run, other)
+    assert metrics_of(other, 1) == []
+    other.dispose()
+
+
+def test_removing_a_run_deletes_its_files_and_rows(world: World, run: Run) -> None:
+    config = IndexConfig(text=world.text, tokens=160, top_examples=2)
+    build_index(run, config, world.language_model, world.database)
+    train_layer(world.config("other"), world.data, world.database, world.language_model)
+    remove_run("small", world.data, world.database)
+    assert not run.folder.exists()
+    with Session(world.database) as session:
+        assert session.scalars(select(RunRecord.name)).all() == ["other"]
+        for table in (ExpertRecord, ExampleRecord, SequenceRecord, IndexRecord):
+            assert session.scalar(select(func.count()).select_from(table)) == 0
+        assert session.scalar(text("SELECT count(*) FROM sqlite_master WHERE name LIKE 'search_%'")) == 0
+    with pytest.raises(NotFoundError, match="Unknown run 'small'"):
+        remove_run("small", world.data, world.database)
+
+
+def test_a_run_in_training_is_not_removed(world: World, run: Run) -> None:
+    with exclusive_lock(run.lock, "held"), pytest.raises(UserError, match="being trained"):
+        remove_run("small", world.data, world.database)
+    assert run.folder.exists()

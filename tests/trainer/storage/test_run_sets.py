@@ -15,10 +15,6 @@ def run(name: str, layer: int, language_model: str = "mine") -> Any:
     return SimpleNamespace(name=name, language_model_source=language_model, config=SimpleNamespace(layer=layer))
 
 
-def test_runs_of_different_layers_form_a_set() -> None:
-    check_compatible_runs([run("low", 0), run("high", 2)])
-
-
 def test_two_runs_of_one_layer_are_rejected_with_both_names() -> None:
     with pytest.raises(UserError, match="wide and high both replace layer 2"):
         check_compatible_runs([run("wide", 2), run("low", 0), run("high", 2)])

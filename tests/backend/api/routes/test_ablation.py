@@ -16,7 +16,6 @@ from mxd.trainer.analysis.results import TokenEffect
 from mxd.trainer.config import AblationConfig
 from mxd.trainer.storage.database.open import delete_ablations, writing
 from mxd.trainer.storage.run import Run
-from tests.helpers.databases import ACTIVE
 from tests.helpers.runs import World
 
 
@@ -40,12 +39,6 @@ def test_an_effect_says_more_if_it_is_twice_a_random_experts(
 ) -> None:
     tokens = [tuple(TokenEffect(id=0, text="x", change=change) for change in changes) for changes in (own, other)]
     assert exceeds(*tokens) is expected
-
-
-def test_unmeasured_effects_are_null(client: TestClient) -> None:
-    detail = client.get(f"/api/runs/first/experts/{ACTIVE}").json()
-    assert detail["ablation"] is None
-    assert detail["row"]["loss_increase"] is None and detail["row"]["output_share"] is None
 
 
 def active_expert(client: TestClient) -> int:

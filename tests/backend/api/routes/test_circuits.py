@@ -53,24 +53,6 @@ def test_the_graph_equals_that_of_the_trainer(live_client: TestClient, circuit: 
     assert any(info.top_tokens for info in found.experts["small"].values())
 
 
-@pytest.mark.parametrize(
-    "target",
-    [
-        {"kind": "token", "token": 5},
-        {"kind": "difference", "token": 5, "other": 6},
-        {"kind": "set", "tokens": [5, 6]},
-        {"kind": "continuation", "text": " ran"},
-        {"kind": "expert", "run": "small", "expert": 3},
-    ],
-    ids=lambda target: target["kind"],
-)
-def test_every_target_and_fewer_nodes(live_client: TestClient, target: dict[str, Any]) -> None:
-    found = live_client.post(PATH, json={**ASKED, "target": target, "position": 3, "nodes": 6}).json()
-    assert found["graph"]["target"] == target
-    assert found["graph"]["prompt_tokens"] == 4
-    assert len(found["graph"]["nodes"]) <= 7
-
-
 def test_the_check_equals_that_of_the_trainer(live_client: TestClient, fitted: World, circuit: Circuit) -> None:
     traced = live_client.post(PATH, json=ASKED).json()
     answer = live_client.post(f"{PATH}/check", json={**ASKED, "graph": traced["graph"]})

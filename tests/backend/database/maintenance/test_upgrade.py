@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import Engine, inspect, text, update
 from sqlalchemy.orm import Session
 
-from mxd.backend.cli.main import run
 from mxd.backend.database import maintenance
 from mxd.backend.database.annotations import set_label
 from mxd.backend.database.engine import open_database
@@ -151,13 +150,6 @@ def test_counts_may_exceed_32_bits(url: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: chain.owner)
-def test_the_newest_revision_is_the_version_of_the_program(chain: MigrationChain) -> None:
-    from alembic.script import ScriptDirectory
-
-    assert ScriptDirectory(str(chain.scripts)).get_current_head() == str(chain.newest)
-
-
 def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     def tables(engine: Engine) -> dict[str, list[tuple[str, str, bool]]]:
         seen = inspect(engine)
@@ -178,10 +170,3 @@ def test_an_upgraded_database_has_the_tables_of_a_new_one(url: str) -> None:
     keys = inspect(engine).get_pk_constraint("recurrences")["constrained_columns"]
     assert keys == ["run_id", "expert", "other_run"]
     engine.dispose()
-
-
-def test_the_command_prints_the_versions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    engine: Engine = open_database(sqlite_url(tmp_path))
-    engine.dispose()
-    assert run(["database", "upgrade", "--data", str(tmp_path)]) == 0
-    assert f"version {NEWEST}" in capsys.readouterr().out

@@ -1,17 +1,21 @@
-"""Layers of every format: what they answer, where they are put, and that they then index, route and steer."""
+"""Layers of every format, of the paper and of a hub: what they answer, and that they index, route and steer."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
+from mxd.backend.cli.main import run
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import Edit, IndexConfig, Sampling, SteeringConfig
 from mxd.trainer.config.analysis import ImportConfig
@@ -19,6 +23,7 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.inference.routing import route
 from mxd.trainer.inference.steering import generate
 from mxd.trainer.language_model.model import LanguageModel
+from mxd.trainer.storage.database.open import open_trainer_database, sqlite_url
 from mxd.trainer.storage.database.tables import RunRecord
 from mxd.trainer.storage.formats.import_run import ImportResult, import_run
 from mxd.trainer.storage.run import Run
@@ -34,6 +39,7 @@ from tests.helpers.formats.outside import (
 )
 from tests.helpers.language_models import byte_tokenizer, saved_language_model
 from tests.helpers.runs import World
+from tests.helpers.servers.hub import COMMIT, fake_hub, using_hub
 
 IDS = torch.arange(1, 33).reshape(2, 16)
 
@@ -259,3 +265,61 @@ def test_the_papers_other_layers(world: World, monkeypatch: pytest.MonkeyPatch) 
     save_checkpoint(world.data.parent / "theirs.pt", monkeypatch, topk=-1)
     result, _, _ = imported(world, world.data.parent / "theirs.pt", "gpt2", layer=None)
     assert (result.method, result.k) == ("relu-mxd", 40)
+
+
+REFERENCE = Path(__file__).parents[3] / "reference" / "import"
+
+
+@pytest.fixture
+def language_model_folder(tmp_path: Path) -> Path:
+    """The language model of the checkpoint, with a tokenizer, which it has none of."""
+    folder = tmp_path / "lm"
+    module = AutoModelForCausalLM.from_pretrained(REFERENCE / "language_model")
+    module.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_log_probabilities_are_those_of_the_papers_code(tmp_path: Path, language_model_folder: Path) -> None:
+    database = open_trainer_database(sqlite_url(tmp_path / "data"))
+    config = ImportConfig(source=str(REFERENCE / "mxd.pt"), name="theirs", language_model=str(language_model_folder))
+    result = import_run(config, tmp_path / "data", database)
+    database.dispose()
+    assert (result.layer, result.method, result.num_experts, result.k) == (1, "mxd", 64, 6)
+    golden = load_file(REFERENCE / "expected.safetensors")
+    language_model = LanguageModel.load(str(language_model_folder), "cpu", torch.float32)
+    run = Run.load("theirs", tmp_path / "data")
+    original = language_model.logits(golden["input_ids"]).log_softmax(dim=-1)
+    assert (original - golden["log_probs.original"]).abs().max() < 1e-5
+    with language_model.replace({1: run.layer}):
+        replaced = language_model.logits(golden["input_ids"]).log_softmax(dim=-1)
+    assert (golden["log_probs.replaced"] - golden["log_probs.original"]).abs().max() > 0.1, "a test that can fail"
+    assert (replaced - golden["log_probs.replaced"]).abs().max() < 1e-5
+    assert run.config.origin is not None
+    assert (run.config.origin.format, run.config.tokens) == ("mxd-checkpoint", 480_000_000)
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def test_one_layer_of_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setenv("MXD_DATA", str(tmp_path / "data"))
+    lm = saved_language_model(tmp_path / "lm", "gpt2")
+    for layer in (0, 1):
+        save_sparsify(tmp_path / "repository" / f"layers.{layer}.mlp")
+    words = ["--language-model", str(lm), "--name", "theirs", "--json"]
+    several, unknown = ["import", "some-one/coders", *words], ["import", "some-one/other", *words]
+    with fake_hub(models={"some-one/coders": tmp_path / "repository"}) as hub, using_hub(hub.url, tmp_path / "home"):
+        assert [run(command) for command in (several, unknown)] == [2, 2]
+        complaints = capsys.readouterr().err
+        assert "Choose one with --layer or --part: layers.0.mlp, layers.1.mlp" in complaints
+        assert "No such file, folder or Hugging Face Hub repo: some-one/other" in complaints
+        assert run([*several, "--layer", "1"]) == 0
+        assert not any("layers.0.mlp/sae" in asked for asked in hub.asked)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["source"], result["part"], result["layer"]) == ("some-one/coders", "layers.1.mlp", 1)
+    config = json.loads((tmp_path / "data" / "runs" / "theirs" / "run.json").read_text())
+    assert config["origin"]["revision"] == COMMIT
+    with using_hub("http://127.0.0.1:9", tmp_path / "home"):
+        assert run(["others" if word == "theirs" else word for word in several]) == 2
+    assert "does not respond" in capsys.readouterr().err
