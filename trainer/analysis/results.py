@@ -13,12 +13,11 @@ from sqlalchemy.orm import Session
 from mxd.trainer.config.steering import Edit
 from mxd.trainer.storage.database.tables import RecurrenceRecord
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import ShortRepr, documented
+from mxd.trainer.utils.display import Documented, ShortRepr
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class TokenEffect:
+class TokenEffect(Documented):
     """Effect of an expert on the probability of one token."""
 
     id: int
@@ -27,9 +26,8 @@ class TokenEffect:
     """Log-probability with the expert's output minus log-probability without it, in nats."""
 
 
-@documented
 @dataclass(frozen=True)
-class ExpertEffect:
+class ExpertEffect(Documented):
     """Active expert and the next tokens that it promotes and suppresses most."""
 
     expert: int
@@ -41,9 +39,8 @@ class ExpertEffect:
     """Most negative change first."""
 
 
-@documented
 @dataclass(frozen=True)
-class EditEffect:
+class EditEffect(Documented):
     """Measured effect of some edits on the wish of a search, and their price."""
 
     change: float
@@ -60,9 +57,8 @@ class EditEffect:
 AbilityKind = Literal["facts", "arithmetic", "grammar"]
 
 
-@documented
 @dataclass(frozen=True)
-class PriceOnText:
+class PriceOnText(Documented):
     """Changes that edits make on unrelated text."""
 
     kl: float
@@ -71,9 +67,8 @@ class PriceOnText:
     """Loss with the edits minus loss without them, in nats per token."""
 
 
-@documented
 @dataclass(frozen=True)
-class Ability:
+class Ability(Documented):
     """Share of the items of the ability test whose right continuation is more probable than the wrong one."""
 
     all: float
@@ -82,9 +77,8 @@ class Ability:
     grammar: float
 
 
-@documented
 @dataclass(frozen=True)
-class EditPrice:
+class EditPrice(Documented):
     """Price of some edits that are made on every token."""
 
     edits: PriceOnText
@@ -101,9 +95,8 @@ class EditPrice:
     """With the same edits of random experts; mean of two draws."""
 
 
-@documented
 @dataclass(frozen=True)
-class FoundExpert:
+class FoundExpert(Documented):
     """An expert with a large predicted effect on the wish, relative to its predicted price."""
 
     edit: Edit
@@ -120,9 +113,8 @@ class FoundExpert:
     """Measured probability with the edit."""
 
 
-@documented
 @dataclass(frozen=True)
-class FoundExperts:
+class FoundExperts(Documented):
     """Result of a search by effect."""
 
     wish: float
@@ -133,9 +125,8 @@ class FoundExperts:
     """Largest measured change first."""
 
 
-@documented
 @dataclass(frozen=True)
-class ExpertWrites:
+class ExpertWrites(Documented):
     """Next tokens that an expert promotes and suppresses most: its direct effect, averaged over examples."""
 
     expert: int
@@ -147,9 +138,8 @@ class ExpertWrites:
     """Most negative change first."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class OutputDimension:
+class OutputDimension(Documented):
     """An output dimension and its entry in c_n."""
 
     dimension: int
@@ -160,9 +150,8 @@ class OutputDimension:
     """Absolute value of the entry, relative to the dimension's root mean square over all experts."""
 
 
-@documented
 @dataclass(frozen=True)
-class SingularDirection:
+class SingularDirection(Documented):
     """A right singular vector of W_n, an output direction that the expert adds with either sign."""
 
     share: float
@@ -173,9 +162,8 @@ class SingularDirection:
     """Tokens that the opposite direction promotes most."""
 
 
-@documented
 @dataclass(frozen=True)
-class ExpertMap:
+class ExpertMap(Documented):
     """Output directions and output dimensions of an expert's linear map."""
 
     stable_rank: float
@@ -195,9 +183,8 @@ SIGNIFICANT_Q = 0.05
 """Q-value up to which an expert counts as telling the texts apart."""
 
 
-@documented
 @dataclass(frozen=True)
-class ContrastExample:
+class ContrastExample(Documented):
     """Part of a text around the largest activation of an expert in one sequence."""
 
     sequence: int
@@ -211,9 +198,8 @@ class ContrastExample:
     """(position, activation, rank) of each active token. Rank 0 is the largest activation of all experts on it."""
 
 
-@documented
 @dataclass(frozen=True)
-class ContrastedExpert:
+class ContrastedExpert(Documented):
     """Activation of an expert in text A and in text B."""
 
     expert: int
@@ -247,18 +233,16 @@ class ContrastedExpert:
         return max(self.ratio.low, 1 / self.ratio.high, 1.0)
 
 
-@documented
 @dataclass(frozen=True)
-class ContrastExamples:
+class ContrastExamples(Documented):
     """Strongest examples of an expert in both texts, at most one per sequence."""
 
     a: tuple[ContrastExample, ...]
     b: tuple[ContrastExample, ...]
 
 
-@documented
 @dataclass(frozen=True)
-class ContrastedText:
+class ContrastedText(Documented):
     """Size of one of the two texts."""
 
     name: str
@@ -269,9 +253,8 @@ class ContrastedText:
     """Number of tokens without start tokens."""
 
 
-@documented
 @dataclass(frozen=True)
-class ChanceLevel:
+class ChanceLevel(Documented):
     """The same comparison after random assignments of documents to the two texts."""
 
     shuffles: int
@@ -285,7 +268,6 @@ class ChanceLevel:
     """Share of the 95 % intervals that include 1, the true ratio."""
 
 
-@documented
 @dataclass(frozen=True, repr=False)
 class Contrast(ShortRepr):
     """Experts whose activation density differs between two texts."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mxd.trainer.utils.bootstrap import Interval
-from mxd.trainer.utils.display import documented
+from mxd.trainer.utils.display import Documented
 
 
-@documented
 @dataclass(frozen=True)
-class BenchmarkScore:
+class BenchmarkScore(Documented):
     """Mean over data sets of one metric, and its 95 % interval over data sets."""
 
     subject: str
@@ -21,9 +20,8 @@ class BenchmarkScore:
     mean: Interval
 
 
-@documented
 @dataclass(frozen=True)
-class BenchmarkDifference:
+class BenchmarkDifference(Documented):
     """Paired difference between the first run and another subject: its scores minus the other's."""
 
     subject: str
@@ -35,9 +33,8 @@ class BenchmarkDifference:
     """Number of data sets on which the first run scores higher."""
 
 
-@documented
 @dataclass(frozen=True)
-class BenchmarkSettings:
+class BenchmarkSettings(Documented):
     """Settings of a benchmark."""
 
     sae_probes: str
@@ -56,9 +53,8 @@ class BenchmarkSettings:
     """Digest of each run's weights."""
 
 
-@documented
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Documented):
     """Results of all subjects on the same data sets."""
 
     settings: BenchmarkSettings

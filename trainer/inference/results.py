@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Literal
 
 from mxd.trainer.config import Edit, EditMode, SteeringConfig
-from mxd.trainer.utils.display import ShortRepr, documented
+from mxd.trainer.utils.display import Documented, ShortRepr
 from mxd.trainer.utils.snapshot import (
     UNKNOWN,
     Grid,
@@ -36,9 +36,8 @@ TITLE = 120
 """Characters of a text in the title of its snapshot."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class RoutedExpert:
+class RoutedExpert(Documented):
     """An expert that is active on a token."""
 
     expert: int
@@ -48,9 +47,8 @@ class RoutedExpert:
     """Share of the summed L2 norms of all active experts' contributions on this token."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class RoutedToken:
+class RoutedToken(Documented):
     """One token of a text with its active experts."""
 
     id: int
@@ -61,7 +59,6 @@ class RoutedToken:
     """Active experts in descending order of activation."""
 
 
-@documented
 @dataclass(frozen=True, repr=False)
 class Routing(ShortRepr):
     """The routing of a text through one run."""
@@ -120,9 +117,8 @@ class Routing(ShortRepr):
         return self.snapshot()._repr_html_()
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class Prediction(Documented):
     """A candidate for the next token."""
 
     id: int
@@ -133,9 +129,8 @@ class Prediction:
     """Probability with the MLP replaced by the run's layer."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class PredictedToken:
+class PredictedToken(Documented):
     """The next-token distributions after one token of the text."""
 
     kl: float
@@ -146,9 +141,8 @@ class PredictedToken:
     """Union of the most probable next tokens of both, in descending order of the original probability."""
 
 
-@documented
 @dataclass(frozen=True)
-class Predictions:
+class Predictions(Documented):
     """Next-token predictions after each token of a text, for one run."""
 
     run: str
@@ -156,9 +150,8 @@ class Predictions:
     """One entry per token of the routing of the same text."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(Documented):
     """A probable next token."""
 
     id: int
@@ -166,9 +159,8 @@ class Alternative:
     probability: float
 
 
-@documented
 @dataclass(frozen=True)
-class StartEvent:
+class StartEvent(Documented):
     """First event of a generation: the prompt has been computed."""
 
     prompt_tokens: int
@@ -178,9 +170,8 @@ class StartEvent:
     event: Literal["start"] = "start"
 
 
-@documented
 @dataclass(frozen=True)
-class TokenEvent:
+class TokenEvent(Documented):
     """One new token of one variant."""
 
     variant: Variant
@@ -208,9 +199,8 @@ class TokenEvent:
     event: Literal["token"] = "token"
 
 
-@documented
 @dataclass(frozen=True)
-class DoneEvent:
+class DoneEvent(Documented):
     """Last event of a generation: every text has ended."""
 
     baseline_reason: Reason
@@ -226,9 +216,8 @@ class DoneEvent:
 SteeringStep = StartEvent | TokenEvent | DoneEvent
 
 
-@documented
 @dataclass(frozen=True)
-class Continuation:
+class Continuation(Documented):
     """One sample of one variant, without the prompt."""
 
     text: str
@@ -243,7 +232,6 @@ class Continuation:
         return cls("".join(token.text for token in tokens), tokens[-1].reason or "length", tokens)
 
 
-@documented
 @dataclass(frozen=True, repr=False)
 class SteeredGeneration(ShortRepr):
     """The continuations of a prompt without edits (baseline) and with them (steered)."""
@@ -378,9 +366,8 @@ def _continued(prompt: str, text: Changes) -> list[Token]:
     return [Token(prompt, "prompt"), *changes]
 
 
-@documented
 @dataclass(frozen=True)
-class StrengthSweepText:
+class StrengthSweepText(Documented):
     """Texts at one strength, and what the edit costs; see ``strength_sweep`` for the measures."""
 
     strength: float
@@ -396,9 +383,8 @@ class StrengthSweepText:
     """First text with the control expert edited instead."""
 
 
-@documented
 @dataclass(frozen=True)
-class StrengthSweepProgressEvent:
+class StrengthSweepProgressEvent(Documented):
     """Progress of a strength sweep."""
 
     tokens: int
@@ -412,9 +398,8 @@ class StrengthSweepProgressEvent:
     event: Literal["progress"] = "progress"
 
 
-@documented
 @dataclass(frozen=True)
-class ConceptScore:
+class ConceptScore(Documented):
     """How much of the texts is the expert's concept, by one measure."""
 
     steered: float
@@ -427,7 +412,6 @@ class ConceptScore:
     0.05 of promoted tokens."""
 
 
-@documented
 @dataclass(frozen=True)
 class StrengthSweepPoint(StrengthSweepText):
     """Effect of one strength."""
@@ -443,9 +427,8 @@ class StrengthSweepPoint(StrengthSweepText):
         return self.activation.exceeds_control or self.promoted.exceeds_control
 
 
-@documented
 @dataclass(frozen=True)
-class StrengthSweepDoneEvent:
+class StrengthSweepDoneEvent(Documented):
     """The complete strength sweep."""
 
     points: tuple[StrengthSweepPoint, ...]

@@ -17,15 +17,14 @@ from math import sqrt
 import numpy as np
 import numpy.typing as npt
 
-from mxd.trainer.utils.display import documented
+from mxd.trainer.utils.display import Documented
 
 Floats = npt.NDArray[np.float64]
 PERCENTILES = (2.5, 97.5)
 
 
-@documented
 @dataclass(frozen=True)
-class Interval:
+class Interval(Documented):
     """A point estimate and its 95 % percentile interval."""
 
     value: float

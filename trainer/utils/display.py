@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from html import escape
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ConfigDict
 
@@ -44,7 +44,14 @@ def spreadsheet_text(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA_SIGNS) else text
 
 
-class ShortRepr:
+class Documented:
+    """Base of dataclasses whose JSON schema has their attribute docstrings, and in which defaults always exist."""
+
+    __slots__ = ()
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
+
+
+class ShortRepr(Documented):
     """Base of dataclasses of results, whose ``repr`` fits a screen: long values are abbreviated."""
 
     def __repr__(self) -> str:
@@ -79,13 +86,3 @@ def unknown_run(name: str, known: Iterable[str]) -> str:
 def unknown_expert(expert: int, run: str, num_experts: int) -> str:
     """Return the error message for an expert id that a run does not have."""
     return f"Unknown expert {expert}. Run '{run}' has experts 0 to {num_experts - 1}."
-
-
-T = TypeVar("T")
-
-
-def documented(cls: type[T]) -> type[T]:
-    """Publish the attribute docstrings of a dataclass in its JSON schema, where fields with defaults always exist."""
-    config = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
-    setattr(cls, "__pydantic_config__", config)  # noqa: B010
-    return cls

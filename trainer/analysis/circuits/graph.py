@@ -8,7 +8,7 @@ from math import inf
 from typing import Literal, NamedTuple
 
 from mxd.trainer.config.analysis import Target
-from mxd.trainer.utils.display import ShortRepr, documented
+from mxd.trainer.utils.display import Documented, ShortRepr
 from mxd.trainer.utils.snapshot import UNKNOWN, Grid, Lines, Origin, Snapshot, Token, change_shade
 
 Kind = Literal["target", "expert"]
@@ -28,9 +28,8 @@ class ExpertAtToken(NamedTuple):
     expert: int
 
 
-@documented
 @dataclass(frozen=True)
-class NextToken:
+class NextToken(Documented):
     """A candidate for the next token."""
 
     id: int
@@ -41,9 +40,8 @@ class NextToken:
     """Logit minus the mean over the vocabulary."""
 
 
-@documented
 @dataclass(frozen=True)
-class CircuitToken:
+class CircuitToken(Documented):
     """A token of the text."""
 
     id: int
@@ -52,9 +50,8 @@ class CircuitToken:
     """True for the start token that precedes every text."""
 
 
-@documented
 @dataclass(frozen=True)
-class CircuitNode:
+class CircuitNode(Documented):
     """The target, or an expert on one token."""
 
     kind: Kind
@@ -71,9 +68,8 @@ class CircuitNode:
     """How the change was predicted."""
 
 
-@documented
 @dataclass(frozen=True)
-class CircuitEdge:
+class CircuitEdge(Documented):
     """Effect of a node on the score of an expert, which is its gate activation before the top-k, or on the target."""
 
     source: int
@@ -86,7 +82,6 @@ class CircuitEdge:
     """True if the predicted score is too low for the expert to stay active, so that its activation would be 0."""
 
 
-@documented
 @dataclass(frozen=True, repr=False)
 class Circuit(ShortRepr):
     """The experts of a prompt with the largest predicted effects on a target, and their effects on one another."""
@@ -177,9 +172,8 @@ class Circuit(ShortRepr):
         return self.snapshot()._repr_html_()
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class GroupEffect:
+class GroupEffect(Documented):
     """Changes when a group of experts is ablated jointly."""
 
     target: float
@@ -188,9 +182,8 @@ class GroupEffect:
     """Change of the gate activation of each expert that is read."""
 
 
-@documented
 @dataclass(frozen=True, slots=True)
-class AblationEffect:
+class AblationEffect(Documented):
     """Effect of ablating a group of experts on the target."""
 
     predicted: float
@@ -199,9 +192,8 @@ class AblationEffect:
     """Change measured in the language model."""
 
 
-@documented
 @dataclass(frozen=True)
-class Agreement:
+class Agreement(Documented):
     """Agreement between predicted and measured changes. Values are null where they are undefined."""
 
     count: int
@@ -216,9 +208,8 @@ class Agreement:
     """Largest absolute difference between a predicted and a measured change."""
 
 
-@documented
 @dataclass(frozen=True)
-class Sufficiency:
+class Sufficiency(Documented):
     """Share of the target that remains when only the shown experts act.
 
     The other active experts of these layers are changed on every token but the start token. A share of 1 is the
@@ -238,9 +229,8 @@ class Sufficiency:
     """As ``mean``, for as many random active experts as are shown instead of these; mean over ``draws`` draws."""
 
 
-@documented
 @dataclass(frozen=True)
-class GraphScores:
+class GraphScores(Documented):
     """Scores of circuit-tracer for the graph of the shown experts, errors and tokens. An MLP without a run is an
     error."""
 
@@ -250,9 +240,8 @@ class GraphScores:
     """Share of the nodes' inputs, weighted by influence, that comes from experts and tokens rather than from errors."""
 
 
-@documented
 @dataclass(frozen=True)
-class CircuitCheck:
+class CircuitCheck(Documented):
     """Measured effects of a circuit: each node is ablated in the language model."""
 
     measured: tuple[float | None, ...]
