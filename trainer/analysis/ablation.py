@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -50,11 +50,7 @@ from mxd.trainer.language_model.variant_tokens import variant_tokens
 from mxd.trainer.layers.base import Routing, SparseLayer
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, ExpertRecord
 from mxd.trainer.storage.database.open import delete_ablations, writing
-from mxd.trainer.storage.database.tables import (
-    AblationRecord,
-    IndexRecord,
-    MeasurementRecord,
-)
+from mxd.trainer.storage.database.tables import AblationRecord, IndexRecord, MeasurementRecord
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_sets import check_fits
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -126,7 +122,7 @@ def measure_interventions(
     p_MV = original_MV.softmax(dim=-1)
     rises = [_Rise.of(original_MV, p_MV, changed_MV) for changed_MV in changed]
     return InterventionEffects(
-        loss_increase=-rises[0].log_p_at(_next_tokens(ids, positions_M)),
+        loss_increase=-rises[0].log_p_at(torch.tensor([*ids, -1])[positions_M + 1]),
         kl_ablated=rises[0].kl_M,
         kl_amplified=rises[1].kl_M,
         kl_random_expert=rises[2].kl_M,
@@ -179,11 +175,6 @@ class _AddedVectors:
         return torch.cat([-self.contribution_MO, amplified_MO, random_MO, direction_MO])
 
 
-def _next_tokens(ids: list[int], position_M: Tensor) -> Tensor:
-    """Token that follows each position, [M]; -1 at the end of the sequence."""
-    return torch.tensor([ids[position + 1] if position + 1 < len(ids) else -1 for position in position_M.tolist()])
-
-
 class _Rise(NamedTuple):
     """Rise of the logits by an intervention, and what follows from it without the rounding of two log p."""
 
@@ -203,7 +194,7 @@ class _Rise(NamedTuple):
         return cls(rise_MV, normaliser_M, (normaliser_M - mean_M).clamp_min(0))
 
     def log_p_at(self, token_M: Tensor) -> Tensor:
-        """Rise of log p of a token in each row, [M]; NaN for the token -1."""
+        """Rise of log p of a token in each row, [M]; NaN for the token -1, behind the end of the sequence."""
         token_M = token_M.to(self.logits_MV.device)
         rise_M = self.logits_MV.gather(1, token_M.clamp_min(0).unsqueeze(1))[:, 0] - self.normaliser_M
         return rise_M.masked_fill(token_M < 0, float("nan"))
@@ -301,9 +292,7 @@ def _strongest(change_V: Tensor, sign: float) -> list[list[float]]:
 def write_ablations(session: Session, run_id: int, ablations: Sequence[dict[str, Any]], config: AblationConfig) -> None:
     """Replace a run's stored ablations, or those of the chosen experts, in the caller's transaction.
 
-    Args:
-        ablations: columns of ``AblationRecord`` except ``run_id``. Every expert must be in the database.
-        config: settings of the measurement.
+    ``ablations`` are columns of ``AblationRecord`` except ``run_id``. Every expert must be in the database.
     """
     delete_ablations(session, run_id, [values["expert"] for values in ablations] if config.experts else None)
     earlier = session.get(MeasurementRecord, (run_id, "ablate"))
@@ -415,9 +404,8 @@ class _AblationRun:
             sequences = read_sequences(session, record)
             run.layer.to(language_model.device_of(run.config.layer))
             indexed_at = session.get_one(IndexRecord, record.id).created_at
-            return cls(
-                run, record.id, indexed_at, config, language_model, activity, random_experts, examples, sequences
-            )
+            examples_of = (activity, random_experts, examples, sequences)
+            return cls(run, record.id, indexed_at, config, language_model, *examples_of)
 
     def write(self, database: Engine, ablations: Sequence[ExpertAblation]) -> None:
         with writing(database) as session:
@@ -501,16 +489,9 @@ class _MeasuredExamples:
 
 
 def _result(run: str, ablations: list[ExpertAblation]) -> AblationResult:
-    def median(values: list[float]) -> float:
+    def median(name: str) -> float:
+        values = [value for each in ablations if (value := getattr(each, name)) is not None]
         return float(np.median(values)) if values else float("nan")
 
-    return AblationResult(
-        run=run,
-        experts=len(ablations),
-        examples=sum(ablation.examples for ablation in ablations),
-        loss_increase=median([ablation.loss_increase for ablation in ablations if ablation.loss_increase is not None]),
-        kl_amplified=median([ablation.kl_amplified for ablation in ablations]),
-        kl_random_expert=median([ablation.kl_random_expert for ablation in ablations]),
-        kl_random_direction=median([ablation.kl_random_direction for ablation in ablations]),
-        input_dependence=median([ablation.input_dependence for ablation in ablations]),
-    )
+    medians = {field.name: median(field.name) for field in fields(AblationResult)[3:]}
+    return AblationResult(run, len(ablations), sum(each.examples for each in ablations), **medians)

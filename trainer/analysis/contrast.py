@@ -64,11 +64,7 @@ class NamedText:
 
 
 def text_of_file(config: TextConfig, seed: int) -> NamedText:
-    """Documents of a file, a folder or a Hub dataset, in random order.
-
-    Raises:
-        NotFoundError, UserError: as ``documents``.
-    """
+    """Documents of a file, a folder or a Hub dataset, in random order. Errors as ``documents``."""
     return NamedText(config.dataset, documents(config, "shuffled", seed))
 
 
@@ -128,7 +124,11 @@ def tokenize_text(
     document_of: list[int] = []
     number, left = 0, tokens
     for document in text.documents:
-        ids = _token_ids(document, tokenizer)[:left]
+        ids: list[int] = (
+            tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
+            if isinstance(document, str)
+            else list(document)
+        )[:left]
         if not ids:
             continue
         length = context_length - 1
@@ -141,13 +141,6 @@ def tokenize_text(
     if not sequences:
         raise UserError(f"Text {text.name} is empty. Give a text with at least one word.")
     return TokenizedText(text.name, number, tuple(sequences), tuple(document_of))
-
-
-def _token_ids(document: Document, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    if not isinstance(document, str):
-        return list(document)
-    ids: list[int] = tokenizer(document, add_special_tokens=False, verbose=False)["input_ids"]
-    return ids
 
 
 def choose_unit(texts: Sequence[TokenizedText]) -> Unit:
@@ -262,23 +255,21 @@ class TextCounter:
     def examples(self, expert: int) -> Iterator[ContrastExample]:
         """Yield the strongest examples of an expert."""
         self._selected = self._selected or self._top.prune(self._statistics)
-        first, end = np.searchsorted(self._selected.expert, [expert, expert + 1])
-        for index in range(first, min(end, first + self._max_examples)):
-            yield self._example(self._selected, index)
-
-    def _example(self, selected: SelectedExamples, index: int) -> ContrastExample:
-        sequence = int(self._order[selected.sequence[index]])
-        ids, peak = self.text.sequences[sequence], int(selected.position[index])
-        first, end = max(1, peak - TOKENS_BEFORE), peak + TOKENS_AFTER + 1
-        pairs = self._top.pairs.select(np.arange(selected.start[index], selected.end[index]))
-        active = zip(pairs.position.tolist(), pairs.activation.tolist(), pairs.rank.tolist(), strict=True)
-        return ContrastExample(
-            sequence=sequence,
-            position=peak - first,
-            activation=float(selected.activation[index]),
-            token_ids=tuple(ids[first:end]),
-            active=tuple((place - first, value, rank) for place, value, rank in active if first <= place < end),
-        )
+        selected = self._selected = self._selected or self._top.prune(self._statistics)
+        rows = slice(*np.searchsorted(selected.expert, [expert, expert + 1]))
+        for index in range(rows.start, min(rows.stop, rows.start + self._max_examples)):
+            sequence = int(self._order[selected.sequence[index]])
+            ids, peak = self.text.sequences[sequence], int(selected.position[index])
+            first, end = max(1, peak - TOKENS_BEFORE), peak + TOKENS_AFTER + 1
+            pairs = self._top.pairs.select(np.arange(selected.start[index], selected.end[index]))
+            active = zip(pairs.position.tolist(), pairs.activation.tolist(), pairs.rank.tolist(), strict=True)
+            yield ContrastExample(
+                sequence=sequence,
+                position=peak - first,
+                activation=float(selected.activation[index]),
+                token_ids=tuple(ids[first:end]),
+                active=tuple((place - first, value, rank) for place, value, rank in active if first <= place < end),
+            )
 
 
 def contrast(
@@ -309,11 +300,7 @@ class ContrastMeasurement:
     def __init__(
         self, run: Run, a: NamedText, b: NamedText, config: ContrastConfig, language_model: LanguageModel
     ) -> None:
-        """Read and tokenise both texts.
-
-        Raises:
-            UserError: a text is too short, or the run does not fit the language model.
-        """
+        """Read and tokenise both texts. Errors as ``contrast``."""
         check_fits(language_model, run)
         self.run, self.config = run, config
         self._language_model = language_model
@@ -350,11 +337,7 @@ class ContrastMeasurement:
         side.add(batch, route_in_parts(sparse_layer, x_TI))
 
     def result(self) -> Contrast:
-        """Compare the texts.
-
-        Raises:
-            UserError: no expert is active often enough.
-        """
+        """Compare the texts. Errors as ``contrast``."""
         counts, in_a_D = self._counts()
         ratios = rate_ratios(counts, in_a_D)
         is_tested_N = ratios.enough(self.config.min_tokens, self.config.min_units)

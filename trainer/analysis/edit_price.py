@@ -183,7 +183,16 @@ class PriceMeasurement:
                 self._loss_G -= _log_p(reading, logits_GSV)
                 self._tokens += len(original_SV)
             else:
-                self._read_item(ability_items()[number - len(self._texts)])
+                item = ability_items()[number - len(self._texts)]
+                ids = text_ids(self._passes.language_model, self._passes.runs, item.prompt)
+                right, wrong = (
+                    read_target(self._passes.language_model, ids, ContinuationTarget(text=text))
+                    for text in (item.right, item.wrong)
+                )
+                logits_GSV = self._logits(right)
+                # Two continuations of one token follow the same pass.
+                others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
+                self._solved[item.kind].append(_log_p(right, logits_GSV) > _log_p(wrong, others_GSV))
             self.done = number + 1
 
     def result(self) -> EditPrice:
@@ -207,17 +216,6 @@ class PriceMeasurement:
             on_text(edited), on_text(drawn), len(ability_items()), ability(original), ability(edited), ability(drawn)
         )
 
-    def _read_item(self, item: AbilityItem) -> None:
-        language_model, runs = self._passes.language_model, self._passes.runs
-        ids = text_ids(language_model, runs, item.prompt)
-        right, wrong = (
-            read_target(language_model, ids, ContinuationTarget(text=text)) for text in (item.right, item.wrong)
-        )
-        logits_GSV = self._logits(right)
-        # Two continuations of one token follow the same pass.
-        others_GSV = logits_GSV if right.fed_ids == wrong.fed_ids else self._logits(wrong)
-        self._solved[item.kind].append(_log_p(right, logits_GSV) > _log_p(wrong, others_GSV))
-
     def _logits(self, reading: Reading) -> Tensor:
         return torch.cat([forward.logits_BSV for forward in self._passes.forwards(reading, self._groups)])
 
@@ -235,18 +233,11 @@ def check_priced(edits: Sequence[Edit]) -> None:
 
 
 def edit_price(
-    language_model: LanguageModel,
-    runs: Sequence[Run],
-    edits: Sequence[Edit],
-    callbacks: Callbacks = NO_CALLBACKS,
+    language_model: LanguageModel, runs: Sequence[Run], edits: Sequence[Edit], callbacks: Callbacks = NO_CALLBACKS
 ) -> EditPrice:
     """Measure the price of some edits, made on every token, beside that of random experts.
 
-    Args:
-        language_model: the language model of the runs.
-        runs: runs of different layers; edits without a run belong to the first.
-        edits: edits without conditions.
-        callbacks: progress and cancellation.
+    Edits without a run belong to the first.
 
     Raises:
         UserError: there is no edit, or one has a condition or names an unknown run or expert.

@@ -25,14 +25,7 @@ import torch
 from torch import Tensor
 
 from mxd.trainer.analysis.edit_price import RANDOM_GROUPS, EditedPasses, units_of, unrelated_readings
-from mxd.trainer.analysis.effects import (
-    Forward,
-    Reading,
-    differentiable_forward,
-    gradients_of,
-    layers_of,
-    read_target,
-)
+from mxd.trainer.analysis.effects import Forward, Reading, differentiable_forward, gradients_of, layers_of, read_target
 from mxd.trainer.analysis.results import EditEffect, FoundExpert, FoundExperts
 from mxd.trainer.config import Edit
 from mxd.trainer.config.analysis import UNRELATED, ContinuationTarget, FindConfig, SetTarget
@@ -56,13 +49,8 @@ EXPERTS_AT_ONCE = 8192
 
 
 def expert_effects(sparse_layer: SparseLayer, x_PI: Tensor, gradient_PO: Tensor) -> Tensor:
-    """Derivative with respect to a gate activation of each expert that is added on every token, [N].
-
-    Args:
-        sparse_layer: the layer.
-        x_PI: its input.
-        gradient_PO: gradient with respect to its output.
-    """
+    """Derivative with respect to a gate activation of each expert that is added on every token, [N], from the layer's
+    input and the gradient with respect to its output."""
     with torch.no_grad():
         dense_PM = sparse_layer.dense_output(x_PI)
         ids_N1 = torch.arange(sparse_layer.config.num_experts, device=x_PI.device).unsqueeze(1)
@@ -96,8 +84,6 @@ def unit_prices(
 
     Args:
         units: run -> expert -> its unit; by default the units saved with the runs.
-        texts: unrelated texts.
-        callbacks: cancellation.
 
     Raises:
         CancelledError: the task was cancelled.
@@ -305,11 +291,7 @@ def find(
     predicted price is ``config.max_price``.
 
     Args:
-        language_model: the language model of the runs.
-        runs: one or more runs of different layers.
-        config: prompts and texts.
         units: run -> expert -> its unit; by default the units saved with the runs.
-        callbacks: cancellation.
 
     Raises:
         TooLongError: a prompt and a text exceed the language model's context length.

@@ -165,7 +165,15 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
     Raises:
         NotFoundError: the run is not indexed, or has no such expert.
     """
-    record = _read_record(session, run, expert_id)
+    run_id = session.scalar(
+        select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
+    )
+    if run_id is None:
+        raise NotFoundError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
+    record = session.get(ExpertRecord, (run_id, expert_id))
+    if record is None:
+        last = run.layer_config.num_experts - 1
+        raise NotFoundError(f"Unknown expert {expert_id}. {run.name} has experts 0 to {last}.")
     measured = session.get(AblationRecord, (record.run_id, expert_id))
     return Expert(
         run=run.name,
@@ -188,19 +196,6 @@ def load_expert(session: Session, run: Run, expert_id: int, label: str | None, e
 
 def _effects(run: Run, stored: Sequence[Sequence[float]]) -> tuple[TokenEffect, ...]:
     return tuple(TokenEffect(int(token), _text(run, [int(token)]), change) for token, change in stored)
-
-
-def _read_record(session: Session, run: Run, expert_id: int) -> ExpertRecord:
-    run_id = session.scalar(
-        select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
-    )
-    if run_id is None:
-        raise NotFoundError(f"{run.name} is not indexed. Run 'mxd index {run.name}'.")
-    record = session.get(ExpertRecord, (run_id, expert_id))
-    if record is None:
-        last = run.layer_config.num_experts - 1
-        raise NotFoundError(f"Unknown expert {expert_id}. {run.name} has experts 0 to {last}.")
-    return record
 
 
 def _read_examples(session: Session, record: ExpertRecord, run: Run, limit: int) -> tuple[TopExample, ...]:
@@ -269,11 +264,7 @@ def mean_outputs(
 
 
 def _sequences_of(run: Run, expert: int, database: Engine) -> list[list[int]]:
-    """Return the token ids of all sequences with stored examples of an expert.
-
-    Raises:
-        UserError: there are none.
-    """
+    """Token ids of all sequences with stored examples of an expert."""
     if not 0 <= expert < run.layer_config.num_experts:
         raise UserError(f"Unknown expert {expert}. '{run.name}' has experts 0 to {run.layer_config.num_experts - 1}.")
     with Session(database) as session:

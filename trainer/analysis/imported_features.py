@@ -356,12 +356,13 @@ def _expert(index: int, feature_set: FeatureSet, vocabulary: dict[str, int], tok
     largest = max([0.0, *(value for example in examples for value in example.values)])
     high = max(largest, *centres, 0.0) if centres else largest
     density = feature.frac_nonzero if feature else 0.0
-    total = sum(counts.values())
+    total, in_bins = sum(counts.values()), sum(heights[: len(centres)])
+    weighted = sum(count * value for count, value in zip(heights, centres, strict=False))
     return {
         "expert": index,
         "active_tokens": max(round(density * tokens), total),
         "density": density,
-        "mean_activation": _mean(heights, centres),
+        "mean_activation": weighted / in_bins if in_bins else 0.0,
         "max_activation": largest,
         "p99": min(_percentile(heights, centres) or largest, largest),
         "entropy": -sum(count / total * log2(count / total) for count in counts.values()),
@@ -370,11 +371,6 @@ def _expert(index: int, feature_set: FeatureSet, vocabulary: dict[str, int], tok
         "histogram_high": high,
         "bins": [[low, top, 0] for low, top in _intervals(examples)],
     }
-
-
-def _mean(heights: Sequence[int], centres: Sequence[float]) -> float:
-    total = sum(heights[: len(centres)])
-    return sum(count * value for count, value in zip(heights, centres, strict=False)) / total if total else 0.0
 
 
 def _percentile(heights: Sequence[int], centres: Sequence[float]) -> float:

@@ -4,7 +4,7 @@ HTTP, without PyTorch.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from sqlalchemy import ColumnElement, and_, select
@@ -379,15 +379,7 @@ class Recurrence(ShortRepr):
 
 RECURRENCE_COMMAND = "recurrence"
 """Key of the settings of ``mxd recurrence`` among a run's measurements."""
-MATCH_COLUMNS = (
-    "firing_cosine",
-    "writing_cosine",
-    "firing_low",
-    "firing_high",
-    "firing_chance",
-    "writing_chance",
-    "mutual",
-)
+MATCH_COLUMNS = tuple(field.name for field in fields(Match))[2:]
 """Columns of the database that are fields of a ``Match``."""
 
 

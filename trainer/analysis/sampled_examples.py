@@ -43,9 +43,7 @@ class SampledExamples(NamedTuple):
 
     def select(self, chosen_P: Ints) -> SampledExamples:
         """Return some of the examples, chosen by index."""
-        return SampledExamples(
-            self.expert[chosen_P], self.sequence[chosen_P], self.position[chosen_P], self.weight[chosen_P]
-        )
+        return SampledExamples._make(column[chosen_P] for column in self)
 
 
 class ExpertActivity(NamedTuple):
@@ -109,11 +107,7 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
 def select_experts(
     examples: SampledExamples, experts: tuple[int, ...], random_experts: Ints, run: RunRecord
 ) -> SampledExamples:
-    """Keep the examples of some experts and of their random experts, which are shown beside them.
-
-    Args:
-        random_experts: random expert of each expert, [N].
-
+    """Keep the examples of some experts and of their random experts, [N], which are shown beside them.
     Raises:
         UserError: an expert is unknown or has no examples.
     """

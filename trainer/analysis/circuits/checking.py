@@ -129,7 +129,10 @@ def check(
         sparse_layers = layers_of(language_model, chosen)
         measuring = Measuring(language_model, sparse_layers, reading, config.errors, places)
         _check_active(measuring, shown)
-        controls = [Only(it) for it in _random_sets(measuring, shown)]
+        others, generator = sorted(measuring.active - shown), torch.Generator().manual_seed(0)
+        draws = [torch.randperm(len(others), generator=generator)[: len(shown)].tolist() for _ in range(DRAWS)]
+        # Random sets of as many other active experts as are shown.
+        controls = [Only(frozenset(others[index] for index in draw)) for draw in draws] if others else []
         values = measuring.run([*rows, *controls], callbacks)
         scores = graph_scores(language_model, sparse_layers, reading, config.errors, places)
     changes = (values - values[0]).tolist()
@@ -296,14 +299,6 @@ def _removed(row: Row, layer: int, indices_TK: Tensor) -> Tensor:
         generator = torch.Generator().manual_seed(row.seed * 1000 + layer)
         removed_TK = removed_TK * torch.rand(indices_TK.shape, generator=generator).to(removed_TK)
     return removed_TK
-
-
-def _random_sets(measuring: Measuring, shown: frozenset[Place]) -> list[frozenset[Place]]:
-    """Random sets of as many other active experts as are shown."""
-    others = sorted(measuring.active - shown)
-    generator = torch.Generator().manual_seed(0)
-    draws = (torch.randperm(len(others), generator=generator)[: len(shown)].tolist() for _ in range(DRAWS))
-    return [frozenset(others[index] for index in draw) for draw in draws] if others else []
 
 
 def agreement(pairs: Iterable[tuple[float, float]]) -> Agreement:

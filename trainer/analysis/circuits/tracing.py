@@ -178,6 +178,10 @@ def _trace(
     edges = _edges(forward, shown, nodes, callbacks)
     texts = token_texts(language_model.tokenizer, list(reading.fed_ids))
     total = sum(abs(expert.predicted) for expert in active)
+    logits_V = forward.logits_BSV[0, 0].detach()
+    probabilities_V, above_V = logits_V.softmax(-1), logits_V - logits_V.mean()
+    top = logits_V.topk(min(NUM_CANDIDATES, len(logits_V)))
+    best = single_texts(language_model, set(top.indices.tolist()))
     return Circuit(
         runs=tuple(run.name for run in runs),
         layers=tuple(run.config.layer for run in runs),
@@ -189,7 +193,9 @@ def _trace(
         target=reading.target,
         label=_label(language_model, reading.target),
         value=nodes[0].predicted,
-        candidates=_candidates(language_model, forward.logits_BSV[0, 0].detach()),
+        candidates=tuple(
+            NextToken(id, best[id], float(probabilities_V[id]), float(above_V[id])) for id in top.indices.tolist()
+        ),
         nodes=nodes,
         edges=edges,
         active=len(active),
@@ -204,11 +210,7 @@ def _gradients(forward: Forward, value_B: Tensor) -> dict[int, Tensor]:
 
 
 def refine(
-    language_model: LanguageModel,
-    reading: Reading,
-    forward: Forward,
-    experts: Sequence[ActiveExpert],
-    errors: Errors,
+    language_model: LanguageModel, reading: Reading, forward: Forward, experts: Sequence[ActiveExpert], errors: Errors
 ) -> list[ActiveExpert]:
     """Predict the effects of experts with a large step or effect again, from the mean gradient along the way."""
     removed: list[tuple[ActiveExpert, Tensor]] = []
@@ -257,10 +259,7 @@ def _slopes(
 
 
 def _edges(
-    forward: Forward,
-    shown: Sequence[ActiveExpert],
-    nodes: Sequence[CircuitNode],
-    callbacks: Callbacks,
+    forward: Forward, shown: Sequence[ActiveExpert], nodes: Sequence[CircuitNode], callbacks: Callbacks
 ) -> tuple[CircuitEdge, ...]:
     """Edges of all nodes to the target, and the strongest edges to shown experts.
 
@@ -324,10 +323,3 @@ def _label(language_model: LanguageModel, target: Target) -> str:
             return f"activation of expert {expert} of {run}"
         case _:
             raise AssertionError(target)
-
-
-def _candidates(language_model: LanguageModel, logits_V: Tensor) -> tuple[NextToken, ...]:
-    probabilities_V, above_V = logits_V.softmax(-1), logits_V - logits_V.mean()
-    best: list[int] = logits_V.topk(min(NUM_CANDIDATES, len(logits_V))).indices.tolist()
-    texts = single_texts(language_model, set(best))
-    return tuple(NextToken(id, texts[id], float(probabilities_V[id]), float(above_V[id])) for id in best)

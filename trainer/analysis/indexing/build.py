@@ -5,7 +5,7 @@ Until the transaction commits, readers see the run's previous index.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -15,20 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from sqlalchemy import Engine, Insert, LargeBinary, and_, bindparam, insert, select, type_coerce
 from sqlalchemy.orm import Session
 from torch import Tensor
 
 from mxd.trainer.analysis.effect_search import activation_prices, prices_of_units
 from mxd.trainer.analysis.indexing.collect import IndexBuilder, collect, merge
-from mxd.trainer.analysis.indexing.examples import RoutedSample, SelectedExamples
-from mxd.trainer.analysis.indexing.statistics import (
-    ACTIVATION_BINS,
-    HISTOGRAM_BINS,
-    ActivePairs,
-    Ints,
-)
+from mxd.trainer.analysis.indexing.examples import SelectedExamples
+from mxd.trainer.analysis.indexing.statistics import ACTIVATION_BINS, HISTOGRAM_BINS, ActivePairs, Ints
 from mxd.trainer.config import IndexConfig
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.sequences import check_text_length
@@ -39,13 +33,7 @@ from mxd.trainer.storage.database.column_types import ACTIVE, TOKEN_IDS, pack_ac
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import delete_index, writing
 from mxd.trainer.storage.database.search import SEARCH_MARGIN, insert_search, make_search_table, search_body
-from mxd.trainer.storage.database.tables import (
-    ExampleRecord,
-    IndexRecord,
-    RoutedRecord,
-    SequenceRecord,
-    utc_now,
-)
+from mxd.trainer.storage.database.tables import ExampleRecord, IndexRecord, RoutedRecord, SequenceRecord, utc_now
 from mxd.trainer.storage.run import Run
 from mxd.trainer.storage.run_records import find_record, register_run
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
@@ -70,13 +58,8 @@ def write_index(
     tokenizer: PreTrainedTokenizerBase,
     price_N: Tensor | None = None,
 ) -> int:
-    """Write an index. Until the transaction commits, readers see the previous one.
-
-    Args:
-        price_N: ``activation_prices`` of the run, if there are any.
-
-    Returns:
-        The number of stored examples.
+    """Write an index, and return the number of stored examples. Until the transaction commits, readers see the previous
+    one. ``price_N`` are the run's ``activation_prices``, if there are any.
 
     Raises:
         NotFoundError: the run is not in the database.
@@ -86,8 +69,12 @@ def write_index(
         delete_index(session, run.id)
         selected = builder.prune()
         _insert(session, insert(ExpertRecord), _experts(run.id, config, builder, price_N))
-        _insert(session, insert(SequenceRecord), _sequences(run.id, builder))
-        _insert(session, insert(RoutedRecord), _routed(run.id, run.num_experts, builder.sample))
+        token_ids = sorted((builder.sequences.token_ids | builder.sample.token_ids).items())
+        sequences = ((number, ids_L.astype(TOKEN_IDS).tobytes()) for number, ids_L in token_ids)
+        _insert(session, insert(SequenceRecord), _rows(run.id, ("sequence", "token_ids"), sequences))
+        sample, columns = builder.sample, ("sequence", "counts", "experts")
+        routed = ((it, *pack_routed(*sample.active_experts(it), run.num_experts)) for it in sample.sequences)
+        _insert(session, insert(RoutedRecord), _rows(run.id, columns, routed))
         # Encoded together, because one by one takes as long as the inserts.
         packed = insert(ExampleRecord).values(active=bindparam("packed", type_=LargeBinary))
         _insert(session, packed, _examples(run.id, selected, builder.examples.pairs))
@@ -106,6 +93,10 @@ def write_index(
             )
         )
     return len(selected.expert)
+
+
+def _rows(run_id: int, columns: Sequence[str], values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    return ({"run_id": run_id, **dict(zip(columns, row, strict=True))} for row in values)
 
 
 def _insert(session: Session, statement: Insert, rows: Iterator[dict[str, Any]]) -> None:
@@ -162,25 +153,8 @@ def _examples(run_id: int, selected: SelectedExamples, pairs: ActivePairs) -> It
         # In chunks, because Python objects take many times the memory of arrays.
         chunk = SelectedExamples._make(field[start : start + ROWS_PER_INSERT] for field in selected)
         packed = pack_active(active_P, chunk.start, chunk.end)
-        for *numbers, active in zip(*(field.tolist() for field in chunk[: len(EXAMPLE_COLUMNS)]), packed, strict=True):
-            yield {"run_id": run_id, **dict(zip(EXAMPLE_COLUMNS, numbers, strict=True)), "packed": active}
-
-
-def _routed(run_id: int, num_experts: int, sample: RoutedSample) -> Iterator[dict[str, Any]]:
-    for number in sample.sequences:
-        counts, experts = pack_routed(*sample.active_experts(number), num_experts)
-        yield {"run_id": run_id, "sequence": number, "counts": counts, "experts": experts}
-
-
-def _sequences(run_id: int, builder: IndexBuilder) -> Iterator[dict[str, Any]]:
-    for number, token_ids in sorted((builder.sequences.token_ids | builder.sample.token_ids).items()):
-        yield {"run_id": run_id, "sequence": number, "token_ids": token_ids.astype(TOKEN_IDS).tobytes()}
-
-
-def _window(ids: NDArray[np.uint32], position: int) -> list[int]:
-    """Token ids around a peak."""
-    window: list[int] = ids[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
-    return window
+        columns = (field.tolist() for field in chunk[: len(EXAMPLE_COLUMNS)])
+        yield from _rows(run_id, (*EXAMPLE_COLUMNS, "packed"), zip(*columns, packed, strict=True))
 
 
 SearchWindow = tuple[int, list[int]]
@@ -192,21 +166,19 @@ def index_search(session: Session, run_id: int, tokenizer: PreTrainedTokenizerBa
     make_search_table(session, run_id)
     by_expert = groupby(_search_windows(session, run_id), key=lambda window: window[0])
     experts = ((expert, [ids for _, ids in windows]) for expert, windows in by_expert)
+
+    def documents(some: Sequence[tuple[int, list[list[int]]]]) -> list[tuple[int, str]]:
+        # One call decodes all windows, which the tokenizer spreads over the cores.
+        texts = iter(decode_all(tokenizer, [ids for _, windows in some for ids in windows]))
+        return [(expert, search_body(islice(texts, len(windows)))) for expert, windows in some]
+
     with ThreadPoolExecutor(1) as pool:  # decodes while the next windows are read
         decoding: Future[list[tuple[int, str]]] | None = None
         while some := list(islice(experts, EXPERTS_PER_INSERT)):
-            following = pool.submit(_documents, tokenizer, some)
+            following = pool.submit(documents, some)
             insert_search(session, run_id, decoding.result() if decoding else ())
             decoding = following
         insert_search(session, run_id, decoding.result() if decoding else ())
-
-
-def _documents(
-    tokenizer: PreTrainedTokenizerBase, experts: Sequence[tuple[int, list[list[int]]]]
-) -> list[tuple[int, str]]:
-    """Return each expert's document. One call decodes all windows, which the tokenizer spreads over the cores."""
-    texts = iter(decode_all(tokenizer, [ids for _, windows in experts for ids in windows]))
-    return [(expert, search_body(islice(texts, len(windows)))) for expert, windows in experts]
 
 
 _unpack = lru_cache(DECODED_SEQUENCES)(unpack_token_ids)
@@ -224,7 +196,7 @@ def _search_windows(session: Session, run_id: int) -> Iterator[SearchWindow]:
         .order_by(ExampleRecord.expert, ExampleRecord.rank)
     )
     for expert, position, packed in session.execute(query):
-        yield expert, _window(_unpack(packed), position)
+        yield expert, _unpack(packed)[max(0, position - SEARCH_MARGIN) : position + SEARCH_MARGIN + 1].tolist()
 
 
 LOCK_FILE = ".indexing"

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,9 +152,13 @@ class TopExamples:
         new_index_P = np.cumsum(stays_P) - 1
         chosen = np.concatenate([largest, drawn])
         start = new_index_P[groups.starts[group_P[chosen]]]
+        # Bins are numbered from 1, starting at the expert's highest non-empty one.
+        expert, bin_from_lowest = np.divmod(bin_P[drawn], ACTIVATION_BINS)
+        highest = np.floor(np.ldexp(statistics.largest[expert].astype(np.float64), 3 - statistics.exponents[expert]))
+        drawn_bin = highest.astype(np.int64) - bin_from_lowest + 1
         selected = SelectedExamples(
             expert=pairs.expert[chosen].astype(np.int64),
-            bin=np.concatenate([np.zeros(len(largest), np.int64), _bin_from_highest(bin_P[drawn], statistics)]),
+            bin=np.concatenate([np.zeros(len(largest), np.int64), drawn_bin]),
             rank=np.concatenate([largest_rank, drawn_rank]),
             sequence=pairs.sequence[chosen].astype(np.int64),
             position=pairs.position[chosen].astype(np.int64),
@@ -163,8 +167,7 @@ class TopExamples:
             end=start + groups.lengths[group_P[chosen]],
         )
         order = np.lexsort((selected.rank, selected.bin, selected.expert))
-        fields: tuple[Any, ...] = tuple(field[order] for field in selected)
-        return SelectedExamples(*fields)
+        return SelectedExamples._make(field[order] for field in selected)
 
     def _select_largest(self, pairs: ActivePairs, groups: _Groups) -> tuple[Ints, Ints]:
         """Pair indices and ranks of each expert's top examples. Ties are in text order."""
@@ -209,13 +212,6 @@ class TopExamples:
 
 def _expert_bins(pairs: ActivePairs, statistics: ExpertStatistics) -> Ints:
     return pairs.expert.astype(np.int64) * ACTIVATION_BINS + statistics.activation_bins(pairs)
-
-
-def _bin_from_highest(bin_C: Ints, statistics: ExpertStatistics) -> Ints:
-    """Number bins from 1, starting at the expert's highest non-empty bin."""
-    expert, bin_from_lowest = np.divmod(bin_C, ACTIVATION_BINS)
-    highest = np.floor(np.ldexp(statistics.largest[expert].astype(np.float64), 3 - statistics.exponents[expert]))
-    return highest.astype(np.int64) - bin_from_lowest + 1
 
 
 class StoredSequences:

@@ -57,14 +57,12 @@ class ActivePairs(NamedTuple):
 
     def select(self, chosen: NDArray[Any]) -> ActivePairs:
         """Return the pairs chosen by an index array or a mask."""
-        fields: tuple[Any, ...] = tuple(field[chosen] for field in self)
-        return ActivePairs(*fields)
+        return ActivePairs._make(field[chosen] for field in self)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ActivePairs]) -> ActivePairs:
         """Concatenate several sets of pairs."""
-        fields: tuple[Any, ...] = tuple(np.concatenate(values) for values in zip(*parts, strict=True))
-        return cls(*fields)
+        return cls._make(np.concatenate(values) for values in zip(*parts, strict=True))
 
     @classmethod
     def empty(cls) -> ActivePairs:
@@ -380,7 +378,8 @@ class TokenCounts:
         """Yield all counts, summed, in chunks of bounded size: (first expert, end expert, sorted words)."""
         if self._buffered:
             self.add_run(self._drain_buffer())
-        runs = [self._read(*location) for location in self._runs]
+        places = self._runs if self._file else []
+        runs = [np.memmap(self._file, np.uint64, "r", start * 8, (length,)) for start, length in places]  # type: ignore[call-overload]
         bounds_N1 = np.arange(self.num_experts + 1, dtype=np.uint64) * np.uint64(self.vocabulary)
         bounds_RN1 = [np.searchsorted(run, bounds_N1 << np.uint64(COUNT_BITS)) for run in runs]
         rows_N1 = np.sum([np.zeros(self.num_experts + 1, np.int64), *bounds_RN1], axis=0)
@@ -429,10 +428,6 @@ class TokenCounts:
         words.tofile(self._file)
         self._file.flush()
         self._runs.append((start, len(words)))
-
-    def _read(self, start: int, length: int) -> Words:
-        assert self._file is not None
-        return np.memmap(self._file, np.uint64, "r", start * 8, (length,))
 
     def _merge_runs(self) -> None:
         merged = TokenCounts(self.num_experts, self.vocabulary, self._folder, buffer_size=1)

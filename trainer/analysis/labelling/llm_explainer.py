@@ -15,10 +15,10 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Engine, delete, select
 from sqlalchemy.orm import Session
 
@@ -82,7 +82,14 @@ class Endpoint:
             "messages": [{"role": "system", "content": instruction}, {"role": "user", "content": question}],
             "temperature": 0,
         }
-        return json_object(self._content(self._post(json.dumps(body).encode())))
+        answer = self._post(json.dumps(body).encode())
+        try:
+            content = json.loads(answer)["choices"][0]["message"]["content"]
+        except (ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
+            raise EndpointError(
+                f"{self.url} is not an OpenAI-compatible endpoint. Give the part of its URL before /chat/completions."
+            ) from error
+        return json_object(str(content))
 
     def _post(self, body: bytes) -> bytes:
         headers = {"Content-Type": "application/json"}
@@ -107,15 +114,6 @@ class Endpoint:
             except (OSError, ValueError) as error:
                 problem = str(getattr(error, "reason", error))
         raise EndpointError(f"No answer from {url}: {problem}. Check that the endpoint is running, then try again.")
-
-    def _content(self, answer: bytes) -> str:
-        try:
-            content = json.loads(answer)["choices"][0]["message"]["content"]
-        except (ValueError, RecursionError, KeyError, IndexError, TypeError) as error:
-            raise EndpointError(
-                f"{self.url} is not an OpenAI-compatible endpoint. Give the part of its URL before /chat/completions."
-            ) from error
-        return str(content)
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -152,14 +150,8 @@ class LabelExamples:
 def read_label_examples(
     session: Session, run: RunRecord, expert: int, tokenizer: PreTrainedTokenizerBase, explained: int, tested: int
 ) -> LabelExamples:
-    """Read texts of one expert. Explained and held-out texts never come from the same block of sequences.
-
-    The same arguments give the same texts.
-
-    Args:
-        explained: maximum number of texts to explain.
-        tested: maximum number of held-out texts of each kind.
-    """
+    """Read texts of one expert, at most ``explained`` to explain and ``tested`` held-out ones of each kind. The two
+    never come from the same block of sequences. The same arguments give the same texts."""
     query = select(ExampleRecord.sequence, ExampleRecord.position).where(
         ExampleRecord.run_id == run.id, ExampleRecord.expert == expert
     )
@@ -174,11 +166,19 @@ def read_label_examples(
     active = generator.sample(held_out, min(tested, len(held_out)))
     inactive = _inactive_positions(session, run, expert, len(active), generator)
     to_explain = [position for position in positions if position[0] // BLOCK_SEQUENCES % 2 == 0][:explained]
-    texts = (
-        tuple(_marked_text(session, run, tokenizer, *position) for position in chosen)
-        for chosen in (to_explain, active, inactive)
-    )
-    return LabelExamples(*texts)
+    chosen = (to_explain, active, inactive)
+    marked = partial(_marked_text, session, run, tokenizer)
+    return LabelExamples(*(tuple(marked(*position) for position in positions) for positions in chosen))
+
+
+def _marked_text(
+    session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, sequence: int, position: int
+) -> str:
+    ids = np.frombuffer(session.get_one(SequenceRecord, (run.id, sequence)).token_ids, TOKEN_IDS)
+    first = max(0, position - TOKENS_BEFORE)
+    texts = token_texts(tokenizer, ids[first : position + TOKENS_AFTER + 1].tolist())
+    marked = position - first
+    return f"{''.join(texts[:marked])}«{texts[marked]}»{''.join(texts[marked + 1 :])}"
 
 
 def _inactive_positions(
@@ -199,17 +199,6 @@ def _inactive_positions(
         if not active.intersection(range(position - TOKENS_BEFORE, position + TOKENS_AFTER + 1)):
             inactive.append((number, position))
     return inactive
-
-
-def _marked_text(
-    session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, sequence: int, position: int
-) -> str:
-    packed = session.get_one(SequenceRecord, (run.id, sequence)).token_ids
-    ids: NDArray[np.uint32] = np.frombuffer(packed, TOKEN_IDS)
-    first = max(0, position - TOKENS_BEFORE)
-    texts = token_texts(tokenizer, ids[first : position + TOKENS_AFTER + 1].tolist())
-    marked = position - first
-    return f"{''.join(texts[:marked])}«{texts[marked]}»{''.join(texts[marked + 1 :])}"
 
 
 ChatFunction = Callable[[str, str], dict[str, object]]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import reduce
 from itertools import pairwise
 from typing import NamedTuple
@@ -252,7 +252,10 @@ def _frequent_codes(background: BackgroundTokens, owners: Sequence[tuple[_Search
     tokens = [candidate.positives_P for _, candidate in owners]
     candidate_P = np.repeat(np.arange(len(owners)), [len(each) for each in tokens])
     keys = candidate_P * background.num_codes + background.codes(np.concatenate(tokens))
-    keys, counts = _distinct(keys.ravel())
+    keys = np.sort(keys.ravel())
+    # As np.unique, in half the time for short arrays.
+    starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    keys, counts = keys[starts], np.diff(starts, append=len(keys))
     candidate, code = np.divmod(keys, background.num_codes)
     feature = background.feature_of_code[code]
     used = np.zeros((len(owners), len(FEATURES)), np.bool_)
@@ -314,13 +317,6 @@ def _objectives(
     objectives = 2 * precision * recall / (precision + recall)
     penalties = VALUE_PENALTY * np.arange(true_positives.shape[1]) + CONDITION_PENALTY * conditions
     return np.asarray(objectives - penalties)
-
-
-def _distinct(values: Indices) -> tuple[Indices, Indices]:
-    """Distinct values, ascending, and their counts, as ``np.unique``, which takes twice as long for short arrays."""
-    row = np.sort(values)
-    starts = np.flatnonzero(np.concatenate([[True], row[1:] != row[:-1]])[: len(row)])
-    return row[starts], np.diff(starts, append=len(row))
 
 
 _BREAKS = str.maketrans({"\n": "↵", "\t": "⇥", "\r": ""})
@@ -466,24 +462,18 @@ def _find_labels(corpus: Corpus, callbacks: Callbacks) -> Iterator[Label]:
     num_labels = 0
     for start in range(0, len(experts), EXPERTS_AT_A_TIME):
         callbacks.check_cancelled()
-        for label in _labels_of(corpus, finding, testing, experts[start : start + EXPERTS_AT_A_TIME]):
-            num_labels += 1
-            yield label
+        some = experts[start : start + EXPERTS_AT_A_TIME]
+        splits = {expert: _Split.of(corpus, expert) for expert in some}
+        chosen = [expert for expert, split in splits.items() if split.has_enough_examples and len(finding.tokens_B)]
+        rules = find_rules(finding, [splits[expert].finding for expert in chosen])
+        for expert, best in zip(chosen, rules, strict=True):
+            if best is not None and best.objective >= MIN_OBJECTIVE:
+                held_out_part = splits[expert].testing
+                score = score_rule(best.rule, testing, held_out_part.positives_P, held_out_part.active)
+                num_labels += 1
+                yield Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
         done = min(start + EXPERTS_AT_A_TIME, len(experts))
         callbacks.on_progress(done, len(experts), f"{num_labels:,} labels")
-
-
-def _labels_of(
-    corpus: Corpus, finding: BackgroundTokens, testing: BackgroundTokens, experts: Sequence[int]
-) -> Iterator[Label]:
-    splits = {expert: _Split.of(corpus, expert) for expert in experts}
-    chosen = [expert for expert, split in splits.items() if split.has_enough_examples and len(finding.tokens_B)]
-    rules = find_rules(finding, [splits[expert].finding for expert in chosen])
-    for expert, best in zip(chosen, rules, strict=True):
-        if best is not None and best.objective >= MIN_OBJECTIVE:
-            held_out = splits[expert].testing
-            score = score_rule(best.rule, testing, held_out.positives_P, held_out.active)
-            yield Label(expert, describe_rule(best.rule, corpus.extractor.vocabularies), score)
 
 
 class _Split(NamedTuple):
@@ -508,13 +498,8 @@ class _Split(NamedTuple):
 
 
 def score_rule(rule: Rule, testing: BackgroundTokens, examples: Indices, active: Indices) -> LabelScore:
-    """Score a rule on held-out examples and on a held-out sample.
-
-    Args:
-        testing: tokens of the held-out sample.
-        examples: peak tokens of the held-out examples.
-        active: tokens of the held-out sample on which the expert is active, ascending.
-    """
+    """Score a rule on the peak tokens of the held-out examples and on a held-out sample, with the tokens of the sample
+    on which the expert is active, ascending."""
     matched = testing.matching(rule)
     true_positives = int(is_among(matched, active).sum())
     inactive_tokens = len(testing.tokens_B) - len(active)
@@ -532,20 +517,8 @@ def _write(database: Engine, run_id: int, labels: list[Label]) -> None:
     table = AutomaticLabelRecord
     with writing(database) as session:
         session.execute(delete(table).where(table.run_id == run_id, table.labeller == LABELLER))
-        rows = [
-            {
-                "run_id": run_id,
-                "expert": label.expert,
-                "labeller": LABELLER,
-                "label": label.label,
-                "balanced_accuracy": label.score.balanced_accuracy,
-                "precision": label.score.precision,
-                "recall": label.score.recall,
-                "test_examples": label.score.test_examples,
-                "created_at": utc_now(),
-            }
-            for label in labels
-        ]
+        created = {"run_id": run_id, "labeller": LABELLER, "created_at": utc_now()}
+        rows = [{"expert": it.expert, "label": it.label, **asdict(it.score), **created} for it in labels]
         if rows:
             session.execute(insert(table), rows)
 
