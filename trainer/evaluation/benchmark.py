@@ -154,12 +154,7 @@ class SaeProbes:
                 # Separable classes do not converge, and scikit-learn renamed the penalty since.
                 warnings.simplefilter("ignore")
                 metrics = self._training.find_best_reg(
-                    train_RF[:, chosen],
-                    label_R[train_R],
-                    test_RF[:, chosen],
-                    label_R[test_R],
-                    penalty="l1",
-                    seed=seed,
+                    train_RF[:, chosen], label_R[train_R], test_RF[:, chosen], label_R[test_R], penalty="l1", seed=seed
                 ).metrics
             scores = (metrics.test_auc, metrics.test_acc, metrics.test_f1)
             results[count] = ProbeResult(tuple(chosen.tolist()), *scores)
@@ -216,27 +211,21 @@ def last_tokens(
     start_token: str | None,
     callbacks: Callbacks,
 ) -> dict[int, LastTokens]:
-    """Capture several layers in one forward pass per text, which reads the start token and the last ``tokens``.
-
-    Raises:
-        CancelledError: the task was cancelled.
-    """
-    rows = _token_ids(texts, language_model, tokens, start_token)
+    """Capture several layers in one forward pass per text, which reads the start token and the last ``tokens``."""
+    start, count = start_token_id(language_model.tokenizer, start_token), min(tokens, language_model.max_tokens - 1)
+    encoded = language_model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
+    rows = [after_start(start, ids[-count:]) for ids in encoded]
     order, parts = sorted(range(len(rows)), key=lambda row: len(rows[row])), []
     for batch in _batches(order, rows):
         callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
         parts.append(_capture([rows[row] for row in batch], layers, language_model))
     position_R = torch.tensor(order).argsort()
-    return {layer: _joined([part[layer] for part in parts], position_R) for layer in layers}
-
-
-def _token_ids(
-    texts: Sequence[str], language_model: LanguageModel, tokens: int, start_token: str | None
-) -> list[list[int]]:
-    start = start_token_id(language_model.tokenizer, start_token)
-    count = min(tokens, language_model.max_tokens - 1)
-    encoded = language_model.tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
-    return [after_start(start, ids[-count:]) for ids in encoded]
+    joined = {}
+    for layer in layers:
+        columns = zip(*((*part[layer].mlp, part[layer].neuron_RH) for part in parts), strict=True)
+        values = [torch.cat(column)[position_R.to(column[0].device)] for column in columns]
+        joined[layer] = LastTokens(MlpActivations(*values[:2]), values[2])
+    return joined
 
 
 def _batches(order: Sequence[int], rows: Sequence[Sequence[int]]) -> Iterator[list[int]]:
@@ -266,14 +255,6 @@ def _capture(rows: Sequence[Sequence[int]], layers: Sequence[int], model: Langua
         neuron_TH = hidden[layer][0].flatten(0, -2)
         last[layer] = LastTokens(mlp, neuron_TH[last_B.to(neuron_TH.device)].float().cpu())
     return last
-
-
-def _joined(parts: Sequence[LastTokens], position_R: Tensor) -> LastTokens:
-    def join(values: list[Tensor]) -> Tensor:
-        return torch.cat(values)[position_R.to(values[0].device)]
-
-    inputs, outputs = (join([part.mlp[index] for part in parts]) for index in range(2))
-    return LastTokens(MlpActivations(inputs, outputs), join([part.neuron_RH for part in parts]))
 
 
 Scores = Mapping[str, Any]
@@ -365,11 +346,21 @@ def _probe_dataset(
         return
     dataset = package.dataset(name, config.texts)
     layers = sorted({run.config.layer for run in runs})
+
+    def features(seed: int) -> Iterator[tuple[str, Tensor]]:
+        # The random gate has the size of the layer's first run.
+        for run in runs:
+            yield run.name, captured[run.config.layer].experts(run.layer)
+        for layer, tokens in captured.items():
+            first = next(run for run in runs if run.config.layer == layer)
+            yield _baseline("neurons", layer), tokens.neuron_RH
+            yield _baseline("random gate", layer), tokens.random_gate(first.layer, seed)
+
     start_token = runs[0].config.text.start_token
     captured = last_tokens(dataset.texts, layers, language_model, config.tokens, start_token, callbacks)
     scores: list[Scores] = list(stored["scores"])
     for seed in config.seeds:
-        for subject, feature_RF in _features(runs, captured, seed):
+        for subject, feature_RF in features(seed):
             callbacks.check_cancelled("Stopped. The finished data sets are kept; run the same command to continue.")
             if subject in missing:
                 results = package.probe(dataset, feature_RF, config.units, seed)
@@ -378,16 +369,6 @@ def _probe_dataset(
     train, test = dataset.split_sizes
     document = {"dataset": name, "training_texts": train, "test_texts": test, "scores": scores}
     atomic_write(path, json.dumps(document) + "\n")
-
-
-def _features(runs: Sequence[Run], captured: Mapping[int, LastTokens], seed: int) -> Iterator[tuple[str, Tensor]]:
-    """Yield the activations [R, F] of each subject. The random gate has the size of the layer's first run."""
-    for run in runs:
-        yield run.name, captured[run.config.layer].experts(run.layer)
-    for layer, tokens in captured.items():
-        first = next(run for run in runs if run.config.layer == layer)
-        yield _baseline("neurons", layer), tokens.neuron_RH
-        yield _baseline("random gate", layer), tokens.random_gate(first.layer, seed)
 
 
 def _summarise(
@@ -436,11 +417,8 @@ COLUMNS = (1, 2, 5, 10, 20, 50, 100)
 def write_saebench(
     runs: Sequence[Run], config: BenchmarkConfig, benchmark: Benchmark, folder: Path, program: str
 ) -> list[Path]:
-    """Write one file per subject and seed to ``FOLDER/saebench``.
-
-    Args:
-        program: name and version of the program, in place of SAEBench's commit.
-    """
+    """Write one file per subject and seed to ``FOLDER/saebench``, with the ``program`` and its version in place of
+    SAEBench's commit."""
     results = [read_json(folder / DATASETS_FOLDER / f"{name}.json") for name in benchmark.datasets]
     (folder / "saebench").mkdir(exist_ok=True)
     layers = {run.name: run.layer.config.model_dump(mode="json") for run in runs}

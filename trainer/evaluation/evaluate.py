@@ -104,10 +104,7 @@ class Evaluator:
 
 
 def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
-    """Evaluate a run that replaces its layer's MLP.
-
-    Args:
-        seen_text: whether the run was trained on the text.
+    """Evaluate a run that replaces its layer's MLP. ``seen_text``: whether the run was trained on the text.
 
     Raises:
         UserError: the run cannot be used with the requested K.
@@ -194,15 +191,7 @@ LOSSES = ("ce_original", "ce_zeroed", "ce_mean_ablated", "ce_replaced", "ce_froz
 """Fields of the losses under the first interventions, in the order of ``_measure_losses``."""
 
 
-PLAIN_VALUES = (
-    "kl",
-    "agreement",
-    "normalized_mse",
-    "paper_error",
-    "variance_explained",
-    "l0",
-    "routing_share",
-)
+PLAIN_VALUES = ("kl", "agreement", "normalized_mse", "paper_error", "variance_explained", "l0", "routing_share")
 """Metrics that the result contains as plain values in addition to their intervals."""
 
 
@@ -223,10 +212,7 @@ def _loss_intervals(losses: Losses, increases: Mapping[str, Floats], bootstrap: 
 
 
 def _measure_losses(
-    evaluator: Evaluator,
-    run: Run,
-    statistics: LayerStatistics,
-    interventions: Sequence[OutputFunction],
+    evaluator: Evaluator, run: Run, statistics: LayerStatistics, interventions: Sequence[OutputFunction]
 ) -> Losses:
     """Losses of the original model, of a zero output, of the mean output and of the run's own interventions."""
     baselines = evaluator.baselines.get(run.config.layer)
@@ -246,10 +232,8 @@ def subject_name(run: str, k: int | None) -> str:
 
 
 def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]) -> Measurement:
-    """Evaluate several runs that replace their layers' MLPs at the same time.
-
-    Args:
-        individual_losses: loss increase of each run on its own.
+    """Evaluate several runs that replace their layers' MLPs at the same time. ``individual_losses`` are their loss
+    increases on their own.
 
     Raises:
         UserError: two runs are of the same layer.
@@ -268,16 +252,12 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
         means |= intervene(run, constant_output(statistics.output_O))
     losses = evaluator.losses([ORIGINAL, zeros, means, replaced])
     mean_S, replaced_S = loss_increases(losses, 2), loss_increases(losses, 3)
-    ce = losses.ce.mean(axis=1)
     result = JointEvaluation(
         run=" + ".join(run.name for run in runs),
         runs=tuple(run.name for run in runs),
         text=evaluator.config.text.dataset,
         tokens=evaluator.ids_SL.numel(),
-        ce_original=float(ce[0]),
-        ce_zeroed=float(ce[1]),
-        ce_mean_ablated=float(ce[2]),
-        ce_replaced=float(ce[3]),
+        **dict(zip(LOSSES, losses.ce.mean(axis=1).tolist(), strict=False)),
         loss_increase=evaluator.bootstrap.mean(replaced_S),
         summed_loss_increase=sum(individual_losses),
         loss_recovered_mean=evaluator.bootstrap.ratio(mean_S - replaced_S, mean_S),
@@ -346,10 +326,8 @@ def sort_by_layer(runs: Sequence[Run]) -> list[Run]:
 def evaluate_layer_by_layer(
     evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]
 ) -> Measurement:
-    """Evaluate the first run, then the first two, and so on, all in one pass over the text.
-
-    Args:
-        individual_losses: loss increase of each run on its own.
+    """Evaluate the first run, then the first two, and so on, all in one pass over the text. ``individual_losses`` are
+    their loss increases on their own.
 
     Raises:
         UserError: two runs are of the same layer.
@@ -416,15 +394,8 @@ def _same_evaluation(subject: str, fingerprint: str) -> Any:
 def write_evaluation(
     database: Engine, measurement: Measurement, first_run: str, config: EvaluateConfig, fingerprint: str, weights: str
 ) -> dict[str, Any]:
-    """Store a result, replacing the previous one of the same subject on the same text.
-
-    Args:
-        first_run: run under which the result is stored.
-        fingerprint: fingerprint of the text.
-        weights: digest of the runs' weights.
-
-    Returns:
-        The result as stored, with the code that measured it as ``provenance``.
+    """Store a result under ``first_run``, replacing the previous one of the same subject on the same text. Return it as
+    stored, with the code that measured it as ``provenance``.
 
     Raises:
         NotFoundError: the run is not in the database.

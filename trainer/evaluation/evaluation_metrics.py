@@ -75,10 +75,6 @@ class Metric:
         value, low, high = (self.formatted(measured.get(name)) for name in ("value", "low", "high"))
         return value, f"{low} to {high}" if low else ""
 
-    def cells(self, result: Result) -> tuple[str, ...]:
-        """Return the cells of a row of a table, one per heading."""
-        return self.value_and_interval(result)[: len(self.headings)]
-
 
 def _plain(value: float | None) -> Measured:
     return {"value": value, "low": None, "high": None}
@@ -345,12 +341,7 @@ FAITHFULNESS = _section(
         "Local behaviour": (
             *(
                 Metric(
-                    f"jacobian_{field}",
-                    title,
-                    "plain",
-                    description,
-                    value=partial(_jacobian, field=field),
-                    term=term,
+                    f"jacobian_{field}", title, "plain", description, value=partial(_jacobian, field=field), term=term
                 )
                 for field, title, description, term in (
                     (
@@ -554,17 +545,12 @@ def measured_in(result: Result) -> Iterator[tuple[Metric, Measured]]:
 
 def table_cells(result: Result) -> tuple[str, ...]:
     """Return the cells under ``HEADINGS``; empty where a joint evaluation has no such metric."""
-    return tuple(cell for metric in TABLE for cell in metric.cells(result))
+    return tuple(cell for metric in TABLE for cell in metric.value_and_interval(result)[: len(metric.headings)])
 
 
 def routing_warning(run: str, share: float, tokens: int) -> str | None:
-    """Return a sentence if most of a layer's effect does not depend on its experts.
-
-    Args:
-        run: name of the run.
-        share: its routing share, the strict one if it was measured.
-        tokens: number of evaluated tokens.
-    """
+    """Return a sentence if most of a layer's effect does not depend on its experts, from its routing share, the strict
+    one if it was measured."""
     if share >= LIMITS["routing_share"]:
         return None
     return (

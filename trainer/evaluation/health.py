@@ -113,10 +113,14 @@ def measure_health(sparse_layer: SparseLayer, statistics: LayerStatistics, seed:
     generator = torch.Generator().manual_seed(seed)
     spread = statistics.mixing_variance_M.double().sum().sqrt()
     level = statistics.mixing_M.double().norm()
+    near_duplicates = _near_duplicates(sparse_layer, generator)
+    active_E = torch.nonzero(statistics.active_N).flatten()
+    chosen_E = active_E[torch.randperm(len(active_E), generator=generator)[:MAX_SAMPLED]]
+    ranks = measure_ranks(sparse_layer, chosen_E.tolist()) if isinstance(sparse_layer, MxD) and len(chosen_E) else None
     return Health(
         load=measure_load(statistics.active_N, statistics.tokens),
-        near_duplicates=_near_duplicates(sparse_layer, generator),
-        expert_ranks=_expert_ranks(sparse_layer, statistics.active_N, generator),
+        near_duplicates=near_duplicates,
+        expert_ranks=None if ranks is None else SampledExpertRanks(sampled=len(chosen_E), **asdict(ranks)),
         mixing_variation=float(spread / level) if level > 0 else float("nan"),
     )
 
@@ -148,14 +152,6 @@ def _nearest(rows_NW: Tensor, chosen_E: Tensor) -> tuple[Tensor, Tensor]:
         cosines.append(best.values)
         ids.append(best.indices)
     return torch.cat(cosines).clamp(-1, 1).cpu(), torch.cat(ids).cpu()
-
-
-def _expert_ranks(sparse_layer: SparseLayer, active_N: Tensor, generator: torch.Generator) -> SampledExpertRanks | None:
-    active_E = torch.nonzero(active_N).flatten()
-    chosen_E = active_E[torch.randperm(len(active_E), generator=generator)[:MAX_SAMPLED]]
-    if not isinstance(sparse_layer, MxD) or not len(chosen_E):
-        return None
-    return SampledExpertRanks(sampled=len(chosen_E), **asdict(measure_ranks(sparse_layer, chosen_E.tolist())))
 
 
 @dataclass(frozen=True)

@@ -145,18 +145,8 @@ def measure_losses(
     callbacks: Callbacks,
     residuals: Residuals | None = None,
 ) -> Losses:
-    """Run the language model on sequences under each intervention. The first one must be the original.
-
-    Args:
-        language_model: the model.
-        interventions: the interventions.
-        ids_SL: token ids of the sequences.
-        callbacks: progress and cancellation.
-        residuals: residual streams of these sequences, shared by several calls.
-
-    Raises:
-        CancelledError: the task was cancelled.
-    """
+    """Run the language model on sequences under each intervention. The first one must be the original. Several calls
+    may share the sequences' ``residuals``."""
     assert not interventions[0]
     changed = interventions[1:]
     residuals = residuals or Residuals(language_model)

@@ -66,11 +66,8 @@ def measure_jacobians(
     seed: int,
     residuals: Residuals,
 ) -> JacobianAgreement | None:
-    """Compare Jacobian-vector products at about ``tokens`` tokens, as many of each sequence.
-
-    Returns:
-        The agreement; None if no tokens are wanted or there are fewer than two.
-    """
+    """Compare Jacobian-vector products at about ``tokens`` tokens, as many of each sequence. None if no tokens are
+    wanted or there are fewer than two."""
     per_sequence = min(-(-tokens // len(ids_SL)), ids_SL.shape[1] - 1)
     if per_sequence * len(ids_SL) < 2:
         return None
@@ -89,10 +86,17 @@ def measure_jacobians(
     shift_D1 = torch.randint(1, len(input_TI), (DIRECTIONS, 1), generator=generator)
     others_DT = (torch.arange(len(input_TI)) + shift_D1) % len(input_TI)
     data_DTI = input_TI[others_DT.to(input_TI.device)] - input_TI
-    values = []
+    control_T, values = others_DT[0].to(input_TI.device), []
     for direction_DTI in (random_DTI, data_DTI):
+        # Mean over directions of the cosine of J_layer v and J_MLP v, the latter at the same token and at another one.
+        total_2T = torch.zeros(2, len(input_TI), device=input_TI.device)
         with _one_token_rows(language_model, layer, len(input_TI), residuals):
-            cosines_2T = _cosines(language_model, layer, sparse_layer, input_TI, direction_DTI, others_DT[0])
+            for direction_TI in direction_DTI:
+                own_TO = _jvp(language_model, layer, input_TI, direction_TI, sparse_layer)
+                for total_T, mlp_input_TI in zip(total_2T, (input_TI, input_TI[control_T]), strict=True):
+                    mlp_TO = _jvp(language_model, layer, mlp_input_TI, direction_TI, None)
+                    total_T += F.cosine_similarity(own_TO, mlp_TO.to(own_TO.device), dim=1)
+        cosines_2T = total_2T / DIRECTIONS
         for per_sequence_S in cosines_2T.unflatten(1, (len(ids_SL), per_sequence)).mean(2):
             values.append(bootstrap.mean(np.asarray(per_sequence_S.cpu().double())))
     random, random_control, data, data_control = values
@@ -105,29 +109,6 @@ def load_forward_derivatives() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         import_module("torch._decomp.decompositions_for_jvp")
-
-
-def _cosines(
-    language_model: LanguageModel,
-    layer: int,
-    sparse_layer: SparseLayer,
-    input_TI: Tensor,
-    direction_DTI: Tensor,
-    control_T: Tensor,
-) -> Tensor:
-    """Mean over directions of the cosine of J_layer v and J_MLP v, the latter at the same token and at the control's.
-
-    Returns:
-        [2, T].
-    """
-    total_2T = torch.zeros(2, len(input_TI), device=input_TI.device)
-    mlp_inputs = (input_TI, input_TI[control_T.to(input_TI.device)])
-    for direction_TI in direction_DTI:
-        own_TO = _jvp(language_model, layer, input_TI, direction_TI, sparse_layer)
-        for total_T, mlp_input_TI in zip(total_2T, mlp_inputs, strict=True):
-            mlp_TO = _jvp(language_model, layer, mlp_input_TI, direction_TI, None)
-            total_T += F.cosine_similarity(own_TO, mlp_TO.to(own_TO.device), dim=1)
-    return total_2T / len(direction_DTI)
 
 
 def _jvp(

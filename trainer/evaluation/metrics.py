@@ -58,11 +58,8 @@ def constant_mixing_fit(layer: SparseLayer) -> ConstantMixingFit | JointMixingFi
     if layer.mixes_outputs:
         return ConstantMixingFit(layer)
     projection_OM = layer.output_projection
-    return (
-        None
-        if projection_OM is None or projection_OM.shape[1] > MAX_JOINT_WIDTH
-        else JointMixingFit(layer, projection_OM)
-    )
+    is_too_wide = projection_OM is None or projection_OM.shape[1] > MAX_JOINT_WIDTH
+    return None if projection_OM is None or is_too_wide else JointMixingFit(layer, projection_OM)
 
 
 @dataclass
@@ -79,7 +76,10 @@ class ConstantMixingFit:
         """Add a batch of tokens."""
         target_TO = in_float64(target_TO)
         weights_T1 = _weights(target_TO)
-        unmixed_TO, b_TO = map(in_float64, _parts(self.layer, dense_TM))
+        mixing_TO = dense_TM.new_zeros(len(dense_TM), self.layer.config.output_width)
+        unmixed_TO = self.layer.decode_mixed(dense_TM, mixing_TO)
+        b_TO = in_float64(self.layer.decode_mixed(dense_TM, mixing_TO + 1) - unmixed_TO)
+        unmixed_TO = in_float64(unmixed_TO)
         r_TO = target_TO - unmixed_TO
         terms = (torch.ones_like(b_TO), b_TO, r_TO, b_TO.square(), b_TO * r_TO)
         self.sums = self.sums + torch.stack([(weights_T1 * term_TO).sum(dim=0) for term_TO in terms]).cpu()
@@ -139,13 +139,6 @@ class JointMixingFit:
 def _weights(target_TO: Tensor) -> Tensor:
     """Weight of each token, 1 / ‖y‖², [T, 1]."""
     return 1 / target_TO.square().sum(dim=1, keepdim=True).clamp_min(SMALLEST_NORM)
-
-
-def _parts(layer: SparseLayer, dense_TM: Tensor) -> tuple[Tensor, Tensor]:
-    """Output without mixing, and its change per unit of mixing: two tensors [T, O]."""
-    mixing_TO = dense_TM.new_zeros(len(dense_TM), layer.config.output_width)
-    unmixed_TO = layer.decode_mixed(dense_TM, mixing_TO)
-    return unmixed_TO, layer.decode_mixed(dense_TM, mixing_TO + 1) - unmixed_TO
 
 
 @dataclass
@@ -227,16 +220,8 @@ def collect_statistics(
     callbacks: Callbacks,
     residuals: Residuals | None = None,
 ) -> LayerStatistics:
-    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics.
-
-    Args:
-        language_model: the model.
-        layer: index of the MLP's block.
-        sparse_layer: the layer that replaces the MLP.
-        ids_SL: token ids of the sequences.
-        callbacks: progress.
-        residuals: residual streams of these sequences, shared by several calls.
-    """
+    """Run the sparse layer on the MLP inputs of sequences, and collect its errors and statistics. Several calls may
+    share the sequences' ``residuals``."""
     sums = _Sums(sparse_layer)
     residuals = residuals or Residuals(language_model)
     for number, part_SL in enumerate(ids_SL.split(SEQUENCES_PER_FORWARD)):

@@ -99,12 +99,7 @@ def collect_examples(
     start_token: str | None = None,
 ) -> ProbeExamples:
     """Compute the features of every labelled text, after the run's start token or, by default, the language model's.
-
-    Raises:
-        NotFoundError: as ``sample_labelled``.
-        UserError: as ``sample_labelled``.
-        CancelledError: the task was cancelled.
-    """
+    Errors as ``sample_labelled``."""
     builder = _ExampleBuilder(language_model, layer, sparse_layer, config, start_token)
     texts = sample_labelled(config, builder.token_ids)
     for number, (label, ids) in enumerate(texts):
@@ -284,25 +279,24 @@ def split_texts(text_E: npt.NDArray[np.int64], labels_E: npt.NDArray[np.str_], s
 
 def probe_examples(examples: ProbeExamples, config: ProbeConfig) -> dict[str, FeatureResult]:
     """Probe every class with every kind of features."""
-    split = split_texts(examples.text_E, examples.labels_E, config.seed)
-    return {kind: _probe_kind(features, examples, split, config) for kind, features in examples.features.items()}
-
-
-def _probe_kind(features_EF: Features, examples: ProbeExamples, split: Split, config: ProbeConfig) -> FeatureResult:
-    classes = {
-        str(label): _probe_class(features_EF, examples.labels_E == label, split, config)
-        for label in np.unique(examples.labels_E)
-    }
-    return FeatureResult(
-        classes=classes,
-        mean_f1_top1=float(np.mean([result.top1.f1 for result in classes.values()])),
-        mean_f1_top5=float(np.mean([result.top5.f1 for result in classes.values()])),
-    )
+    split, labels_E, kinds = split_texts(examples.text_E, examples.labels_E, config.seed), examples.labels_E, {}
+    for kind, features_EF in examples.features.items():
+        classes = {
+            str(label): _probe_class(features_EF, labels_E == label, split, config) for label in np.unique(labels_E)
+        }
+        top1, top5 = ([getattr(it, top).f1 for it in classes.values()] for top in ("top1", "top5"))
+        kinds[kind] = FeatureResult(classes, float(np.mean(top1)), float(np.mean(top5)))
+    return kinds
 
 
 def _probe_class(features_EF: Features, is_class_E: Mask, split: Split, config: ProbeConfig) -> ClassResult:
     candidates = top_candidates(features_EF, is_class_E, split.train_E, config.candidates)
-    by_validation = sorted(candidates, key=lambda feature: -_validation_f1(features_EF, is_class_E, feature, split))
+    scores = {}
+    for feature in candidates:
+        regression, scale = _train_probe(features_EF, is_class_E, [feature], split.train_E)
+        predicted = regression.predict(features_EF[split.validation_E][:, [feature]] / scale)
+        scores[feature] = float(f1_score(is_class_E[split.validation_E], predicted, zero_division=0.0))
+    by_validation = sorted(candidates, key=lambda feature: -scores[feature])
     top1 = _score(features_EF, is_class_E, by_validation[:1], split, config.seed)
     top5 = _score(features_EF, is_class_E, by_validation[:JOINT_FEATURES], split, config.seed)
     values = features_EF[split.test_E, top1.experts[0]]
@@ -340,12 +334,6 @@ def _train_probe(
         warnings.simplefilter("ignore", ConvergenceWarning)
         regression.fit(rows[train_E] / scale, is_class_E[train_E])
     return regression, scale
-
-
-def _validation_f1(features_EF: Features, is_class_E: Mask, feature: int, split: Split) -> float:
-    regression, scale = _train_probe(features_EF, is_class_E, [feature], split.train_E)
-    predicted = regression.predict(features_EF[split.validation_E][:, [feature]] / scale)
-    return float(f1_score(is_class_E[split.validation_E], predicted, zero_division=0.0))
 
 
 def _score(features_EF: Features, is_class_E: Mask, features: Sequence[int], split: Split, seed: int) -> ProbeScore:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from html import escape
 from typing import Literal
@@ -53,9 +54,6 @@ def find_warnings(
         loss_recovered: loss recovered by the layer, relative to mean ablation.
         routing_share: the strict one, if the method has it.
         loss_recovered_by_shared: loss recovered by the always-on experts alone; None if there are none.
-        tokens: number of evaluated tokens.
-        active_experts: mean number of active experts per token.
-        k: the layer's K.
     """
     warnings = [
         *_routing_warnings(method, health, loss_recovered, routing_share),
@@ -69,72 +67,57 @@ def find_warnings(
 
 def _routing_warnings(
     method: Method, health: Health, recovered: Interval, routing_share: Interval
-) -> list[EvaluationWarning]:
-    warnings = []
+) -> Iterator[EvaluationWarning]:
     if routing_share.value < IDLE_ROUTING_SHARE:
-        warnings.append(
-            EvaluationWarning(
-                "alarm",
-                f"The routing does nothing: the routing share is {routing_share.value:.1%}. With a constant mixing "
-                f"vector the layer still recovers {1 - routing_share.value:.0%} of the loss. A low error says nothing "
-                "about the experts.",
-            )
+        yield EvaluationWarning(
+            "alarm",
+            f"The routing does nothing: the routing share is {routing_share.value:.1%}. With a constant mixing "
+            f"vector the layer still recovers {1 - routing_share.value:.0%} of the loss. A low error says nothing "
+            "about the experts.",
         )
     elif routing_share.value < LIMITS["routing_share"]:
-        warnings.append(
-            EvaluationWarning(
-                "warning",
-                f"The routing share is only {routing_share.value:.0%}. The rest of the layer's effect comes from a "
-                "dense map that is the same for every token, so no expert explains it.",
-            )
+        yield EvaluationWarning(
+            "warning",
+            f"The routing share is only {routing_share.value:.0%}. The rest of the layer's effect comes from a "
+            "dense map that is the same for every token, so no expert explains it.",
         )
     if method == "mxd" and health.mixing_variation < LIMITS["mixing_variation"]:
-        warnings.append(
-            EvaluationWarning(
-                "alarm",
-                f"The mixing vector is nearly constant: it varies by {health.mixing_variation:.1%} over tokens.",
-            )
-        )
+        text = f"The mixing vector is nearly constant: it varies by {health.mixing_variation:.1%} over tokens."
+        yield EvaluationWarning("alarm", text)
     if recovered.high < LIMITS["loss_recovered_mean"]:
-        warnings.append(EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss."))
-    return warnings
+        yield EvaluationWarning("warning", f"The layer recovers only {recovered.value:.0%} of the loss.")
 
 
-def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None) -> list[EvaluationWarning]:
-    if loss_recovered is None:
-        return []
-    experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
-    verb = "it recovers" if shared.always_on == 1 else "they recover"
-    text = (
-        f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all activations. "
-        f"Alone {verb} {loss_recovered:.0%} of the loss."
-    )
-    return [EvaluationWarning("alarm" if loss_recovered > DOMINANT_LOSS_RECOVERED else "warning", text)]
+def _shared_expert_warnings(shared: SharedExperts, loss_recovered: float | None) -> Iterator[EvaluationWarning]:
+    if loss_recovered is not None:
+        experts = f"Expert {shared.experts[0]} is" if shared.always_on == 1 else f"{shared.always_on} experts are"
+        verb = "it recovers" if shared.always_on == 1 else "they recover"
+        yield EvaluationWarning(
+            "alarm" if loss_recovered > DOMINANT_LOSS_RECOVERED else "warning",
+            f"{experts} active on nearly every token, with {shared.coefficient_share:.0%} of the sum of all "
+            f"activations. Alone {verb} {loss_recovered:.0%} of the loss.",
+        )
 
 
-def _expert_warnings(health: Health, tokens: int) -> list[EvaluationWarning]:
-    warnings = []
-    if health.load.dead_share > LIMITS["dead_share"]:
-        text = f"{health.load.dead_share:.0%} of the experts are not active on any of {tokens:,} tokens."
-        warnings.append(EvaluationWarning("warning", text))
-    if health.near_duplicates.share > LIMITS["near_duplicates"]:
-        compared = health.near_duplicates.compared
-        text = f"{health.near_duplicates.share:.0%} of {compared:,} compared experts have a near-duplicate."
-        warnings.append(EvaluationWarning("warning", text))
-    ranks = health.expert_ranks
+def _expert_warnings(health: Health, tokens: int) -> Iterator[EvaluationWarning]:
+    load, duplicates, ranks = health.load, health.near_duplicates, health.expert_ranks
+    if load.dead_share > LIMITS["dead_share"]:
+        text = f"{load.dead_share:.0%} of the experts are not active on any of {tokens:,} tokens."
+        yield EvaluationWarning("warning", text)
+    if duplicates.share > LIMITS["near_duplicates"]:
+        text = f"{duplicates.share:.0%} of {duplicates.compared:,} compared experts have a near-duplicate."
+        yield EvaluationWarning("warning", text)
     if ranks is not None and ranks.normalized_rank < LIMITS["normalized_rank"]:
         text = (
             f"The expert matrices have {ranks.normalized_rank:.0%} of the full rank, mean of {ranks.sampled:,} experts."
         )
-        warnings.append(EvaluationWarning("warning", text))
-    return warnings
+        yield EvaluationWarning("warning", text)
 
 
-def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> list[EvaluationWarning]:
-    if method not in MEAN_K_METHODS or abs(active_experts - k) <= LARGE_K_ERROR * k:
-        return []
-    text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
-    return [EvaluationWarning("warning", text)]
+def _target_warnings(method: Method, active_experts: float, k: int, tokens: int) -> Iterator[EvaluationWarning]:
+    if method in MEAN_K_METHODS and abs(active_experts - k) > LARGE_K_ERROR * k:
+        text = f"{active_experts:.1f} experts are active per token instead of K = {k}, over {tokens:,} tokens."
+        yield EvaluationWarning("warning", text)
 
 
 @dataclass(frozen=True)

@@ -77,11 +77,8 @@ def _default_settings() -> Mapping[str, Any]:
 
 
 def group_by_seeds(records: Iterable[tuple[EvaluationRecord, RunSettings]]) -> list[SeedGroup]:
-    """Group evaluations of single runs by configuration, text and evaluation settings.
-
-    Args:
-        records: evaluations, each with the config of its run. Evaluations of several runs are ignored.
-    """
+    """Group evaluations of single runs, each with the config of its run, by configuration, text and evaluation
+    settings. Evaluations of several runs are ignored."""
     groups: dict[str, list[tuple[EvaluationRecord, RunSettings]]] = defaultdict(list)
     for record, settings in records:
         if "warnings" not in record.result:
