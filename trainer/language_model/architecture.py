@@ -46,6 +46,8 @@ ACTIVATIONS: dict[str, Activation] = {
     "sigmoid": "sigmoid",
 }
 """Activation name in a Hugging Face config -> activation of a sparse layer."""
+ACTIVATION_NAMES = ("hidden_activation", "hidden_act", "activation_function")
+"""Names of the activation in configs."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +137,16 @@ class Architecture:
             UserError: the MLP is a mixture of experts, has other matrices, or needs more than its input.
         """
         block, (first, last) = self.block(layer), self.mlp_names(layer)
-        modules = (
-            dict(getattr(block, first).named_modules())
-            if first == last
-            else {name: getattr(block, name) for name in (first, last)}
-        )
+        whole = dict(getattr(block, first).named_modules())
+        modules = whole if first == last else {name: getattr(block, name) for name in (first, last)}
         linear = {name: module for name, module in modules.items() if isinstance(module, nn.Linear | Conv1D)}
         supported = "Supported are two (an MLP) and three (a gated linear unit), and no other weights."
         cannot = f"The MLP of layer {layer} of {self.source} cannot be replaced:"
         if not 2 <= len(linear) <= 3:
             raise UserError(f"{cannot} it has {len(linear)} linear modules. {supported}")
-        arguments = _required_arguments(getattr(block, first))
+        _self, *parameters = inspect.signature(type(getattr(block, first)).forward).parameters.values()
+        positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+        arguments = [each.name for each in positional if each.default is each.empty] or [parameters[0].name]
         if len(arguments) != 1:
             raise UserError(
                 f"{cannot} it needs {len(arguments)} inputs ({', '.join(arguments)}). Supported are MLPs whose only "
@@ -179,11 +180,13 @@ class Architecture:
         """Widths, activation and kind of a layer's MLP."""
         inputs, down = self.matrices(layer)
         (input_rows, input_width), (output_width, hidden_width) = _shape(inputs[0]), _shape(down)
+        names = (getattr(self.config, name, None) for name in ACTIVATION_NAMES)
         return MlpShape(
             input_width=input_width,
             hidden_width=hidden_width,
             output_width=output_width,
-            activation=_activation(self.config),
+            # GELU for an unknown one, since any activation can be trained to fit.
+            activation=ACTIVATIONS.get(next((name for name in names if isinstance(name, str)), ""), "gelu"),
             encoder="glu" if len(inputs) == 2 or input_rows == 2 * hidden_width else "mlp",
         )
 
@@ -214,14 +217,6 @@ def _has_position_table(module: PreTrainedModel, positions: int) -> bool:
     return any(tensor.dim() > 1 and positions in tensor.shape for tensor in tensors)
 
 
-def _required_arguments(module: nn.Module) -> list[str]:
-    """Names of the arguments that ``forward`` of the module's class cannot do without."""
-    _self, *parameters = inspect.signature(type(module).forward).parameters.values()
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    required = [each.name for each in parameters if each.kind in positional and each.default is inspect.Parameter.empty]
-    return required or [parameters[0].name]
-
-
 def _has_experts(module: nn.Module, width: int) -> bool:
     """True if a module holds several matrices that read or write vectors of a width: stacked, or in a list."""
     for part in module.modules():
@@ -244,7 +239,10 @@ def _shape(module: nn.Module) -> tuple[int, int]:
 def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor]:
     """[out, in] and [out]; zeros if there is no bias."""
     with weights_at_hand(module):
-        weight, bias = (_whole(getattr(module, name, None)) for name in ("weight", "bias"))
+        weight, bias = (
+            None if it is None else (it.full_tensor() if is_shard(it) else it).detach()  # gathered from all processes
+            for it in (getattr(module, name, None) for name in ("weight", "bias"))
+        )
         assert weight is not None
         if not weight.is_floating_point() or weight.dim() != 2:
             raise UserError(
@@ -253,16 +251,3 @@ def _weight_and_bias(module: nn.Module) -> tuple[Tensor, Tensor]:
             )
         weight_OI = weight.T if isinstance(module, Conv1D) else weight
         return weight_OI, weight_OI.new_zeros(weight_OI.shape[0]) if bias is None else bias
-
-
-def _whole(weight: Tensor | None) -> Tensor | None:
-    """A weight without gradient, gathered from all processes if it is sharded."""
-    if weight is None:
-        return None
-    return weight.full_tensor().detach() if is_shard(weight) else weight.detach()
-
-
-def _activation(config: Any) -> Activation:
-    """Activation in the config; GELU for an unknown one, since any activation can be trained to fit."""
-    names = [getattr(config, name, None) for name in ("hidden_activation", "hidden_act", "activation_function")]
-    return ACTIVATIONS.get(next((name for name in names if isinstance(name, str)), ""), "gelu")

@@ -66,26 +66,16 @@ class LayerPass:
         return _flatten(values_STX[self.text_of])
 
 
+@dataclass(eq=False)
 class EditedMlp:
     """An MLP function with edits, for one sparse layer."""
 
-    def __init__(
-        self,
-        sparse_layer: SparseLayer,
-        added: Callable[[LayerPass], Tensor | None] = lambda _layer_pass: None,
-        mode: SteeringMode = "residual",
-    ) -> None:
-        """Set up the function.
-
-        Args:
-            sparse_layer: the layer that edits refer to.
-            added: what the edits add to the output, [P, O], or to that of more rows if the pass has one; None for
-                nothing.
-            mode: whether it is added to the output of the MLP (``residual``) or of the sparse layer (``replace``).
-        """
-        self.sparse_layer = sparse_layer
-        self.added = added
-        self.mode = mode
+    sparse_layer: SparseLayer
+    """The layer that edits refer to."""
+    added: Callable[[LayerPass], Tensor | None] = lambda _layer_pass: None
+    """What the edits add to the output, [P, O], or to that of more rows if the pass has one; None for nothing."""
+    mode: SteeringMode = "residual"
+    """Whether it is added to the output of the MLP (``residual``) or of the sparse layer (``replace``)."""
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O], of the dtype and on the device of the MLP's input."""

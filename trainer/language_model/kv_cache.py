@@ -12,9 +12,9 @@ Shapes: R texts, B rows, T tokens, D head width, as in keys [B, heads, T, D].
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import torch
@@ -91,12 +91,8 @@ class GrowableCache(DynamicCache):
             layer.truncate(length)
 
     def reorder(self, rows_by_block: Sequence[list[int]], skip: int = 0) -> None:
-        """Select and reorder the rows of each block.
-
-        Args:
-            rows_by_block: for each block, indices of its present rows in their new order; an index may repeat.
-            skip: number of padding tokens to drop at the start.
-        """
+        """Select and reorder the rows of each block, by the indices of its present rows in their new order; an index
+        may repeat. ``skip`` padding tokens are dropped at the start."""
         pairs = [
             (_selected(layer.pair[0], rows, skip), _selected(layer.pair[1], rows, skip))
             for layer, rows in zip(self._growable(), rows_by_block, strict=True)
@@ -136,38 +132,23 @@ def _concatenated(old: Tensor, new: Tensor) -> Tensor:
 
 @contextmanager
 def shared_prefix(blocks: nn.ModuleList, first: int, text_of_B: Sequence[int]) -> Iterator[None]:
-    """Expand texts to rows at a block for the forward passes inside the context.
-
-    Args:
-        blocks: all blocks of a language model whose input is R texts.
-        first: index of the first block that computes B rows.
-        text_of_B: index of each row's text, 0 to R - 1; every text has at least one row.
-    """
+    """Expand texts to rows at block ``first`` for the forward passes inside the context. ``text_of_B`` has the index of
+    each row's text; every text has at least one row."""
     num_texts = max(text_of_B) + 1
-    with ExitStack() as stack:
-        if num_texts < len(text_of_B):
-            # One copy per device: each copy would wait for the device.
-            on_device = cache(lambda device: torch.tensor(text_of_B, device=device))
-            hook = partial(_expand, num_texts, on_device)
-            for block in blocks[first:]:
-                stack.callback(block.register_forward_pre_hook(hook, with_kwargs=True).remove)
-        yield
-
-
-def _expand(
-    num_texts: int,
-    text_of_B: Callable[[torch.device], Tensor],
-    _block: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Expand tensors of R texts to B rows: hidden states at the first block, masks and positions at every block."""
+    on_device = cache(lambda device: torch.tensor(text_of_B, device=device))  # each copy would wait for the device
 
     def expand(value: Any) -> Any:
         if isinstance(value, tuple):
             return tuple(expand(part) for part in value)
         if isinstance(value, Tensor) and value.dim() > 1 and len(value) == num_texts:
-            return value.index_select(0, text_of_B(value.device))
+            return value.index_select(0, on_device(value.device))
         return value
 
-    return expand(args), {name: expand(value) for name, value in kwargs.items()}
+    def before_block(_block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+        # Hidden states at the first block, masks and positions at every block.
+        return expand(args), {name: expand(value) for name, value in kwargs.items()}
+
+    with ExitStack() as stack:
+        for block in blocks[first:] if num_texts < len(text_of_B) else ():
+            stack.callback(block.register_forward_pre_hook(before_block, with_kwargs=True).remove)
+        yield

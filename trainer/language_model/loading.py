@@ -60,7 +60,12 @@ def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
         if weight is not None and weight.dtype in HALVES
     ]
     halves = {id(weight): weight for _, _, weight in owners}  # tied weights once
-    if not _fit(list(halves.values())):
+    needed: dict[torch.device, int] = {}
+    for weight in halves.values():
+        needed[weight.device] = needed.get(weight.device, 0) + 2 * weight.nbytes
+    memories = [(device_memory(device), size) for device, size in needed.items() if device.type != "meta"]
+    has_room = all(memory is None or memory.free > ROOM * size for memory, size in memories)
+    if len(memories) < len(needed) or not has_room:
         yield False
         return
     wide = {key: nn.Parameter(weight.detach().float(), requires_grad=False) for key, weight in halves.items()}
@@ -69,16 +74,6 @@ def float32_weights(language_model: LanguageModel) -> Iterator[bool]:
             stack.callback(module._parameters.__setitem__, name, weight)
             module._parameters[name] = wide[id(weight)]
         yield True
-
-
-def _fit(halves: list[nn.Parameter]) -> bool:
-    needed: dict[torch.device, int] = {}
-    for parameter in halves:
-        needed[parameter.device] = needed.get(parameter.device, 0) + 2 * parameter.nbytes
-    if any(device.type == "meta" for device in needed):
-        return False
-    memories = ((device_memory(device), size) for device, size in needed.items())
-    return all(memory is None or memory.free > ROOM * size for memory, size in memories)
 
 
 T = TypeVar("T")
@@ -139,8 +134,6 @@ def load_module(
     """Load a language model, by default into main memory. Pickled weights and remote code are rejected.
 
     Args:
-        source: Hub name, folder or GGUF file.
-        dtype: data type of the weights.
         last_layer: blocks behind this one are left out, in architectures whose other blocks do not depend on them.
         device_map: device of each module. Weights of modules on ``disk`` stay in their files until they are needed.
         sharding: each process of a machine holds a part, and reads only that part. Machines with several processes have
@@ -473,13 +466,5 @@ def _unreadable() -> tuple[type[Exception], ...]:
     """Exceptions that transformers raises when the values in a model's files do not fit its classes."""
     from huggingface_hub.errors import StrictDataclassError
 
-    return (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        ArithmeticError,
-        RuntimeError,
-        StrictDataclassError,
-    )
+    fits = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError)
+    return (*fits, StrictDataclassError)

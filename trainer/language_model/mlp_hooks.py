@@ -17,6 +17,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -65,14 +66,8 @@ def agrees(actual: Tensor, expected: Tensor, dtype: torch.dtype) -> bool:
 
 
 def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, stack: ExitStack) -> None:
-    """Replace a block's MLP by a function until ``stack`` is closed.
-
-    Args:
-        block: the block of the MLP.
-        mlp: names of the MLP's first and last module in the block; equal if the MLP is one module.
-        function: computes the output instead of the MLP.
-        stack: restores the original MLP when it is closed.
-    """
+    """Replace a block's MLP by a function until ``stack`` is closed. ``mlp`` are the names of the MLP's first and last
+    module in the block; equal if the MLP is one module."""
     first, last = (getattr(block, name) for name in mlp)
     if first is last:
         replace_forward(last, _OneModule(last.forward, function).forward, stack)
@@ -87,24 +82,24 @@ def replace_mlp(block: nn.Module, mlp: tuple[str, str], function: MlpFunction, s
 # methods, but not what a closure holds.
 
 
+@dataclass(eq=False)
 class _OneModule:
     """Forward pass of an MLP that is one module."""
 
-    def __init__(self, original: Callable[[Tensor], Tensor], function: MlpFunction) -> None:
-        self.original = original
-        self.function = function
+    original: Callable[[Tensor], Tensor]
+    function: MlpFunction
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x.clone(), lambda: self.original(x)).clone()
 
 
+@dataclass(eq=False)
 class _FirstModule:
     """Forward pass of the first of two modules that form an MLP; records the MLP's input."""
 
-    def __init__(self, original: Callable[[Tensor], Tensor]) -> None:
-        self.original = original
-        self.input_BTI: Tensor | None = None
-        self._shape: tuple[int, ...] = ()
+    original: Callable[[Tensor], Tensor]
+    input_BTI: Tensor | None = None
+    _shape: tuple[int, ...] = ()
 
     def before_block(self, _block: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Record the block's [B, T], because OPT flattens them before its MLP."""
@@ -116,13 +111,13 @@ class _FirstModule:
         return self.original(x)
 
 
+@dataclass(eq=False)
 class _LastModule:
     """Forward pass of the last of two modules that form an MLP."""
 
-    def __init__(self, original: Callable[[Tensor], Tensor], first: _FirstModule, function: MlpFunction) -> None:
-        self.original = original
-        self.first = first
-        self.function = function
+    original: Callable[[Tensor], Tensor]
+    first: _FirstModule
+    function: MlpFunction
 
     def forward(self, hidden: Tensor) -> Tensor:
         input_BTI = self.first.input_BTI
@@ -151,13 +146,13 @@ def replace_forward(module: nn.Module, forward: Callable[..., Any], stack: ExitS
     attributes["forward"] = current
 
 
+@dataclass(eq=False)
 class _Switch:
     """A replacement that can be turned off wherever it is referenced."""
 
-    def __init__(self, replacement: Callable[..., Any], original: Callable[..., Any]) -> None:
-        self.replacement = replacement
-        self.original = original
-        self.is_on = True
+    replacement: Callable[..., Any]
+    original: Callable[..., Any]
+    is_on: bool = True
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.replacement(*args, **kwargs) if self.is_on else self.original(*args, **kwargs)
@@ -189,13 +184,13 @@ class LinearKernels:
             replace_forward(linear.module, linear.forward, stack)
 
 
+@dataclass(eq=False)
 class _Linear:
     """A linear module with a packed copy of its weights, which is made when it is first used."""
 
-    def __init__(self, module: nn.Linear) -> None:
-        self.module = module
-        self._packed: Tensor | None = None
-        self._source: tuple[int, int] = (0, 0)
+    module: nn.Linear
+    _packed: Tensor | None = None
+    _source: tuple[int, int] = (0, 0)
 
     def forward(self, x: Tensor) -> Tensor:
         weight, bias = self.module.weight, self.module.bias

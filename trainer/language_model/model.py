@@ -78,11 +78,7 @@ class LanguageModel:
     """A causal language model with its tokenizer, on one device, dispatched over several or sharded over processes."""
 
     def __init__(
-        self,
-        module: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        source: str,
-        sharding: Sharding | None = None,
+        self, module: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, sharding: Sharding | None = None
     ) -> None:
         self.module = module.eval().requires_grad_(False)
         self.tokenizer = tokenizer
@@ -142,11 +138,8 @@ class LanguageModel:
     def dispatched(
         cls, source: str, device_map: DeviceMap, dtype: torch.dtype, last_layer: int | None = None
     ) -> LanguageModel:
-        """Load a language model with each module on the device that ``device_map`` names; devices work in turn.
-
-        Raises:
-            UserError: as ``load``.
-        """
+        """Load a language model with each module on the device that ``device_map`` names; devices work in turn. Errors
+        as ``load``."""
         return cls(load_module(source, dtype, last_layer, device_map), load_tokenizer(source), source)
 
     @property
@@ -203,8 +196,7 @@ class LanguageModel:
     @property
     def dtype(self) -> torch.dtype:
         """Dtype of the weights."""
-        dtype: torch.dtype = self.module.dtype
-        return dtype
+        return self.module.dtype  # type: ignore[no-any-return]
 
     @torch.no_grad()
     def logits(self, input_ids_BT: Tensor) -> Tensor:
@@ -222,10 +214,8 @@ class LanguageModel:
     def next_logits(self, ids_BT: Tensor, cache: Cache | None = None) -> tuple[Tensor, Cache | None]:
         """Logits [B, V] in float32 of the token after the last, and the cache of all tokens so far.
 
-        Args:
-            ids_BT: all tokens so far.
-            cache: cache of all but the newest token; None at the start of a text. An architecture that cannot continue
-                from a cache returns None, and computes all tokens again.
+        ``ids_BT`` are all tokens so far. ``cache`` has all but the newest, and is None at the start of a text. An
+        architecture that cannot continue from a cache returns None, and computes all tokens again.
         """
         if not self.can_continue_cache:
             return self.logits_at(ids_BT, [ids_BT.shape[1] - 1] * len(ids_BT)), None
@@ -255,10 +245,7 @@ class LanguageModel:
     def next_padded_logits(self, ids_BT: Tensor, cached: Sequence[int], cache: Cache) -> Tensor:
         """Logits [B, V] in float32 of the token after the last, of rows that are padded on the left in a cache.
 
-        Args:
-            ids_BT: the newest tokens of each row.
-            cached: number of each row's tokens in the cache.
-            cache: a cache with one pair of keys and values per block; the tokens are added to it.
+        ``ids_BT`` are the newest tokens of each row, which are added to ``cache``. That has ``cached`` tokens of each.
         """
         length, new = cache.get_seq_length(), ids_BT.shape[1]
         cached_B1, mask_BT = torch.tensor(cached, device=self.device).unsqueeze(1), None
@@ -469,14 +456,12 @@ class LanguageModel:
         return tuple(outputs[0][1:]) if isinstance(outputs[0], tuple | list) else None
 
     def unembed(self, residual_RW: Tensor) -> Tensor:
-        """Logits [R, V] of residual vectors after the last block; differentiable.
+        """Logits [R, V] of residual vectors after the last block, of any dtype, on any device; differentiable.
 
         Computed in float32 with float32 copies of the weights behind the blocks: a bfloat16 logit near 16 has steps of
-        0.06, which is more than most experts change it. Runs a forward pass of one token per row whose blocks return
-        the vectors. This works in every architecture, wherever it keeps its final norm and unembedding.
-
-        Args:
-            residual_RW: vectors of any dtype, on any device. Round them nowhere before.
+        0.06, which is more than most experts change it. Round the vectors nowhere before. Runs a forward pass of one
+        token per row whose blocks return the vectors. This works in every architecture, wherever it keeps its final
+        norm and unembedding.
         """
         blocks = self.architecture.blocks
         hidden_R1W = residual_RW.to(self.device_of(len(blocks) - 1), torch.float32).unsqueeze(1)

@@ -69,9 +69,7 @@ class RelatedWords:
     def of(self, text: str, start_token: str | None) -> dict[str, float]:
         """Return words in lower case with their relation to a description, from 0 to 1, strongest first.
 
-        Args:
-            text: a description in plain words, such as “days of the week”.
-            start_token: start token of the sequences that the run was trained on.
+        The description is plain words, such as “days of the week”.
 
         Raises:
             TooLongError: the text is longer than the language model's context.

@@ -30,13 +30,8 @@ MAX_BYTES = 1 << 30
 
 @contextmanager
 def start_at(blocks: nn.ModuleList, layer: int, hidden_BTW: Tensor) -> Iterator[None]:
-    """Skip the blocks before ``layer`` in the forward passes inside the context: their result is ``hidden_BTW``.
-
-    Args:
-        blocks: all blocks of a language model whose input has B rows of T tokens.
-        layer: index of the first block that is computed; the number of blocks skips all of them.
-        hidden_BTW: input of that block.
-    """
+    """Skip the blocks before ``layer`` in the forward passes inside the context: their result, the input of that block,
+    is ``hidden_BTW``. The number of blocks as ``layer`` skips all of them."""
     with ExitStack() as stack:
         for block in blocks[: max(layer - 1, 0)]:
             replace_forward(block, lambda *_args, **_kwargs: hidden_BTW, stack)
@@ -154,11 +149,7 @@ class Additions:
     def of_vectors(self, layer: int, ids: Sequence[int], position_R: Sequence[int], vector_RO: Tensor) -> Tensor:
         """Addition of a block because its MLP's output contains vectors, [R, W] in float32.
 
-        Args:
-            layer: index of the block.
-            ids: token ids of the text.
-            position_R: position of each vector.
-            vector_RO: the vectors, each of which is removed from the MLP's output alone. There may be none.
+        Each of the vectors, at its position in the text, is removed from the MLP's output alone. There may be none.
 
         Raises:
             UserError: the block's residual stream is not [B, T, W].
@@ -171,10 +162,7 @@ class Additions:
     @torch.no_grad()
     def of_sequence(self, layer: int, ids: Sequence[int], vector_TO: Tensor) -> Tensor:
         """Addition of a block at every token because its MLP's output contains a vector there, [T, W] in float32.
-
-        Raises:
-            UserError: as ``of_vectors``.
-        """
+        Errors as ``of_vectors``."""
         if self.adds_output(layer):
             return vector_TO.float()
         stream_2TW = self._block_outputs(layer, ids, lambda output_TO: torch.stack([output_TO, output_TO - vector_TO]))

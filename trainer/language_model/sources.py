@@ -160,7 +160,11 @@ def _convert(path: Path, folder: Path) -> None:
         (Path(alone) / "model.gguf").symlink_to(path)
         try:
             module, tokenizer = _read(alone, "model.gguf")
-            origin = _origin(path)
+            from gguf import GGUFReader
+
+            fields = GGUFReader(path).fields
+            keys = [key for key in ORIGIN_KEYS if key in fields]
+            origin = {key.removeprefix("general."): str(fields[key].contents()) for key in keys}
         except (ValueError, OSError, LookupError, TypeError, AttributeError, RuntimeError, struct.error) as error:
             raise UserError(
                 f"The GGUF file {path} cannot be read ({first_line(error)}). It may be damaged, or of an architecture "
@@ -190,10 +194,3 @@ def _read(folder: str, name: str) -> tuple[PreTrainedModel, Any]:
     if report["missing_keys"]:
         raise ValueError(f"weights are missing: {', '.join(sorted(report['missing_keys'])[:3])}")
     return module, AutoTokenizer.from_pretrained(folder, gguf_file=name, trust_remote_code=False)
-
-
-def _origin(path: Path) -> dict[str, str]:
-    from gguf import GGUFReader
-
-    fields = GGUFReader(path).fields
-    return {key.removeprefix("general."): str(fields[key].contents()) for key in ORIGIN_KEYS if key in fields}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from copy import copy
 from itertools import chain, groupby
@@ -53,17 +53,17 @@ def load_tokenizer(source: str) -> PreTrainedTokenizerBase:
         check_tokenizer_files(checked)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            source if folder is None else str(folder),
-            trust_remote_code=False,
-            local_files_only=local,
+            source if folder is None else str(folder), trust_remote_code=False, local_files_only=local
         )
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ImportError) as error:
-        raise _cannot_load(source, error) from error
     except Exception as error:
+        expected = (OSError, ValueError, LookupError, TypeError, AttributeError, RuntimeError, ImportError)
         # tokenizers raises this base class itself for a tokenizer.json that is JSON but not a tokenizer.
-        if type(error) is not Exception:
+        if not isinstance(error, expected) and type(error) is not Exception:
             raise
-        raise _cannot_load(source, error) from error
+        raise UserError(
+            f"The tokenizer of {source} cannot be loaded ({first_line(error)}). Check the name, or copy the folder "
+            "again."
+        ) from error
     return tokenizer
 
 
@@ -84,12 +84,6 @@ def _downloaded(source: str, local: bool) -> Path | None:
         path = cached_file(source, "tokenizer.json", local_files_only=local)
         return None if path is None else Path(path).parent
     return None
-
-
-def _cannot_load(source: str, error: Exception) -> UserError:
-    return UserError(
-        f"The tokenizer of {source} cannot be loaded ({first_line(error)}). Check the name, or copy the folder again."
-    )
 
 
 def with_start_token(text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> TextConfig:
@@ -152,17 +146,17 @@ def token_texts(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[
     names: list[str | None] = list(tokenizer.convert_ids_to_tokens(int_ids))
     known = [index for index, name in enumerate(names) if name is not None]
     texts = [""] * len(names)
-    for index, text in zip(known, _known_texts(tokenizer, [int_ids[index] for index in known]), strict=True):
+    known_ids, known_names = [int_ids[index] for index in known], [str(names[index]) for index in known]
+    whole = _decode(tokenizer, known_ids)
+    if tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel):
+        pieces = decode_each(map(_byte_level_bytes, known_names))
+    else:
+        pieces = _pairwise_texts(tokenizer, known_ids, known_names)
+    if "".join(pieces) != whole:
+        pieces = _prefix_texts(tokenizer, known_ids, whole)
+    for index, text in zip(known, pieces, strict=True):
         texts[index] = text
     return texts
-
-
-def _known_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> list[str]:
-    whole = _decode(tokenizer, ids)
-    names = [str(name) for name in tokenizer.convert_ids_to_tokens(ids)]
-    byte_level = tokenizer.is_fast and isinstance(tokenizer.backend_tokenizer.decoder, ByteLevel)
-    texts = decode_each(map(_byte_level_bytes, names)) if byte_level else _pairwise_texts(tokenizer, ids, names)
-    return texts if "".join(texts) == whole else _prefix_texts(tokenizer, ids, whole)
 
 
 def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
@@ -172,14 +166,10 @@ def _decode(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> str:
 
 
 # ---------------------------------------------------------------- byte-level, as in GPT-2: each character is a byte
-def _bytes_by_character() -> dict[str, int]:
-    """GPT-2's mapping: printable Latin-1 bytes are their own characters, the others follow from U+0100 on."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
-
-
-_BYTES_BY_CHARACTER = _bytes_by_character()
+# GPT-2's mapping: printable Latin-1 bytes are their own characters, the others follow from U+0100 on.
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
+_BYTES_BY_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {chr(256 + i): byte for i, byte in enumerate(_OTHERS)}
 
 
 def _byte_level_bytes(name: str) -> bytes:
@@ -215,21 +205,17 @@ def token_bytes(tokenizer: PreTrainedTokenizerBase) -> list[bytes] | None:
 
 
 # ---------------------------------------------------------------- others: decoded in pairs
-def _units(names: list[str]) -> Iterator[range]:
-    """Ranges of tokens that are decoded together: runs of byte tokens such as <0xE2>, and every other token alone."""
-    for is_byte, indices in groupby(range(len(names)), key=lambda index: bool(_BYTE_TOKEN.fullmatch(names[index]))):
-        run = list(indices)
-        yield from [range(run[0], run[-1] + 1)] if is_byte else (range(index, index + 1) for index in run)
-
-
 def _pairwise_texts(tokenizer: PreTrainedTokenizerBase, ids: list[int], names: list[str]) -> list[str]:
     texts: list[str] = []
     before: list[int] = []
-    for unit in _units(names):
-        unit_ids = ids[unit.start : unit.stop]
-        text = _decode(tokenizer, before + unit_ids).removeprefix(_decode(tokenizer, before) if before else "")
-        texts.extend(_split(names[unit.start : unit.stop], text))
-        before = unit_ids
+    for is_byte, indices in groupby(range(len(names)), key=lambda index: bool(_BYTE_TOKEN.fullmatch(names[index]))):
+        run = list(indices)
+        # Runs of byte tokens such as <0xE2> are decoded together, every other token alone.
+        for unit in [run] if is_byte else [[index] for index in run]:
+            unit_ids = [ids[index] for index in unit]
+            text = _decode(tokenizer, before + unit_ids).removeprefix(_decode(tokenizer, before) if before else "")
+            texts.extend(_split([names[index] for index in unit], text))
+            before = unit_ids
     return texts
 
 

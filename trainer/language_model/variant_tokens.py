@@ -23,14 +23,10 @@ DIMENSIONS = {"position_embeddings": -2, "position_ids": -1, "cache_position": -
 
 @contextmanager
 def variant_tokens(blocks: nn.ModuleList, first: int, position_R: Tensor) -> Iterator[list[Tensor]]:
-    """Append variants of tokens at a block, for the forward passes of one text without a cache inside the context.
+    """Append variants of the tokens at ``position_R`` at block ``first``, for the forward passes of one text without a
+    cache inside the context. Hidden states of that block and the next are [1, T + R, W].
 
     Yields a list. Each forward pass adds to it the residual stream of the variants after the last block, [R, W].
-
-    Args:
-        blocks: all blocks of a language model.
-        first: index of the first block that computes the variants; hidden states are then [1, T + R, W].
-        position_R: position of each variant.
 
     Raises:
         LookupError: in the forward pass, if the blocks take masks of another form.

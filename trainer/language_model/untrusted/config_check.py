@@ -94,9 +94,10 @@ def stored_weights(folder: Path) -> StoredWeights | None:
         BadConfigError: a header cannot be read.
     """
     tensors = [tensor for path in sorted(folder.glob("*.safetensors")) for tensor in _tensors(path)]
-    if not tensors:
-        return None
-    return StoredWeights(len(tensors), sum(map(_parameters, tensors)))
+    sizes = [(tensor["data_offsets"], _BITS.get(str(tensor["dtype"]), 4)) for tensor in tensors]
+    return (
+        StoredWeights(len(tensors), sum((end - start) * 8 // bits for (start, end), bits in sizes)) if sizes else None
+    )
 
 
 def _tensors(path: Path) -> Iterator[Mapping[str, Any]]:
@@ -108,9 +109,3 @@ def _tensors(path: Path) -> Iterator[Mapping[str, Any]]:
         yield from (header[name] for name in header if name != "__metadata__")
     except (OSError, ValueError, struct.error, RecursionError, TypeError) as error:
         raise BadConfigError(f"the header of {path.name} cannot be read") from error
-
-
-def _parameters(tensor: Mapping[str, Any]) -> int:
-    start, end = tensor["data_offsets"]
-    count: int = (end - start) * 8 // _BITS.get(str(tensor["dtype"]), 4)
-    return count
