@@ -185,11 +185,7 @@ def _save(rows: Sequence[Document], column: str, folder: Path) -> Path:
 
 
 def _rows_of(dataset: Iterable[Any]) -> Iterable[Any]:
-    """The dataset, if it iterates over its rows.
-
-    Raises:
-        UserError: it is a table or a mapping, which iterate over their names.
-    """
+    """The dataset, if it iterates over its rows."""
     # Tables of every library have columns; a datasets.Dataset has column_names, and iterates over its rows.
     keys = dataset if isinstance(dataset, Mapping) else getattr(dataset, "columns", None)
     if keys is None:

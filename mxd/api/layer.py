@@ -374,11 +374,8 @@ class Layer(nn.Module):
 
     @speaks_python
     def examples(self, expert: int, *, limit: int = 20, database: str | None = None) -> Examples:
-        """Top examples of an expert, largest activation first, with ``to_pandas``. Arguments as ``expert``.
-
-        Raises:
-            NotFoundError: as ``expert``.
-        """
+        """Top examples of an expert, largest activation first, with ``to_pandas``. Arguments as ``expert``. Errors as
+        ``expert``."""
         return Examples(self.name, expert, self.expert(expert, examples=limit, database=database).examples)
 
     @speaks_python

@@ -284,7 +284,6 @@ def contrast(
 
     Raises:
         UserError: a text is too short, or no expert is active often enough.
-        CancelledError: the task was cancelled.
     """
     measurement = ContrastMeasurement(run, a, b, config, language_model)
     while not measurement.is_done:

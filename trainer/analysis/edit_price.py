@@ -241,7 +241,6 @@ def edit_price(
 
     Raises:
         UserError: there is no edit, or one has a condition or names an unknown run or expert.
-        CancelledError: the task was cancelled.
     """
     measurement = PriceMeasurement(language_model, runs, edits, callbacks)
     while measurement.done < measurement.total:

@@ -84,9 +84,6 @@ def unit_prices(
 
     Args:
         units: run -> expert -> its unit; by default the units saved with the runs.
-
-    Raises:
-        CancelledError: the task was cancelled.
     """
     saved = saved_units(runs) if units is None else units
     for run in runs if tuple(texts) == UNRELATED else ():
@@ -108,7 +105,6 @@ def activation_prices(
 
     Raises:
         UserError: the language model has no single residual stream.
-        CancelledError: the task was cancelled.
     """
     key, cache, layers = tuple(texts), language_model.unit_prices, layers_of(language_model, runs)
     missing = {layer: each for layer, each in layers.items() if key not in cache.get(each, {})}
@@ -296,7 +292,6 @@ def find(
     Raises:
         TooLongError: a prompt and a text exceed the language model's context length.
         UserError: a text has no token, two runs share a layer, or one was trained on another language model.
-        CancelledError: the task was cancelled.
     """
     search = _Search.prepare(language_model, runs, config, units, callbacks)
     before, effects = search.linearized()

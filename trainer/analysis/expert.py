@@ -243,7 +243,6 @@ def mean_outputs(
 
     Raises:
         UserError: the run is not indexed, an expert is unknown or dead, or the language model is another one.
-        CancelledError: the task was cancelled.
     """
     check_fits(language_model, run)
     layer = run.layer.to(language_model.device_of(run.config.layer))

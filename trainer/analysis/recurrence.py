@@ -144,7 +144,6 @@ def measure_recurrence(
 
     Raises:
         UserError: the runs replace different layers, the text is too short, or no expert is active often enough.
-        CancelledError: the task was cancelled.
     """
     firings, length = _collect((run, *others), config, language_model, callbacks)
     active_N, tokens = firings[0].active_N, len(firings[0].routing.indices_TK)

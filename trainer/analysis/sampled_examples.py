@@ -152,9 +152,6 @@ def share_sequences(
 
     Of M tokens, one is drawn from each M-th of the expert's tokens there, in order of activation. Experts that are
     active on fewer tokens there keep their examples. All experts do if that would not save forward passes.
-
-    Raises:
-        CancelledError: the task was cancelled.
     """
     generator = np.random.default_rng([seed, len(sequences)])
     order = generator.permutation(sorted(sequences))

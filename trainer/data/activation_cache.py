@@ -168,11 +168,7 @@ def write_cache(
 
 @contextmanager
 def _only_writer(folder: Path, group: ProcessGroup) -> Iterator[None]:
-    """Hold the lock of a cache. Collective.
-
-    Raises:
-        LockedError: in all processes, if another job holds it.
-    """
+    """Hold the lock of a cache. Collective."""
     task, refusal = f"The cache {folder} is being written", None
     with ExitStack() as held:
         if group.is_main:

@@ -95,11 +95,7 @@ class Evaluator:
         return cls(config, language_model, ids_SL, bootstrap, callbacks, Residuals(language_model))
 
     def losses(self, interventions: Sequence[Intervention]) -> Losses:
-        """Measure the losses under interventions, the first of which is the original.
-
-        Raises:
-            CancelledError: the task was cancelled.
-        """
+        """Measure the losses under interventions, the first of which is the original."""
         return measure_losses(self.language_model, interventions, self.ids_SL, self.callbacks, self.residuals)
 
 
@@ -108,7 +104,6 @@ def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
 
     Raises:
         UserError: the run cannot be used with the requested K.
-        CancelledError: the task was cancelled.
     """
     config, bootstrap = evaluator.config, evaluator.bootstrap
     layer = run.config.layer
@@ -237,7 +232,6 @@ def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losse
 
     Raises:
         UserError: two runs are of the same layer.
-        CancelledError: the task was cancelled.
     """
     check_disjoint_layers(runs)
     replaced, zeros, means = dict(ORIGINAL), dict(ORIGINAL), dict(ORIGINAL)
@@ -331,7 +325,6 @@ def evaluate_layer_by_layer(
 
     Raises:
         UserError: two runs are of the same layer.
-        CancelledError: the task was cancelled.
     """
     individual = {run.name: loss for run, loss in zip(runs, individual_losses, strict=True)}
     ordered = sort_by_layer(runs)

@@ -363,7 +363,6 @@ def probe(
     Raises:
         NotFoundError: there is no such file of labelled texts, or the run is not in the database.
         UserError: the labelled texts cannot be used.
-        CancelledError: the task was cancelled.
     """
     sparse_layer = run.layer.to(language_model.device_of(run.config.layer))
     start_token = run.config.text.start_token

@@ -293,11 +293,7 @@ def _shapes(module: nn.Module) -> dict[str, torch.Size]:
 
 
 def _distributed(config: PreTrainedConfig, sharding: Sharding) -> dict[str, Any]:
-    """Arguments of ``from_pretrained`` for a sharded language model.
-
-    Raises:
-        UserError: the installed transformers cannot load one.
-    """
+    """Arguments of ``from_pretrained`` for a sharded language model."""
     try:
         from transformers.distributed.configuration_utils import DistributedConfig
     except ImportError as error:

@@ -331,11 +331,7 @@ class LanguageModel:
         return inputs
 
     def _check_tokens(self, layer: int, x: Tensor, ids_BT: Tensor) -> None:
-        """Check that an MLP's input has one row per token, in the order of the tokens.
-
-        Raises:
-            UserError: it has other rows, or the sequences are not its first dimension.
-        """
+        """Check that an MLP's input has one row per token, in the order of the tokens."""
         if x.shape[:-1] not in (ids_BT.shape, (ids_BT.numel(),)):
             raise UserError(
                 f"The MLP of layer {layer} of {self.source} cannot be replaced: its input has the shape "
@@ -436,11 +432,7 @@ class LanguageModel:
     @cached_property
     @torch.no_grad()
     def _further_outputs(self) -> tuple[Any, ...] | None:
-        """Values that a block of this architecture returns after its hidden states; None if it returns no tuple.
-
-        Raises:
-            UserError: blocks return several residual streams.
-        """
+        """Values that a block of this architecture returns after its hidden states; None if it returns no tuple."""
         outputs: list[Any] = []
         handle = self.architecture.blocks[-1].register_forward_hook(lambda *call: outputs.append(call[-1]))
         try:

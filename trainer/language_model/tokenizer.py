@@ -87,11 +87,8 @@ def _downloaded(source: str, local: bool) -> Path | None:
 
 
 def with_start_token(text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> TextConfig:
-    """Return ``text`` with the name of its start token, which ``start_token_id`` chooses if it has none.
-
-    Raises:
-        UserError: as ``start_token_id``.
-    """
+    """Return ``text`` with the name of its start token, which ``start_token_id`` chooses if it has none. Errors as
+    ``start_token_id``."""
     return text.model_copy(update={"start_token": start_token_name(tokenizer, text.start_token)})
 
 

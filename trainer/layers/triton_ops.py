@@ -195,11 +195,7 @@ def _sum(
 
 
 def _check_pairs(values: Tensor, ids: Tensor, rows: Tensor) -> None:
-    """Check what the kernels rely on without looking at values, which would wait for the GPU.
-
-    Raises:
-        ValueError: see the texts.
-    """
+    """Check what the kernels rely on without looking at values, which would wait for the GPU."""
     if len({values.device, ids.device, rows.device}) > 1:
         raise ValueError(f"Tensors must be on one device, but are on {values.device}, {ids.device} and {rows.device}.")
     if ids.dtype not in (torch.int32, torch.int64):

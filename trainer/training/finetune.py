@@ -98,11 +98,7 @@ class JointTrainer:
         return Losses(*(torch.stack(values).sum() for values in zip(*losses, strict=True)))
 
     def _sequences_per_pass(self, length: int) -> int:
-        """Number of sequences of ``length`` tokens whose logits fit into memory.
-
-        Raises:
-            UserError: not even one does.
-        """
+        """Number of sequences of ``length`` tokens whose logits fit into memory."""
         bytes_each: int = LOGIT_TENSORS * 4 * length * self.language_model.config.vocab_size
         fitting = int(LOGIT_SHARE * self._free_bytes) // bytes_each
         if fitting == 0:

@@ -176,11 +176,7 @@ class LayerTrainer:
         return cls(layer, optimizer, config, total_steps, last_active_N, group=group, launch=launch)
 
     def _check_recordable(self, device: torch.device) -> None:
-        """Check that steps can be recorded.
-
-        Raises:
-            UserError: they differ from each other, or run on another kind of device.
-        """
+        """Check that steps can be recorded."""
         if device.type != "cuda":
             raise UserError(f"Only steps on NVIDIA and AMD GPUs can be recorded, not on {device}. Use --launch=eager.")
         if self.config.regularization.k_spread or not self.group.is_single:

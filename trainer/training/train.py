@@ -195,11 +195,7 @@ class TrainingRun:
         return cls(run, trainer, database, log)
 
     def _restore(self) -> None:
-        """Load the newest checkpoint that is not damaged.
-
-        Raises:
-            UserError: all checkpoints are damaged.
-        """
+        """Load the newest checkpoint that is not damaged."""
         first_error: UserError | None = None
         for checkpoint in checkpoints(self.run.folder):
             try:

@@ -10,7 +10,8 @@ from mxd.trainer.errors import CancelledError
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Functions that a long task calls between its steps."""
+    """Functions that a long task calls between its steps. Whatever takes them raises CancelledError if the task is
+    cancelled."""
 
     on_progress: Callable[[int, int, str], None] = lambda _done, _total, _note: None
     """Called with the units done, their total, and a short note such as the current loss."""

@@ -112,7 +112,6 @@ def check(
     Raises:
         TooLongError: as ``trace``.
         UserError: as ``trace``; or the circuit was traced with other runs or was changed.
-        CancelledError: the task was cancelled.
     """
     chosen = [runs] if isinstance(runs, Run) else list(runs)
     names = {run.name: run.config.layer for run in chosen}
@@ -179,7 +178,6 @@ def ablate(
     Raises:
         TooLongError: as ``trace``.
         UserError: as ``trace``; or an expert is not in these runs, or is not active on its token.
-        CancelledError: the task was cancelled.
     """
     chosen = [runs] if isinstance(runs, Run) else list(runs)
     reading = read_circuit(language_model, chosen, config)

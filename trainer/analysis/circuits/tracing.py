@@ -95,7 +95,6 @@ def trace(
     Raises:
         TooLongError: the text has more tokens than the language model or ``MOST_TOKENS`` allow.
         UserError: the text is empty, a run was trained on another language model, or there is no such token or expert.
-        CancelledError: the task was cancelled.
     """
     settings = CircuitConfig(prompt=config) if isinstance(config, str) else config
     chosen = [runs] if isinstance(runs, Run) else list(runs)
@@ -105,12 +104,7 @@ def trace(
 
 
 def read_circuit(language_model: LanguageModel, runs: Sequence[Run], config: CircuitConfig) -> Reading:
-    """Read the prompt and the target of a circuit.
-
-    Raises:
-        TooLongError: as ``trace``.
-        UserError: as ``trace``.
-    """
+    """Read the prompt and the target of a circuit. Errors as ``trace``."""
     if not runs:
         raise UserError("A circuit needs at least one run.")
     ids = text_ids(language_model, runs, config.prompt)

@@ -179,7 +179,6 @@ def collect(
 
     Raises:
         UserError: the text is too short.
-        CancelledError: the task was cancelled.
     """
     if cache is None:
         batches = route_batches(run, config, language_model, group)

@@ -87,7 +87,6 @@ def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizer
 
     Raises:
         UserError: the run is not indexed.
-        CancelledError: the task was cancelled.
     """
     density = np.array(
         session.scalars(

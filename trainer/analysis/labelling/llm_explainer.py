@@ -262,7 +262,6 @@ def explain_experts(
         NotFoundError: the run is not in the database.
         EndpointError: the endpoint does not answer.
         UserError: the run is not indexed, an expert is dead, or several answers in a row could not be used.
-        CancelledError: the task was cancelled.
     """
     started = time.perf_counter()
     run_id, queue = _experts_to_label(run.name, database, labeller, experts, limit)

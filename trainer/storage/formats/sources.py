@@ -144,11 +144,7 @@ class _PlainLoader(yaml.SafeLoader):
 
 
 def _settings(path: Path) -> SourceSettings:
-    """Read a config file, YAML or JSON.
-
-    Raises:
-        UserError: it is not a config.
-    """
+    """Read a config file, YAML or JSON."""
     if path.stat().st_size > MAX_CONFIG_BYTES:
         raise UserError(f"Config file too large: {path}. Choose the folder of a layer.")
     try:
