@@ -374,7 +374,7 @@ class Layer(nn.Module):
 
     @speaks_python
     def examples(self, expert: int, *, limit: int = 20, database: str | None = None) -> Examples:
-        """Top examples of an expert, largest activation first, with ``to_pandas``. Arguments as ``expert``. Errors as
+        """Top examples of an expert, largest activation first, with ``to_pandas``. Arguments and errors as
         ``expert``."""
         return Examples(self.name, expert, self.expert(expert, examples=limit, database=database).examples)
 

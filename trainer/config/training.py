@@ -200,6 +200,10 @@ class TrainConfig(Config):
             raise ValueError(f"A {self.method} can be imported but not trained. Choose another --method.")
         return self
 
+    def with_optimizer(self, **changes: object) -> Self:
+        """Return a copy with some settings of the optimizer changed."""
+        return self.model_copy(update={"optimizer": self.optimizer.model_copy(update=changes)})
+
     @property
     def order_seed(self) -> int:
         """Random seed of the data order."""

@@ -33,14 +33,7 @@ from torch.nn import functional as F
 
 from mxd.trainer.errors import UserError
 from mxd.trainer.experimental import ProtectConfig, ProtectedTrainConfig
-from mxd.trainer.experimental.passages import (
-    EncodedTexts,
-    Passage,
-    drop_overlapping,
-    encode,
-    score_all,
-    variations_of,
-)
+from mxd.trainer.experimental.passages import EncodedTexts, Passage, drop_overlapping, encode, score_all, variations_of
 from mxd.trainer.language_model.edited_mlp import EditedMlp, LayerPass
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.layers.mxd import MxD, centre_weight

@@ -202,24 +202,21 @@ def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainCo
             raise UserError(
                 f"Run '{run.name}' is an imported {run.config.method}, which cannot be trained. Leave it out."
             )
-    names = names_of(runs, config.name)
-    return [_new_run_config(run, name, runs, config) for run, name in zip(runs, names, strict=True)]
-
-
-def _new_run_config(run: Run, name: str, runs: Sequence[Run], config: FinetuneConfig) -> TrainConfig:
-    others = tuple(other.name for other in runs if other is not run)
-    # Not the settings of experiments: training can undo what they did.
-    inherited = run.config.model_dump(include=TrainConfig.model_fields.keys() - {"language_model_dtype", "origin"})
-    changed = {
-        "name": name,
-        "language_model": run.language_model_source,
-        "num_experts": run.layer_config.num_experts,
-        "regularization": RegularizationConfig(),
-        "parents": (run.name, *others),
-        "data_seed": None if config.seed == run.config.seed else config.seed,
-        **config.model_dump(exclude={"name", "seed"}),
-    }
-    return TrainConfig.model_validate(inherited | changed)
+    configs = []
+    for run, name in zip(runs, names_of(runs, config.name), strict=True):
+        # Not the settings of experiments: training can undo what they did.
+        inherited = run.config.model_dump(include=TrainConfig.model_fields.keys() - {"language_model_dtype", "origin"})
+        changed = {
+            "name": name,
+            "language_model": run.language_model_source,
+            "num_experts": run.layer_config.num_experts,
+            "regularization": RegularizationConfig(),
+            "parents": (run.name, *(other.name for other in runs if other is not run)),
+            "data_seed": None if config.seed == run.config.seed else config.seed,
+            **config.model_dump(exclude={"name", "seed"}),
+        }
+        configs.append(TrainConfig.model_validate(inherited | changed))
+    return configs
 
 
 def drop_unshared_checkpoints(folders: Sequence[Path]) -> None:

@@ -54,12 +54,9 @@ def needs_sample(config: TrainConfig) -> bool:
 def initialize(
     layer: SparseLayer, config: TrainConfig, language_model: LanguageModel, sample: MlpActivations | None
 ) -> None:
-    """Initialise a new layer in place as ``config.init`` says.
-
-    Args:
-        sample: activations of the text; required if ``needs_sample``.
-    """
-    if resolve_init(config) == "examples":
+    """Initialise a new layer in place as ``config.init`` says. ``sample`` has activations of the text; it is required
+    if ``needs_sample``."""
+    if needs_sample(config):
         assert sample is not None
         _initialize_from_examples(layer, config, language_model, sample)
 

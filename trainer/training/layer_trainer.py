@@ -6,7 +6,7 @@ Shapes: T tokens, I input width, O output width, N experts, K active experts.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -186,27 +186,16 @@ class LayerTrainer:
         """Take one optimizer step on a batch of activations, on any device."""
         # The activations of a cache are on one device, the layers of a dispatched language model on several.
         batch = MlpActivations(*(values.to(self.last_active_N.device) for values in batch))
-        with matmul_precision("high" if is_in_tf32(self.config) else "highest"):
-            return self._train_step(batch)
-
-    def _products(self) -> AbstractContextManager[object]:
-        """Precision of a forward pass. Sharded experts are always in float32."""
-        if self.layer.shards is not None:
-            return nullcontext()
-        device = self.last_active_N.device
-        precision, width = self.config.optimizer.matmul_precision, self.layer.config.input_width
-        return products_in(product_dtype(precision, device, width), device)
-
-    def _train_step(self, batch: MlpActivations) -> LayerOutput:
         x_TI, target_TO = batch.inputs_for(self.layer), batch.output_TO
-        if self.step == 0 and resolve_init(self.config) != "examples":
-            # D starts at zero, so the first output is b_out alone. The mean is the best constant.
-            self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(target_TO.mean(dim=0)))
-        self._begin_step(len(x_TI))
-        output = self._compute(x_TI, target_TO)
-        self._end_step()
-        if self.step == self.total_steps and self.layer.shards is None:
-            self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
+        with matmul_precision("high" if is_in_tf32(self.config) else "highest"):
+            if self.step == 0 and resolve_init(self.config) != "examples":
+                # D starts at zero, so the first output is b_out alone. The mean is the best constant.
+                self.layer.get_parameter("output_bias").data.copy_(self.group.mean_(target_TO.mean(dim=0)))
+            self._begin_step(len(x_TI))
+            output = self._compute(x_TI, target_TO)
+            self._end_step()
+            if self.step == self.total_steps and self.layer.shards is None:
+                self.routing_share = output_routing_share(self.layer, x_TI, target_TO)
         return output
 
     def _begin_step(self, tokens: int) -> None:
@@ -223,8 +212,16 @@ class LayerTrainer:
 
     def _step_on_device(self, x_TI: Tensor, target_TO: Tensor) -> LayerOutput:
         """All work of a step on tensors; nothing that it reads from Python differs between steps."""
-        with self.own_centre(), self._products():
-            output, errors = self._forward(x_TI, target_TO)
+        precision = self.config.optimizer.matmul_precision if self.layer.shards is None else "highest"
+        dtype = product_dtype(precision, x_TI.device, self.layer.config.input_width)
+        with self.own_centre(), products_in(dtype, x_TI.device):
+            if self.config.min_k is None:
+                output: LayerOutput = self.layer(x_TI, sample_k(self.config, self.layer.config.k, self.step))
+                outputs: tuple[Tensor, ...] = (output.output_TO,)
+            else:  # one output per number of experts, K last
+                ks = nested_ks(self.layer.config.k, self.config.min_k)
+                output, outputs = nested_outputs(self.layer, x_TI, ks)
+            errors = torch.stack([normalized_mse(output_TO, target_TO) for output_TO in outputs])
         auxiliary = self.auxiliary_loss(output, target_TO)
         (errors.mean() if auxiliary is None else errors.mean() + auxiliary).backward()
         while self._averages:
@@ -261,13 +258,8 @@ class LayerTrainer:
         return weight * load_imbalance(output.routing, self.layer.config.num_experts) if weight else None
 
     def apply_gradients(self, routing: Routing, mixing_TM: Tensor, error: Tensor) -> None:
-        """Take an optimizer step at the scheduled learning rate; update the running centre and the metrics.
-
-        Args:
-            routing: routing of this process's tokens.
-            mixing_TM: their mixing, without gradient.
-            error: normalised MSE of the layer on them.
-        """
+        """Take an optimizer step at the scheduled learning rate; update the running centre and the metrics, from the
+        normalised MSE of the layer on this process's tokens."""
         self._begin_step(len(routing.indices_TK))
         self._update(routing, error)
         self._follow(mixing_TM)
@@ -296,14 +288,6 @@ class LayerTrainer:
     def _follow(self, mixing_TM: Tensor) -> None:
         if isinstance(self.layer, MxD):
             self.layer.follow(mixing_TM, self._centre_weight, self.group.average)
-
-    def _forward(self, x_TI: Tensor, target_TO: Tensor) -> tuple[LayerOutput, Tensor]:
-        """Output and errors of the layer: one error, or with ``min_k`` one per number of experts, K last."""
-        if self.config.min_k is None:
-            output = self.layer(x_TI, sample_k(self.config, self.layer.config.k, self.step))
-            return output, normalized_mse(output.output_TO, target_TO).unsqueeze(0)
-        nested = nested_outputs(self.layer, x_TI, nested_ks(self.layer.config.k, self.config.min_k))
-        return nested.full, torch.stack([normalized_mse(output_TO, target_TO) for output_TO in nested.outputs])
 
     def pop_metrics(self) -> TrainMetrics:
         """Means over all processes and the steps since the last call. Collective."""
@@ -339,24 +323,23 @@ class LayerTrainer:
 
         Unlike DistributedDataParallel, this needs no second copy of all gradients.
         """
+
+        def divide(parameter: Tensor) -> None:
+            # The gradient of a sharded table is already summed over all tokens.
+            assert parameter.grad is not None
+            parameter.grad /= self.group.world_size
+
+        def begin_average(parameter: Tensor) -> None:
+            divide(parameter)  # the sum over the processes follows while the backward pass continues
+            self._averages.append(torch.distributed.all_reduce(parameter.grad, async_op=True))
+
         own = self.layer.expert_tables if self.layer.shards is not None else ()
         for name, tensor in self.layer.state_dict().items():
             if name not in own:
                 torch.distributed.broadcast(tensor, 0)
         for name, parameter in self.layer.named_parameters():
             if parameter.requires_grad:
-                average = self._divide if name in own else self._begin_average
-                parameter.register_post_accumulate_grad_hook(average)
-
-    def _divide(self, parameter: Tensor) -> None:
-        """Average the gradient of a sharded table, which is already summed over all tokens."""
-        assert parameter.grad is not None
-        parameter.grad /= self.group.world_size
-
-    def _begin_average(self, parameter: Tensor) -> None:
-        """Begin to average a gradient over the processes, while the backward pass continues."""
-        self._divide(parameter)
-        self._averages.append(torch.distributed.all_reduce(parameter.grad, async_op=True))
+                parameter.register_post_accumulate_grad_hook(divide if name in own else begin_average)
 
     def restore(self, checkpoint: Path, batch_tokens: int) -> None:
         """Load a checkpoint whose steps took ``batch_tokens`` tokens each."""

@@ -168,11 +168,7 @@ class PlannedTraining:
         self.dtype = dtype_of(dtype) if dtype else fastest_dtype(setup.device, width)
 
     def on(self, setup: TrainSetup) -> PlannedTraining:
-        """The same runs with another setup.
-
-        Raises:
-            UserError: the setup cannot train them.
-        """
+        """The same runs with another setup. Errors as ``check_processes``."""
         other = copy.copy(self)
         other.setup = setup
         other._check_processes()
@@ -357,16 +353,8 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
         language_model_parameters=planned.parameters,
         language_model_used_parameters=planned.forward.matrix_parameters,
         layers=[
-            LayerPlan(
-                run=config.name,
-                method=config.method,
-                layer=config.layer,
-                num_experts=sizes.num_experts,
-                k=sizes.k,
-                parameters=sizes.parameters,
-                step_flops_per_token=sizes.step_flops_per_token,
-            )
-            for config, sizes in zip(configs, planned.sizes, strict=True)
+            LayerPlan(it.name, it.method, it.layer, of.num_experts, of.k, of.parameters, of.step_flops_per_token)
+            for it, of in zip(configs, planned.sizes, strict=True)
         ],
         memory={"this process": resident} | memory,
         memory_total=resident + sum(memory.values()),
@@ -462,11 +450,7 @@ def _max_experts(planned: PlannedTraining, fits: Callable[[Sequence[TrainConfig]
 
 
 def _with_buffer(configs: Sequence[TrainConfig], buffer_tokens: int) -> list[TrainConfig]:
-    def resized(config: TrainConfig) -> TrainConfig:
-        optimizer = config.optimizer.model_copy(update={"buffer_tokens": buffer_tokens})
-        return config.model_copy(update={"optimizer": optimizer})
-
-    return [resized(config) for config in configs]
+    return [config.with_optimizer(buffer_tokens=buffer_tokens) for config in configs]
 
 
 def products_of(planned: PlannedTraining) -> dict[str, Product]:

@@ -49,13 +49,8 @@ def resolved_precision(precision: MatmulPrecision, device: torch.device, width: 
 
 
 def product_dtype(precision: MatmulPrecision, device: torch.device, width: int) -> torch.dtype:
-    """Dtype to which a layer's matrix products round their inputs: bfloat16 or float32. Sums are in float32.
-
-    Args:
-        precision: setting of the run.
-        device: device of the layer.
-        width: input width of the layer.
-    """
+    """Dtype to which matrix products round their inputs, bfloat16 or float32, in a layer of this input width. Sums are
+    in float32."""
     return torch.bfloat16 if resolved_precision(precision, device, width) == "medium" else torch.float32
 
 
@@ -121,9 +116,8 @@ def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.dev
 def in_bfloat16(config: TrainConfig) -> TrainConfig:
     """Settings on a device with bfloat16 units, where they were not chosen."""
     chosen = config.optimizer.matmul_precision
-    optimizer = config.optimizer.model_copy(update={"matmul_precision": "medium" if chosen == "auto" else chosen})
-    dtype = config.language_model_dtype or "bfloat16"
-    return config.model_copy(update={"optimizer": optimizer, "language_model_dtype": dtype})
+    config = config.with_optimizer(matmul_precision="medium" if chosen == "auto" else chosen)
+    return config.model_copy(update={"language_model_dtype": config.language_model_dtype or "bfloat16"})
 
 
 def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:

@@ -51,13 +51,8 @@ class DeviceRates:
 
 
 def measure(products: Iterable[Product], device: torch.device, clock: Callable[[], float] | None = None) -> DeviceRates:
-    """Measure the rate of each product (with at most ``MAX_COLUMNS`` columns) and the memory bandwidth.
-
-    Args:
-        products: the products to measure.
-        device: the device to measure.
-        clock: clock in seconds; ``time.perf_counter`` by default.
-    """
+    """Measure the rate of each product (with at most ``MAX_COLUMNS`` columns) and the memory bandwidth. ``clock``, in
+    seconds, is ``time.perf_counter`` by default."""
     clock = clock or time.perf_counter
     rates = {}
     with torch.inference_mode():

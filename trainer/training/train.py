@@ -26,7 +26,7 @@ from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE
 from mxd.trainer.config.training import GPU_BATCH
 from mxd.trainer.data.activation_cache import ActivationCache
 from mxd.trainer.data.activations import BatchPlan, BufferSource, LiveActivations, StreamSpec, batches
-from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, check_text_length
+from mxd.trainer.data.sequences import TEXT_START, TextProgress, check_text_length
 from mxd.trainer.errors import UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.tensor_files import join_parts
@@ -81,16 +81,12 @@ def started_run(config: TrainConfig, data: Path) -> Run | None:
     return run if run is not None and run.has_started else None
 
 
-def _with_optimizer(config: TrainConfig, **changes: object) -> TrainConfig:
-    return config.model_copy(update={"optimizer": config.optimizer.model_copy(update=changes)})
-
-
 def resolve_batch(config: TrainConfig, data: Path, device: torch.device) -> TrainConfig:
     """Fill in the tokens per step, if they were not chosen: those of the run that is resumed, or ``GPU_BATCH``."""
     if device.type == "cpu" or "batch_tokens" in config.optimizer.model_fields_set:
         return config
     run = started_run(config, data)
-    return _with_optimizer(config, batch_tokens=GPU_BATCH if run is None else run.config.optimizer.batch_tokens)
+    return config.with_optimizer(batch_tokens=GPU_BATCH if run is None else run.config.optimizer.batch_tokens)
 
 
 def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageModel) -> TrainConfig:
@@ -100,7 +96,7 @@ def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageM
         precision = run.config.optimizer.matmul_precision
     width = build_layer_config(config, language_model.architecture).input_width
     device = language_model.device_of(config.layer)
-    return _with_optimizer(config, matmul_precision=resolved_precision(precision, device, width))
+    return config.with_optimizer(matmul_precision=resolved_precision(precision, device, width))
 
 
 def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
@@ -399,16 +395,12 @@ def train_layers(
     # Complete, not a shard, because every process initialises the same weights.
     first_buffer = next(source.buffers(stream)) if any(map(needs_sample, configs)) else None
     trim_freed_memory()  # the forward passes' gaps, before layers are placed among them
+    sample = {} if first_buffer is None else first_buffer.captured
     trainers = [
-        trainer_class.create(
-            config,
-            language_model,
-            stream.plan.steps,
-            placement,
-            first_buffer.captured[config.layer] if first_buffer else None,
-        )
+        trainer_class.create(config, language_model, stream.plan.steps, placement, sample.get(config.layer))
         for config in own
     ]
+    del sample
     writes = placement.group.is_main
     with ExitStack() as locks:
         for config in own if writes else ():
@@ -417,9 +409,11 @@ def train_layers(
         runs = _open_runs(trainers, group, data, database, language_model, resume, log if writes else no_log)
         try:
             first_step = min(group.all_items([run.trainer.step for run in runs]))
-            progress = TextProgress(
-                _common_start(group.all_items([run.trainer.text for run in runs]), stream, first_step)
-            )
+            positions = group.all_items([run.trainer.text for run in runs])
+            limit = first_step // stream.plan.steps_per_buffer * stream.plan.sequences_per_buffer
+            # The last position that is not after the buffer of the first step.
+            usable = [position for position in positions if position.sequences <= limit]
+            progress = TextProgress(max(usable, key=lambda position: position.sequences, default=TEXT_START))
             own_buffer = first_buffer if group.is_single else None
             # Closed here, because garbage collection might close it in the thread that it would have to join.
             # TF32 is a setting of the whole process, and another thread computes the next buffer meanwhile.
@@ -436,13 +430,6 @@ def train_layers(
         except UserError as error:
             _close_failed(error, runs)
             raise
-
-
-def _common_start(positions: Iterable[TextPosition], stream: StreamSpec, first_step: int) -> TextPosition:
-    """The last of some runs' positions that is not after the buffer of a step."""
-    limit = first_step // stream.plan.steps_per_buffer * stream.plan.sequences_per_buffer
-    usable = [position for position in positions if position.sequences <= limit]
-    return max(usable, key=lambda position: position.sequences, default=TEXT_START)
 
 
 def _ranks(configs: Sequence[TrainConfig], language_model: LanguageModel, group: ProcessGroup) -> list[int]:
