@@ -13,7 +13,7 @@ M edited experts (width of the dense output in ``dense_PM``), K active experts.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -64,7 +64,10 @@ def effect_share(condition: Condition | None, progress: TextProgress, position: 
     if condition is None:
         return 1.0
     number = position - progress.prompt_tokens + 1  # 1 for the first generated token
-    if not _applies(condition, progress, position, number):
+    is_outside = condition.scope == ("prompt" if number >= 1 else "generated")
+    if is_outside or (condition.first is not None and not 1 <= number <= condition.first):
+        return 0.0
+    if condition.until is not None and position >= progress.ended.get(condition.until, position + 1):
         return 0.0
     share = 1.0
     if condition.ramp is not None:
@@ -72,14 +75,6 @@ def effect_share(condition: Condition | None, progress: TextProgress, position: 
     if condition.fade is not None:
         share *= max(1.0 - max(number - 1, 0) / condition.fade, 0.0)
     return share
-
-
-def _applies(condition: Condition, progress: TextProgress, position: int, number: int) -> bool:
-    if condition.scope == ("prompt" if number >= 1 else "generated"):
-        return False
-    if condition.first is not None and not 1 <= number <= condition.first:
-        return False
-    return condition.until is None or position < progress.ended.get(condition.until, position + 1)
 
 
 class AffineChange(NamedTuple):
@@ -182,11 +177,9 @@ def edit_routing(
     Computes all tokens together, whichever row they belong to: in a generation step they are few, and the cost is the
     number of kernels.
 
-    Args:
-        plans: distinct plans; M is the number of experts of the longest.
-        plan_of_T: index of each token's plan; ``len(plans)`` for an unedited token.
-        routing: the live routing.
-        earlier: live routing of the same tokens in the earlier blocks that gate tests name.
+    ``plans`` are distinct, and M is the number of experts of the longest. ``plan_of_T`` is the index of each token's
+    plan; ``len(plans)`` for an unedited token. ``earlier`` has the live routing of the same tokens in the earlier
+    blocks that gate tests name.
     """
     columns = max(len(plan.stages) for plan in plans)
     # Padding: expert 0, unchanged.
@@ -211,22 +204,19 @@ def _holding(
     stages: Sequence[Sequence[Stage]], plan_of_T: Tensor, routing: Routing, earlier: Mapping[int, Routing]
 ) -> Tensor:
     """[T, M]: whether all checks of each token's stages hold."""
-    holds_TM = torch.ones(1, 1, dtype=torch.bool, device=plan_of_T.device)
+    device = plan_of_T.device
+    holds_TM = torch.ones(1, 1, dtype=torch.bool, device=device)
     for number in range(max(len(stage.checks) for row in stages for stage in row)):
         checks = [[stage.checks[number] if number < len(stage.checks) else ALWAYS for stage in row] for row in stages]
         for block in {check.block for row in checks for check in row}:
             # A check of another block counts as held here; its own turn decides it.
             here = [[check if check.block == block else ALWAYS for check in row] for row in checks]
-            holds_TM = holds_TM & _checked(here, plan_of_T, routing if block is None else earlier[block])
+            read = routing if block is None else earlier[block]
+            ids_TM = torch.tensor([[check.expert for check in row] for row in here], device=device)[plan_of_T]
+            levels_TM = torch.tensor([[check.level for check in row] for row in here], device=device)[plan_of_T]
+            is_above_TM = torch.tensor([[check.is_above for check in row] for row in here], device=device)[plan_of_T]
+            holds_TM = holds_TM & ((_activations(read, ids_TM) > levels_TM) == is_above_TM)
     return holds_TM
-
-
-def _checked(checks: Sequence[Sequence[GateCheck]], plan_of_T: Tensor, routing: Routing) -> Tensor:
-    device = plan_of_T.device
-    ids_TM = torch.tensor([[check.expert for check in row] for row in checks], device=device)[plan_of_T]
-    levels_TM = torch.tensor([[check.level for check in row] for row in checks], device=device)[plan_of_T]
-    is_above_TM = torch.tensor([[check.is_above for check in row] for row in checks], device=device)[plan_of_T]
-    return (_activations(routing, ids_TM) > levels_TM) == is_above_TM
 
 
 def _activations(routing: Routing, ids_TM: Tensor) -> Tensor:
@@ -252,18 +242,10 @@ class EditedBlock:
     """
 
     def __init__(
-        self,
-        num_rows: int,
-        blocks: Mapping[int, EditedBlock] | None = None,
-        text_of: Sequence[int] | None = None,
+        self, num_rows: int, blocks: Mapping[int, EditedBlock] | None = None, text_of: Sequence[int] | None = None
     ) -> None:
-        """Set up a block without rows.
-
-        Args:
-            num_rows: number of rows of the batch.
-            blocks: those of the same forward pass; gate tests read the routing of earlier ones.
-            text_of: index of each batch row's text, if rows of one text have the same input in this block.
-        """
+        """``blocks`` are those of the same forward pass; gate tests read the routing of earlier ones. ``text_of`` is
+        the index of each batch row's text, if rows of one text have the same input in this block."""
         self._num_rows = num_rows
         self._blocks = {} if blocks is None else blocks  # the caller's: it is empty until the first block is made
         self._text_of = text_of or range(num_rows)
@@ -284,11 +266,8 @@ class EditedBlock:
         return output_BTO
 
     def experts_at(self, places: Sequence[tuple[int, int]]) -> list[tuple[RoutedExpert, ...]]:
-        """Active experts on some tokens, before edits, strongest first.
-
-        Args:
-            places: batch row and position of each token in the forward pass; -1 is the last position.
-        """
+        """Active experts on some tokens, before edits, strongest first. ``places`` are batch row and position of each
+        token in the forward pass; -1 is the last position."""
         positions = dict(places)
         experts: dict[int, tuple[RoutedExpert, ...]] = {}
         for rows in self._layers.values():
@@ -312,13 +291,9 @@ class EditedBlock:
         nothing = Routing(empty_T0, empty_T0.long())
         routings = [routing_of_row.get(row, nothing) for row in batch_rows]
         widest = max(routing.indices_TK.shape[1] for routing in routings)
-
-        def joined(parts: Iterable[Tensor]) -> Tensor:
-            return torch.cat([F.pad(part.to(device), (0, widest - part.shape[1])) for part in parts])
-
-        return Routing(
-            joined(routing.activations_TK for routing in routings), joined(routing.indices_TK for routing in routings)
-        )
+        columns = zip(*routings, strict=True)
+        padded = ([F.pad(part.to(device), (0, widest - part.shape[1])) for part in column] for column in columns)
+        return Routing(*map(torch.cat, padded))
 
 
 class _LayerRows:

@@ -72,17 +72,15 @@ class TokenComparison(NamedTuple):
 def sample_and_compare(
     logits_BV: Tensor, log_p_BV: Tensor, requests: Sequence[SamplingRequest], language_model: LanguageModel
 ) -> list[TokenComparison]:
-    """Sample a token for each request and compare its two variants.
-
-    Args:
-        logits_BV: logits of all batch rows.
-        log_p_BV: log-probabilities of all batch rows.
-        requests: the sequences to sample.
-        language_model: source of the token texts.
-    """
+    """Sample a token for each request and compare its two variants, from the logits and log-probabilities of all batch
+    rows."""
     rows = [request.row for request in requests]
     counterparts = [request.counterpart_row for request in requests]
-    ids = _sample(logits_BV[consecutive(rows)], requests)
+    # Both variants of a request have the same seed and step, so their noise is computed once.
+    index = {key: number for number, key in enumerate(dict.fromkeys((each.seed, each.step) for each in requests))}
+    noise_RV = gumbel_noises(list(index), logits_BV.shape[-1])[[index[each.seed, each.step] for each in requests]]
+    used, samplings = [set(each.ids) for each in requests], [each.sampling for each in requests]
+    ids = sample_tokens(logits_BV[consecutive(rows)], used, samplings, noise_RV)
     rows_R, counterparts_R, ids_R = torch.tensor([rows, counterparts, ids], device=log_p_BV.device)
     own_RV, other_RV = log_p_BV[rows_R], log_p_BV[counterparts_R]
     kl_R = (own_RV - other_RV).mul_(own_RV.exp_()).sum(dim=-1)
@@ -94,15 +92,6 @@ def sample_and_compare(
         )
         for token, (own, other, kl), request in zip(ids, columns, requests, strict=True)
     ]
-
-
-def _sample(logits_RV: Tensor, requests: Sequence[SamplingRequest]) -> list[int]:
-    # Both variants of a request have the same seed and step, so their noise is computed once.
-    index = {key: number for number, key in enumerate(dict.fromkeys((each.seed, each.step) for each in requests))}
-    noise_RV = gumbel_noises(list(index), logits_RV.shape[-1])[[index[each.seed, each.step] for each in requests]]
-    return sample_tokens(
-        logits_RV, [set(each.ids) for each in requests], [each.sampling for each in requests], noise_RV
-    )
 
 
 def _alternatives(
@@ -153,11 +142,7 @@ def sample_tokens(
 
     Tests the best candidates against top-k and top-p first, since they nearly always pass, and sorts only if none does.
 
-    Args:
-        logits_RV: raw next-token logits.
-        used: ids of each text so far.
-        samplings: temperature, top-k, top-p and repetition penalty of each text.
-        noise_RV: noise from ``gumbel_noises``.
+    ``used`` are the ids of each text so far, ``noise_RV`` is noise from ``gumbel_noises``.
     """
     logits_RV = apply_repetition_penalty(logits_RV.cpu().double(), used, samplings)
     temperature_R1 = torch.tensor([[sampling.temperature] for sampling in samplings], dtype=torch.float64)
@@ -197,11 +182,9 @@ class _Nucleus:
         self._uses_top_k = min(top_k) < vocabulary
 
     def rejected(self, rows_S: Tensor, best_R: Tensor) -> Tensor:
-        """Subset of the texts ``rows_S`` whose token in ``best_R`` is not allowed."""
-        return rows_S[~self._allows(rows_S, best_R[rows_S])]
-
-    def _allows(self, rows_S: Tensor, ids_S: Tensor) -> Tensor:
-        """[S]: whether each token is among the top k, and the tokens above it hold less than top-p."""
+        """Subset of the texts ``rows_S`` whose token in ``best_R`` is not allowed: it is not among the top k, or the
+        tokens above it hold top-p."""
+        ids_S = best_R[rows_S]
         all_rows = len(rows_S) == len(self._top_p_R)  # the common case, without a copy
         logits_SV = self._logits_RV if all_rows else self._logits_RV[rows_S]
         probabilities_SV = self._probabilities_RV if all_rows else self._probabilities_RV[rows_S]
@@ -209,7 +192,7 @@ class _Nucleus:
         allowed_S: Tensor = torch.where(above_SV, probabilities_SV, 0.0).sum(dim=-1) < self._top_p_R[rows_S]
         if self._uses_top_k:
             allowed_S &= above_SV.sum(dim=-1) < self._top_k_R[rows_S]
-        return allowed_S
+        return rows_S[~allowed_S]
 
     def allowed(self, rows_S: Tensor) -> Tensor:
         """[S, V]: whether each token of some texts is allowed, by a full sort."""
@@ -344,13 +327,8 @@ class BatchLayout:
     def sources(
         self, num_blocks: int, target: BatchLayout, parents: Mapping[SequenceState, SequenceState]
     ) -> list[list[int]]:
-        """For each block, the index in this layout of each cache row that ``target`` needs.
-
-        Args:
-            num_blocks: number of blocks of the language model.
-            target: the layout that the cache is reordered to.
-            parents: row of ``target`` -> row of this layout that it continues; by default itself.
-        """
+        """For each block, the index in this layout of each cache row that ``target`` needs. ``parents`` maps a row of
+        ``target`` to the row of this layout that it continues; by default itself."""
         index = {row: number for number, row in enumerate(self.rows)}
         of_rows = [index[parents.get(row, row)] for row in target.rows]
         of_texts = [index[parents.get(row, row)] for row in target.texts]
@@ -380,9 +358,7 @@ class RowBatch:
     def join(self, prompts: Sequence[SequenceState], continuations: Sequence[tuple[int, SequenceState]]) -> StepOutput:
         """Compute prompts and add rows that continue them; return the output for the new rows.
 
-        Args:
-            prompts: prompts of equal length.
-            continuations: for each new row, the index of the prompt that it continues, and the row.
+        The prompts have equal length. Each continuation is the index of the prompt that it continues, and the new row.
         """
         (length,) = {len(prompt.ids) for prompt in prompts}
         sources, rows = [prompt for prompt, _ in continuations], [row for _, row in continuations]
@@ -424,11 +400,7 @@ class RowBatch:
 
     @torch.inference_mode()
     def fork(self, forks: Sequence[tuple[SequenceState, SequenceState]]) -> None:
-        """Add rows that continue other rows.
-
-        Args:
-            forks: pairs of a row of the batch and the new row that copies its cache.
-        """
+        """Add rows that continue other rows, from pairs of a row of the batch and the new row that copies its cache."""
         if not forks:
             return
         layout = BatchLayout([*self.rows, *(row for _, row in forks)], self.layout.split_block)
@@ -473,11 +445,8 @@ class RowBatch:
     def _forward(
         self, layout: BatchLayout, new: int, before: Mapping[SequenceState, int], cache: GrowableCache | None
     ) -> StepOutput:
-        """Compute the ``new`` newest tokens of every row, or without a cache all of them.
-
-        Args:
-            before: number of each row's tokens in the cache.
-        """
+        """Compute the ``new`` newest tokens of every row, or without a cache all of them. ``before`` is the number of
+        each row's tokens in the cache."""
         model, rows, texts = self.language_model, layout.rows, layout.texts
         if cache is None:
             new, before = max(len(text.ids) for text in texts), dict.fromkeys(rows, 0)

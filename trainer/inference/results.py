@@ -80,18 +80,14 @@ class Routing(ShortRepr):
         experts = tuple(rows) or self.strongest(ROWS)
         shown = [{each.expert: each for each in token.experts if each.expert in experts} for token in tokens]
         largest = max((each.activation for cells in shown for each in cells.values()), default=1.0)
-        cells_of = [
-            (
-                str(expert),
-                origin.label(self.run, expert),
-                {
-                    place: (self._cell(tokens[place], cells[expert], largest, origin),)
-                    for place, cells in enumerate(shown)
-                    if expert in cells
-                },
-            )
-            for expert in experts
-        ]
+        cells_of = []
+        for expert in experts:
+            named, cells = origin.named(self.run, expert), dict[int, tuple[Token, ...]]()
+            for place, routed in ((at, found[expert]) for at, found in enumerate(shown) if expert in found):
+                value, share = routed.activation, f"{routed.share:.1%} of output norm"
+                tip = f"{plain(tokens[place].text)}\nExpert {named}\nActivation {value:.4f}\n{share}"
+                cells[place] = (Token(f"{value:.1f}", activation_shade(value / largest), tip, value=value),)
+            cells_of.append((str(expert), origin.label(self.run, expert), cells))
         columns = []
         for token in tokens:
             first = token.experts[:EXPERTS_IN_TIP]
@@ -106,12 +102,6 @@ class Routing(ShortRepr):
         )
         title = f"“{text if len(text) <= TITLE else text[:TITLE] + '…'}”"
         return Snapshot(title, subtitle, [Grid("heat", columns, cells_of)], note=note, origin=origin)
-
-    def _cell(self, token: RoutedToken, routed: RoutedExpert, largest: float, origin: Origin) -> Token:
-        named = origin.named(self.run, routed.expert)
-        value, share = routed.activation, f"{routed.share:.1%} of output norm"
-        tip = f"{plain(token.text)}\nExpert {named}\nActivation {value:.4f}\n{share}"
-        return Token(f"{value:.1f}", activation_shade(value / largest), tip, value=value)
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
@@ -336,10 +326,23 @@ def steering_snapshot(
 ) -> Snapshot:
     """Snapshot of the baseline texts and of the steered ones, which have tokens shaded by the change of their
     log-probability."""
-    named = [_edit_name(run, edit, origin) for edit in edits]
+    named = []
+    for edit in edits:  # such as ``46 “food” +2`` or ``7 ablated``
+        name = f"{origin.named(edit.run or run, edit.expert)} {strength_text(edit.mode, edit.strength)}"
+        condition = str(edit).partition("@")[2]
+        named.append(f"{name} ({condition})" if condition else name)
     title = f"Steered with {' and '.join(named)}" if named else "Baseline and steered text"
+
+    def continued(text: Changes) -> list[Token]:
+        shaded = ((piece, change_shade(change / SHADED_NATS), change) for piece, change in text)
+        tips = (
+            Token(it, shade, f"{plain(it)}\nΔ log p {change:+.3f} nats", value=change) for it, shade, change in shaded
+        )
+        return [Token(prompt, "prompt"), *tips]
+
+    names = ("Baseline", "Steered")
     pairs = [
-        Pair([(name, _continued(prompt, text)) for name, text in zip(("Baseline", "Steered"), pair, strict=True)])
+        Pair([(name, continued(text)) for name, text in zip(names, pair, strict=True)])
         for pair in zip(*texts, strict=False)
     ]
     note = (
@@ -349,21 +352,6 @@ def steering_snapshot(
     modes = {edit.mode for edit in edits}
     note = " ".join([note, *(text for mode, text in UNITS.items() if mode in modes)])
     return Snapshot(title, origin.titled(run), pairs, facts, note, origin)
-
-
-def _edit_name(run: str, edit: Edit, origin: Origin) -> str:
-    """Name an edit, such as ``46 “food” +2`` or ``7 ablated``."""
-    condition = str(edit).partition("@")[2]
-    named = f"{origin.named(edit.run or run, edit.expert)} {strength_text(edit.mode, edit.strength)}"
-    return f"{named} ({condition})" if condition else named
-
-
-def _continued(prompt: str, text: Changes) -> list[Token]:
-    changes = (
-        Token(piece, change_shade(change / SHADED_NATS), f"{plain(piece)}\nΔ log p {change:+.3f} nats", value=change)
-        for piece, change in text
-    )
-    return [Token(prompt, "prompt"), *changes]
 
 
 @dataclass(frozen=True)

@@ -26,11 +26,7 @@ from mxd.trainer.storage.run_sets import text_ids
 def route(language_model: LanguageModel, run: Run, text: str, k: int | None = None) -> Routing:
     """Route a text. The language model is computed only up to the layer.
 
-    Args:
-        language_model: the language model of the run.
-        run: the run whose layer routes the text.
-        text: the text to route.
-        k: active experts per token; by default the run's K.
+    ``k`` is the number of active experts per token; by default the run's K.
 
     Raises:
         TooLongError: the text exceeds the language model's context length.
@@ -89,20 +85,12 @@ BLOCK = 64
 
 @torch.inference_mode()
 def predict(
-    language_model: LanguageModel,
-    run: Run,
-    text: str | Sequence[int],
-    k: int | None = None,
-    others: Sequence[Run] = (),
+    language_model: LanguageModel, run: Run, text: str | Sequence[int], k: int | None = None, others: Sequence[Run] = ()
 ) -> Predictions:
     """Predict the next token after each token of a text, with the original MLPs and with the runs' layers, in one pass.
 
-    Args:
-        language_model: the language model of the run.
-        run: the run whose layer replaces the MLP.
-        text: the text to read, or its token ids.
-        k: active experts per token; by default each run's K.
-        others: runs whose layers replace the MLPs of other layers at the same time.
+    The text may be its token ids. ``others`` are runs whose layers replace the MLPs of other layers at the same time.
+    ``k`` applies to all; by default each run has its own K.
 
     Raises:
         TooLongError: the text exceeds the language model's context length.
@@ -112,7 +100,15 @@ def predict(
     ids = text_ids(language_model, runs, text)
     layers = {one.config.layer: one.at_k(k).to(language_model.device_of(one.config.layer)) for one in runs}
     num_rows = 1 if language_model.can_split_row(min(layers)) else 3
-    functions = {block: partial(_three_rows, EditedMlp(layer, mode="replace")) for block, layer in layers.items()}
+
+    def three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
+        # The original output, that of ``function``, and zeros. The input is one row before the first split.
+        original_RTO = mlp()
+        row = slice(1, 2) if len(x_RTI) > 1 else slice(0, 1)
+        replaced_1TO = function(x_RTI[row], lambda: original_RTO[row])
+        return torch.stack([original_RTO[0], replaced_1TO[0], torch.zeros_like(original_RTO[0])])
+
+    functions = {block: partial(three_rows, EditedMlp(layer, mode="replace")) for block, layer in layers.items()}
     with language_model.replace_mlps(functions):
         logits_3TV = language_model.logits(torch.tensor([ids] * num_rows))
     original_TV, replaced_TV, zeroed_TV = logits_3TV.log_softmax(dim=-1)
@@ -123,14 +119,6 @@ def predict(
         strict=True,
     )
     return Predictions(run.name, tuple(PredictedToken(*token) for token in columns))
-
-
-def _three_rows(function: MlpFunction, x_RTI: Tensor, mlp: Mlp) -> Tensor:
-    """Rows: the original output, that of ``function``, and zeros. The input is one row before the first split."""
-    original_RTO = mlp()
-    row = slice(1, 2) if len(x_RTI) > 1 else slice(0, 1)
-    replaced_1TO = function(x_RTI[row], lambda: original_RTO[row])
-    return torch.stack([original_RTO[0], replaced_1TO[0], torch.zeros_like(original_RTO[0])])
 
 
 def kl_divergence(original_TV: Tensor, replaced_TV: Tensor) -> Tensor:

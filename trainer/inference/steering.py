@@ -127,12 +127,8 @@ class Steering:
     ) -> Steering:
         """Check a request against the language model and the runs, of which the first is steered.
 
-        Args:
-            language_model: the language model of the runs.
-            runs: runs of different layers.
-            config: prompt, edits and sampling.
-            units: units of the edited and tested experts; by default those saved with the runs, see ``edit_units``.
-            prompt: token ids of the prompt, if it has been tokenised.
+        ``units`` are those of the edited and tested experts; by default those saved with the runs, see ``edit_units``.
+        ``prompt`` has the token ids of the prompt, if it has been tokenised.
 
         Raises:
             TooLongError: prompt and new tokens exceed the language model's context length.
@@ -191,7 +187,10 @@ class Steering:
         batch.leave([row for row in before if row not in remaining])
         yield from tokens
         if self.finished:
-            yield self._done()
+            reasons = {text.variant: text.reason or "length" for text in self.texts if text.sample == 0}
+            baseline, steered = (reasons.get(variant, "length") for variant in VARIANTS)
+            tokens_written = sum(text.new_tokens for text in self.texts)
+            yield DoneEvent(baseline, steered, tokens_written, time.monotonic() - self._started)
 
     def rows(self) -> list[SequenceState]:
         """The distinct rows of the texts that have not ended."""
@@ -243,23 +242,13 @@ class Steering:
             reason=text.reason,
         )
 
-    def _done(self) -> DoneEvent:
-        reasons = {text.variant: text.reason or "length" for text in self.texts if text.sample == 0}
-        baseline, steered = (reasons.get(variant, "length") for variant in VARIANTS)
-        tokens = sum(text.new_tokens for text in self.texts)
-        return DoneEvent(baseline, steered, tokens, time.monotonic() - self._started)
-
 
 def steer(
     language_model: LanguageModel, run: Run | Sequence[Run], config: SteeringConfig, units: Units | None = None
 ) -> Iterator[SteeringStep]:
     """Continue a prompt without and with edits; yield ``Started``, each ``TokenEvent``, then ``Done``.
 
-    Args:
-        language_model: the language model of the runs.
-        run: the steered run, or several of different layers with the steered one first.
-        config: prompt, edits and sampling.
-        units: as in ``Steering.prepare``.
+    ``run`` is the steered run, or several of different layers with the steered one first.
 
     Raises:
         UserError: as ``Steering.prepare``; raised by this call, before the first event.

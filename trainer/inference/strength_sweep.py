@@ -28,7 +28,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 import torch
-from torch import Tensor
 
 from mxd.trainer.config import EditMode, SteeringConfig, StrengthSweepConfig
 from mxd.trainer.errors import UserError
@@ -75,23 +74,19 @@ class Concept:
         """Mean gate activation, in units, with which the original model reads the new tokens of each text."""
         means: dict[TokenIds, float] = {}
         distinct = [text for text in dict.fromkeys(texts) if text]
+        layer, sparse_layer = self.run.config.layer, self.run.layer
         for start in range(0, len(distinct), TEXTS_PER_BATCH):
             group = distinct[start : start + TEXTS_PER_BATCH]
             width = max(map(len, group))
             # Padding on the right does not change the tokens before it.
             ids_BT = torch.tensor([[*self.prompt, *text, *[0] * (width - len(text))] for text in group])
-            activations_BT = self._activations(ids_BT)[:, len(self.prompt) :]
+            x_PI = self.language_model.capture(layer, ids_BT).inputs_for(sparse_layer).float()
+            routing = sparse_layer.to(x_PI.device).route(x_PI)
+            own_P = (routing.activations_TK * (routing.indices_TK == self.expert)).sum(dim=-1)
+            activations_BT = own_P.reshape(ids_BT.shape)[:, len(self.prompt) :]
             for text, activations_T in zip(group, activations_BT, strict=True):
                 means[text] = activations_T[: len(text)].mean().item() / self.unit
         return means
-
-    def _activations(self, ids_BT: Tensor) -> Tensor:
-        """Gate activation of the expert on each token, [B, T]."""
-        layer = self.run.config.layer
-        x_PI = self.language_model.capture(layer, ids_BT).inputs_for(self.run.layer).float()
-        routing = self.run.layer.to(x_PI.device).route(x_PI)
-        own_PK = routing.activations_TK * (routing.indices_TK == self.expert)
-        return own_PK.sum(dim=-1).reshape(ids_BT.shape)
 
     @torch.no_grad()
     def promoted_tokens(self) -> dict[int, str]:
@@ -298,11 +293,7 @@ def sweep_strengths(
 ) -> Iterator[StrengthSweepStep]:
     """Steer one prompt with one edit at several strengths; yield progress, then ``StrengthSweepDoneEvent``.
 
-    Args:
-        language_model: the language model of the runs.
-        run: the steered run, or several of different layers with the steered one first.
-        config: prompt, edits, sampling and strengths.
-        units: as in ``Steering.prepare``.
+    ``run`` is the steered run, or several of different layers with the steered one first.
 
     Raises:
         UserError: as ``StrengthSweep.prepare``; raised by this call, before the first event.

@@ -28,10 +28,7 @@ Units = Mapping[str, Mapping[int, float]]
 
 
 def edit_units(
-    config: SteeringConfig,
-    steered: str,
-    saved: Callable[[str], Mapping[int, float]],
-    session: Session | None = None,
+    config: SteeringConfig, steered: str, saved: Callable[[str], Mapping[int, float]], session: Session | None = None
 ) -> dict[str, dict[int, float]]:
     """Return the unit of every expert that a request edits, tests or uses as control, by run, the steered run first.
 
@@ -41,11 +38,8 @@ def edit_units(
     2. the one that indexing saved in the run's folder;
     3. 1, with a warning if an edit or a gate test counts in units.
 
-    Args:
-        config: the request.
-        steered: name of the run that edits without a run refer to.
-        saved: units in the folder of a run, by its name.
-        session: session of the database that may hold the index.
+    ``saved`` returns the units in the folder of a run, by its name. Edits without a run refer to ``steered``. The
+    session is of the database that may hold the index.
     """
     experts: dict[str, set[int]] = {steered: set()}
     for name, expert in config.experts(steered):
@@ -102,10 +96,7 @@ def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig
 
     Tests of experts without an index keep ``median``, which steering reports.
 
-    Args:
-        session: open session of the database.
-        config: the request.
-        steered: name of the run that edits without a run refer to.
+    Edits without a run refer to ``steered``.
     """
     tested = {place for place, test in _tests(config, steered) if test.level == "median"}
     if not tested:
@@ -117,31 +108,25 @@ def with_medians(session: Session, config: AnyConfig, steered: str) -> AnyConfig
         .where(RunRecord.name.in_(names), ExpertRecord.expert.in_(experts))
     )
     medians = {(name, record.expert): median_in_units(record) for name, record in session.execute(query)}
-    return config.model_copy(update={"edits": tuple(_resolved(edit, steered, medians) for edit in config.edits)})
 
-
-def _resolved(edit: Edit, steered: str, medians: Mapping[tuple[str, int], float]) -> Edit:
-    if edit.when is None:
-        return edit
-
-    def resolved(test: GateTest) -> GateTest:
+    def resolved(edit: Edit, test: GateTest) -> GateTest:
         level = medians.get((test.run or edit.run or steered, test.expert))
         if level is None or test.level != "median":
             return test
         return test.model_copy(update={"at_most" if test.above is None else "above": level})
 
-    gates = tuple(resolved(test) for test in edit.when.gates)
-    return edit.model_copy(update={"when": edit.when.model_copy(update={"gates": gates})})
+    edits = []
+    for edit in config.edits:
+        if edit.when is not None:
+            gates = tuple(resolved(edit, test) for test in edit.when.gates)
+            edit = edit.model_copy(update={"when": edit.when.model_copy(update={"gates": gates})})
+        edits.append(edit)
+    return config.model_copy(update={"edits": tuple(edits)})
 
 
 def with_control(session: Session, config: AnySweep, steered: str) -> AnySweep:
-    """Name the control expert of a sweep, unless it is given or the run has no index.
-
-    Args:
-        session: open session of the database.
-        config: the request.
-        steered: name of the run that edits without a run refer to.
-    """
+    """Name the control expert of a sweep, unless it is given or the run has no index. Edits without a run refer to
+    ``steered``."""
     if config.control is not None or config.edit >= len(config.edits):
         return config
     varied = config.edits[config.edit]
