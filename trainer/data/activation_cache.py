@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from hashlib import file_digest
-from itertools import count, islice
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,8 +36,9 @@ from safetensors.torch import save_file
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
-from mxd.trainer.data.activations import ActivationBuffer, BatchPlan, StreamSpec, capture_layers, shuffled_tokens
-from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, fingerprint, sequences
+from mxd.trainer.data.activations import ActivationBuffer, StreamSpec, capture_layers, shuffled_tokens
+from mxd.trainer.data.documents import fingerprint
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequence_batches
 from mxd.trainer.errors import CancelledError, LockedError, NotFoundError, UserError, WriterLostError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.language_model.tokenizer import start_token_name, with_start_token
@@ -132,12 +133,10 @@ def write_cache(
     group: ProcessGroup = SINGLE_PROCESS,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> CacheManifest:
-    """Write the activations of a stream, or those that an interrupted call has not written. Collective.
+    """Write the activations of a stream, or those that an interrupted call has not written. Return the manifest, which
+    is incomplete if cancelled. Collective.
 
     Each process writes its parts of every buffer. The main process then makes the buffer visible in ``cache.json``.
-
-    Returns:
-        The manifest; incomplete if cancelled.
 
     Raises:
         LockedError: another job is writing it.
@@ -153,7 +152,8 @@ def write_cache(
                 "or use --shard-model=none."
             )
         first, progress = manifest.complete_buffers, TextProgress(manifest.next_text)
-        for index, rows_SC in enumerate(_buffer_rows(stream, language_model, first, progress), start=first):
+        stream_ids = stream.token_ids(language_model.tokenizer, first, progress)
+        for index, rows_SC in enumerate(stream_ids, start=first):
             if group.any(callbacks.is_cancelled()):
                 break
             files = _write_parts(folder, manifest, index, rows_SC, stream, language_model, group)
@@ -211,14 +211,9 @@ def filled_cache(
     return ActivationCache.open(folder, language_model.device)
 
 
-def _awaited(
-    folder: Path, buffer: int, is_cancelled: Callable[[], bool], group: ProcessGroup
-) -> CacheManifest | None:
-    """Manifest of a cache once a buffer is complete, its writer has ended, or the task is cancelled. Collective.
-
-    Returns:
-        The same in all processes; None if the cache has no buffer yet.
-    """
+def _awaited(folder: Path, buffer: int, is_cancelled: Callable[[], bool], group: ProcessGroup) -> CacheManifest | None:
+    """Manifest of a cache once a buffer is complete, its writer has ended, or the task is cancelled; None if it has no
+    buffer yet. Collective: the same in all processes."""
 
     def wait() -> CacheManifest | None:
         while True:
@@ -243,29 +238,11 @@ def _started(folder: Path, manifest: CacheManifest) -> CacheManifest:
     return existing
 
 
-def _buffer_rows(
-    stream: StreamSpec, language_model: LanguageModel, first: int, progress: TextProgress
-) -> Iterator[npt.NDArray[np.int32]]:
-    """Yield the token ids [S, C] of the buffers from index ``first`` on."""
-    per_buffer = stream.plan.sequences_per_buffer
-    text = sequences(
-        stream.text,
-        language_model.tokenizer,
-        tokens=stream.plan.tokens,
-        seed=stream.seed,
-        order="shuffled",
-        skip=first * per_buffer,
-        progress=progress,
-    )
-    while rows := list(islice(text, per_buffer)):
-        yield np.stack(rows)
-
-
 def _write_parts(
     folder: Path,
     manifest: CacheManifest,
     index: int,
-    rows_SC: npt.NDArray[np.int32],
+    rows_SC: npt.NDArray[np.int64],
     stream: StreamSpec,
     language_model: LanguageModel,
     group: ProcessGroup,
@@ -383,7 +360,9 @@ class ActivationCache:
             if left <= 0:
                 return
             rows = min(left, plan.sequences_per_buffer)
-            source = self._source(index, rows, plan)
+            source = index  # or of the same cached tokens again, of which only full buffers are
+            if index * plan.buffer_tokens + rows * plan.context_length > self.tokens:
+                source = index % max(1, self.tokens // plan.buffer_tokens)
             if source >= self.manifest.complete_buffers and not self._arrives(source, group):
                 return
             local = [number for number in range(rows) if number % plan.sequences in shard]
@@ -405,22 +384,11 @@ class ActivationCache:
             "tokens. The run is saved. Start that process again to continue the cache, then this one with --resume."
         )
 
-    def _source(self, index: int, rows: int, plan: BatchPlan) -> int:
-        """Index of the cached buffer that serves as buffer ``index``. Only full buffers are read again."""
-        if index * plan.buffer_tokens + rows * plan.context_length <= self.tokens:
-            return index
-        return index % max(1, self.tokens // plan.buffer_tokens)
-
-    def token_ids(self, text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int32]]:
-        """Yield the token ids [S, C] of each complete buffer.
-
-        Args:
-            text: the text of the cache, for which ``check_text`` passes; it may have moved since.
-            tokenizer: the language model's.
-        """
-        rows = sequences(text, tokenizer, tokens=self.tokens, seed=self.manifest.seed, order="shuffled")
-        while buffer := list(islice(rows, self.manifest.buffer_tokens // text.context_length)):
-            yield np.stack(buffer)
+    def token_ids(self, text: TextConfig, tokenizer: PreTrainedTokenizerBase) -> Iterator[npt.NDArray[np.int64]]:
+        """Yield the token ids [S, C] of each complete buffer. ``text`` is that of the cache, for which ``check_text``
+        passes; it may have moved since."""
+        each = self.manifest.buffer_tokens // text.context_length
+        return sequence_batches(text, tokenizer, self.tokens, self.manifest.seed, "shuffled", each)
 
     def activations(self, layer: int, index: int) -> MlpActivations:
         """Activations of buffer ``index``, float32, in the order of ``token_ids``.

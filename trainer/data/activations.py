@@ -13,17 +13,20 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import islice
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from mxd.trainer.config import TextConfig, TrainConfig
-from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequences
+from mxd.trainer.data.sequences import TEXT_START, TextPosition, TextProgress, sequence_batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup, prefetch
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SEQUENCES_PER_FORWARD = 32
 PREFETCHED_BUFFERS = 1
@@ -112,18 +115,21 @@ class StreamSpec:
             )
         return first
 
+    def token_ids(
+        self, tokenizer: PreTrainedTokenizerBase, first: int, progress: TextProgress
+    ) -> Generator[npt.NDArray[np.int64]]:
+        """Yield the token ids [S, C] of the buffers from index ``first`` on. ``progress`` as in ``sequences``."""
+        each, total = self.plan.sequences_per_buffer, self.plan.tokens
+        return sequence_batches(
+            self.text, tokenizer, total, self.seed, "shuffled", each, skip=first * each, progress=progress
+        )
+
 
 def capture_layers(
     language_model: LanguageModel, layers: Sequence[int], token_ids_ST: np.ndarray, own: Sequence[int] | None = None
 ) -> dict[int, MlpActivations]:
-    """Input and output of some layers' MLPs over S sequences, in float32, computed a few sequences at a time.
-
-    Args:
-        language_model: the language model.
-        layers: layer indices.
-        token_ids_ST: token ids.
-        own: ascending indices of the sequences whose activations are kept. Default: all.
-    """
+    """Input and output of some layers' MLPs over S sequences, in float32, computed a few sequences at a time. With
+    ``own``, ascending indices of sequences, only their activations are kept."""
     if own is not None and language_model.sharding != "tp":  # else all processes compute the same sequences together
         token_ids_ST, own = token_ids_ST[own], None
     ids_ST = torch.from_numpy(token_ids_ST).long()
@@ -140,12 +146,9 @@ def capture_layers(
         # the activations are never in memory twice.
         for layer, part in parts.items():
             if layer not in buffers:
-                buffers[layer] = MlpActivations(
-                    *(
-                        values.new_empty(len(own_R) * ids_ST.shape[1], values.shape[1], dtype=torch.float32)
-                        for values in part
-                    )
-                )
+                shapes = [(len(own_R) * ids_ST.shape[1], values.shape[1]) for values in part]
+                empty = (it.new_empty(shape, dtype=torch.float32) for it, shape in zip(part, shapes, strict=True))
+                buffers[layer] = MlpActivations(*empty)
             for rows, new in zip(buffers[layer], part, strict=True):
                 new_BTW = new.unflatten(0, part_BT.shape)
                 # A selection would be a copy.
@@ -237,26 +240,15 @@ def activation_buffers(
     Raises:
         UserError: the text is too short, or steps cannot be divided evenly over the processes.
     """
-    plan, shard = stream.plan, stream.plan.shard(group)
-    per_buffer, progress = plan.sequences_per_buffer, TextProgress(start)
-    text = sequences(
-        stream.text,
-        language_model.tokenizer,
-        tokens=plan.tokens,
-        seed=stream.seed,
-        order="shuffled",
-        skip=first_buffer * per_buffer,
-        progress=progress,
-    )
-    index = first_buffer
-    while rows := list(islice(text, per_buffer)):
+    shard, progress = stream.plan.shard(group), TextProgress(start)
+    for index, ids_SC in enumerate(stream.token_ids(language_model.tokenizer, first_buffer, progress), first_buffer):
         next_start = progress.position
-        local = [number for number in range(len(rows)) if number % plan.sequences in shard]
-        captured = capture_layers(language_model, stream.layers, np.stack(rows), local)
-        order_T = shuffled_tokens(stream, index, len(rows), shard)
+        local = [number for number in range(len(ids_SC)) if number % stream.plan.sequences in shard]
+        captured = capture_layers(language_model, stream.layers, ids_SC, local)
+        order_T = shuffled_tokens(stream, index, len(ids_SC), shard)
         yield ActivationBuffer(captured, order_T.to(language_model.device), start)
         del captured  # so that two buffers are never in memory
-        index, start = index + 1, next_start
+        start = next_start
 
 
 def batches(
@@ -269,15 +261,9 @@ def batches(
 ) -> Generator[dict[int, MlpActivations]]:
     """Yield the batch of each step, by layer, from ``first_step`` on.
 
-    The processes of a group together have the batches that a single process would have.
-
-    Args:
-        source: a language model or a cache.
-        stream: the text, its order and the batch sizes.
-        first_step: index of the first step.
-        group: selects this process's shard of every step.
-        first: this process's first buffer, if it has been computed already.
-        progress: where to begin in the text. Follows the buffers: a run that stops may continue from there.
+    The processes of a group together have the batches that a single process would have. ``first`` is this process's
+    first buffer, if it has been computed already. ``progress`` says where to begin in the text, and follows the
+    buffers: a run that stops may continue from there.
     """
     progress = progress or TextProgress()
     first_buffer, first_batch = divmod(first_step, stream.plan.steps_per_buffer)
@@ -311,16 +297,10 @@ def prefetches(device: torch.device) -> bool:
 
 
 def shuffled_tokens(stream: StreamSpec, buffer: int, rows: int, shard: range) -> torch.Tensor:
-    """Token indices [T] of a buffer's shard, in the order in which the steps take them.
+    """Token indices [T] of a buffer's shard, its sequence groups, in the order in which the steps take them.
 
     The sequences of a buffer form as many groups as a step has sequences. The tokens of each group are shuffled, and
     every step takes equally many from each group. So groups can be sharded without changing the steps.
-
-    Args:
-        stream: its seed and batch sizes.
-        buffer: index of the buffer.
-        rows: number of sequences in the buffer.
-        shard: sequence groups of this process.
     """
     steps, context = rows // stream.plan.sequences, stream.plan.context_length
     shuffled = []

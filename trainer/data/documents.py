@@ -237,7 +237,9 @@ def _files(text: str) -> Sequence[TextFile]:
         found = map(Path, glob(str(path), recursive=True))
         files = {file for file in found if is_supported(file.name) and file.is_file()}
         if not files:
-            raise NotFoundError(f"No .txt, .jsonl, .csv or .parquet file matches '{str(path)[:300]}'. Check the pattern.")
+            raise NotFoundError(
+                f"No .txt, .jsonl, .csv or .parquet file matches '{str(path)[:300]}'. Check the pattern."
+            )
         return sorted(files, key=lambda file: file.parts)
     if not text.strip() or not os.path.exists(path):
         raise NotFoundError(
@@ -326,6 +328,6 @@ def _hub_documents(config: TextConfig, seed: int | None = None) -> Iterator[Docu
         raise
     except (OSError, ValueError, RuntimeError, DatasetsError, HTTPError) as error:
         raise UserError(
-            f"Cannot read the dataset '{config.dataset}' from the Hub: {one_line(error)}. Check the network, the split and "
-            "the name (NAME:SUBSET for a dataset with several), or give a file."
+            f"Cannot read the dataset '{config.dataset}' from the Hub: {one_line(error)}. Check the network, the split "
+            "and the name (NAME:SUBSET for a dataset with several), or give a file."
         ) from error

@@ -60,10 +60,8 @@ def is_supported(name: str) -> bool:
 def read_documents(path: TextFile, column: str, convert: Convert | None = None) -> Iterator[Document]:
     """Yield the documents of a file, including empty ones: rows of ``column``, or the text of a .txt file.
 
-    A column of a .jsonl or .parquet file may hold lists of token ids instead of text.
-
-    Args:
-        convert: makes a document of a value, its column and its place. Default: ``document_of``.
+    A column of a .jsonl or .parquet file may hold lists of token ids instead of text. ``convert`` makes a document of a
+    value, its column and its place.
 
     Raises:
         UserError: during iteration, if the file is damaged or has no such column.
@@ -206,23 +204,21 @@ def _jsonl(path: TextFile, compression: str | None, column: str, convert: Conver
 
 def _jsonl_documents(lines: Iterable[bytes], column: str, source: str, convert: Convert) -> Iterator[Document]:
     for number, line in _decoded(lines, source):
-        if line.strip():
-            yield _jsonl_document(line, column, f"line {number} of {source}", convert)
-
-
-def _jsonl_document(line: str, column: str, where: str, convert: Convert) -> Document:
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"Invalid JSON in {where}: {one_line(error)}. Fix or remove the line.") from error
-    if not isinstance(row, dict):
-        raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
-    column_index(column, row, where)
-    document = convert(row[column], column, where)
-    # JSON can escape a lone surrogate, which tokenizers reject.
-    if isinstance(document, str) and "\\u" in line:
-        return _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document)
-    return document
+        if not line.strip():
+            continue
+        where = f"line {number} of {source}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"Invalid JSON in {where}: {one_line(error)}. Fix or remove the line.") from error
+        if not isinstance(row, dict):
+            raise UserError(f"Not a JSON object: {where}. Each line needs an object with the field '{column}'.")
+        column_index(column, row, where)
+        document = convert(row[column], column, where)
+        # JSON can escape a lone surrogate, which tokenizers reject.
+        if isinstance(document, str) and "\\u" in line:
+            document = _LONE_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", document)
+        yield document
 
 
 def _csv(path: TextFile, compression: str | None, column: str, _convert: Convert) -> Iterator[str]:

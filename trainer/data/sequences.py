@@ -9,7 +9,7 @@ Shapes: B sequences in a batch, C tokens in a sequence (``config.context_length`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count, islice
@@ -21,7 +21,7 @@ from pydantic import Field
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.base import Config
-from mxd.trainer.data.documents import Order, documents, fingerprint, size_bytes
+from mxd.trainer.data.documents import Order, documents, size_bytes
 from mxd.trainer.data.readers import Document
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id
@@ -29,19 +29,6 @@ from mxd.trainer.utils.distributed import prefetch
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-__all__ = [
-    "TEXT_START",
-    "Order",
-    "TextPosition",
-    "TextProgress",
-    "check_text_length",
-    "documents",
-    "fingerprint",
-    "sequence_batches",
-    "sequences",
-    "tokenize_documents",
-]
 
 _BATCH_DOCUMENTS = 64
 _BATCH_CHARACTERS = 2**18
@@ -87,14 +74,9 @@ def sequences(
 ) -> Iterator[npt.NDArray[np.int32]]:
     """Yield sequences [C] of token ids: as many as fit into ``tokens``, at least one.
 
-    Args:
-        config: the text, and whether a short one is repeated. Each repetition is shuffled differently.
-        tokenizer: its special tokens are not added.
-        tokens: number of tokens, including those of the skipped sequences.
-        seed: seed of the order, from 0 to 2**31 - 1.
-        order: order of the documents.
-        skip: number of sequences to skip. The rest are the same as without skipping.
-        progress: where to begin, with at most ``skip`` sequences before it. Follows the sequences that are yielded.
+    A short text may be repeated; each repetition is shuffled differently. The first ``skip`` sequences are skipped, and
+    the rest are the same as without skipping. ``progress`` says where to begin, with at most ``skip`` sequences before
+    it, and follows the sequences that are yielded. Seeds are from 0 to 2**31 - 1.
 
     Raises:
         NotFoundError: immediately, if a path does not exist.
@@ -154,9 +136,11 @@ def sequence_batches(
     seed: int,
     order: Order,
     batch: int,
-) -> Iterator[npt.NDArray[np.int64]]:
+    skip: int = 0,
+    progress: TextProgress | None = None,
+) -> Generator[npt.NDArray[np.int64]]:
     """Yield ``sequences`` in batches [B, C] of ``batch`` sequences. The last batch may be smaller."""
-    stream = sequences(config, tokenizer, tokens, seed, order)
+    stream = sequences(config, tokenizer, tokens, seed, order, skip, progress)
     return (np.stack(rows).astype(np.int64) for rows in iter(lambda: list(islice(stream, batch)), []))
 
 

@@ -20,7 +20,8 @@ from sqlalchemy.orm import Session
 from torch import Tensor
 
 from mxd.trainer.config import EvaluateConfig, TextConfig
-from mxd.trainer.data.sequences import fingerprint, sequences
+from mxd.trainer.data.documents import fingerprint
+from mxd.trainer.data.sequences import sequences
 from mxd.trainer.errors import UserError
 from mxd.trainer.evaluation.health import find_shared_experts, measure_health
 from mxd.trainer.evaluation.interventions import (

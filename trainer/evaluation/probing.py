@@ -31,8 +31,8 @@ from torch import Tensor, nn
 
 from mxd.trainer.config import TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
+from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.data.readers import labelled_file, read_labelled
-from mxd.trainer.data.sequences import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import after_start, start_token_id

@@ -360,12 +360,8 @@ WITH_CONSTANT = "a C plus a learned constant, which may replace the routing, so 
 
 
 def write_card(config: TrainConfig, layer: LayerConfig, is_on_hub: bool, figures: Mapping[str, str]) -> str:
-    """Return the model card as Markdown with the Hub's metadata header.
-
-    Args:
-        is_on_hub: whether the language model's name is a Hub name, which can be linked.
-        figures: measured values, name -> value with unit.
-    """
+    """Return the model card as Markdown with the Hub's metadata header. ``figures`` are measured values, name -> value
+    with unit. The language model is linked if it ``is_on_hub``."""
     facts = {
         "language model": config.language_model,
         "layer": str(config.layer),
@@ -435,11 +431,8 @@ TOKENIZER_FILES = ("*.json", "*.txt", "*.model", "*.jinja")
 
 
 def portable(config: TrainConfig, language_model: str | None) -> TrainConfig:
-    """Return the config without local paths: only their last component is kept.
-
-    Args:
-        language_model: public name of the language model; None keeps the config's name.
-    """
+    """Return the config without local paths, of which only the last component is kept, and with the public name of the
+    language model if one is given."""
     origin = config.origin
     return config.model_copy(
         update={

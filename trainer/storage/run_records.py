@@ -90,10 +90,8 @@ def metrics_of(database: Engine, run_id: int) -> list[Metric]:
     """Return all metrics of a run in order."""
     names = Metric.__dataclass_fields__
     with Session(database) as session:
-        records = session.scalars(
-            select(MetricRecord).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step)
-        ).all()
-        return [Metric(**{name: getattr(record, name) for name in names}) for record in records]
+        rows = session.scalars(select(MetricRecord).where(MetricRecord.run_id == run_id).order_by(MetricRecord.step))
+        return [Metric(**{name: getattr(row, name) for name in names}) for row in rows]
 
 
 def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
@@ -135,12 +133,8 @@ def read_metrics(run: Run) -> list[Metric]:
 
 
 def adopt(run: Run, name: str, language_model: str | None, data: Path, database: Engine) -> Run:
-    """Copy a run to a data folder atomically and register it.
-
-    Args:
-        run: the run to copy. Its files are validated first.
-        name: new name.
-        language_model: local path or Hub name of the language model; None keeps the config's.
+    """Copy a run to a data folder atomically and register it, under a new name and with the local path or Hub name of
+    the language model if one is given. The run's files are validated first.
 
     Raises:
         UserError: a run of this name exists, or the files are damaged.

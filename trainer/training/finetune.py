@@ -8,15 +8,13 @@ Shapes: B sequences, T tokens, V vocabulary, I input width, O output width.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from sqlalchemy import Engine
 from torch import Tensor
@@ -26,7 +24,7 @@ from mxd.trainer.config import RegularizationConfig, TrainConfig
 from mxd.trainer.config.layer import method_traits
 from mxd.trainer.config.training import FinetuneConfig
 from mxd.trainer.data.activations import BatchPlan
-from mxd.trainer.data.sequences import TextProgress, check_text_length, sequences
+from mxd.trainer.data.sequences import TextProgress, check_text_length, sequence_batches
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.mlp_hooks import Mlp
 from mxd.trainer.language_model.model import LanguageModel
@@ -253,12 +251,23 @@ def _train(
     divergences: list[float] = []
     progress = TextProgress(first.text)
     # Closed here, because garbage collection might close it in the thread that it would have to join.
-    with closing(_batches(first.config, plan, language_model, first.step, progress)) as batches:
+    with closing(
+        sequence_batches(
+            config.text,
+            language_model.tokenizer,
+            plan.tokens,
+            first.config.order_seed,
+            "shuffled",
+            plan.sequences,
+            skip=first.step * plan.sequences,
+            progress=progress,
+        )
+    ) as batches:
         for ids_BT in batches:
             if callbacks.is_cancelled():
                 break
             with matmul_precision(config.optimizer.matmul_precision):
-                divergences.append(joint.train_step(ids_BT).kl.item())
+                divergences.append(joint.train_step(torch.from_numpy(ids_BT)).kl.item())
             for run in runs:
                 run.trainer.text = progress.position
                 run.log_if_due()
@@ -267,20 +276,3 @@ def _train(
                 for run in runs:
                     run.save()
     return divergences
-
-
-def _batches(
-    config: TrainConfig, plan: BatchPlan, language_model: LanguageModel, first_step: int, progress: TextProgress
-) -> Generator[Tensor]:
-    """Yield the sequences [B, T] of each remaining step, beginning at ``progress``, which follows them."""
-    text = sequences(
-        config.text,
-        language_model.tokenizer,
-        tokens=plan.tokens,
-        seed=config.order_seed,
-        order="shuffled",
-        skip=first_step * plan.sequences,
-        progress=progress,
-    )
-    while rows := list(islice(text, plan.sequences)):
-        yield torch.from_numpy(np.stack(rows)).long()

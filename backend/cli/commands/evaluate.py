@@ -81,7 +81,7 @@ class EvaluateCommand(ModelCommand):
     def _measure_on(self, text: str, runs: Sequence[Run], database: Engine) -> list[Result]:
         from dataclasses import replace
 
-        from mxd.trainer.data.sequences import fingerprint
+        from mxd.trainer.data.documents import fingerprint
         from mxd.trainer.evaluation.evaluate import (
             Evaluator,
             check_held_out,

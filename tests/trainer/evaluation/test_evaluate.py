@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from mxd.trainer.config import EvaluateConfig, Method
 from mxd.trainer.config.layer import methods
-from mxd.trainer.data.sequences import fingerprint
+from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import CancelledError, UserError
 from mxd.trainer.evaluation import interventions
 from mxd.trainer.evaluation.evaluate import (

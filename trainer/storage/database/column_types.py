@@ -169,82 +169,85 @@ def unpack_token_ids(packed: bytes) -> NDArray[np.uint32]:
     return np.array(unpack(packed), TOKEN_IDS)
 
 
-class PackedTokenIds(TypeDecorator[bytes]):
-    """Little-endian unsigned 32-bit token ids."""
+class _Packed(TypeDecorator[T]):
+    """Values that ``encode`` packs as bytes."""
 
     impl = LargeBinary
+
+    @staticmethod
+    def encode(value: Any) -> bytes:
+        raise NotImplementedError
+
+    @staticmethod
+    def decode(packed: bytes) -> Any:
+        raise NotImplementedError
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> bytes | None:
+        return None if value is None else self.encode(value)
+
+    def process_result_value(self, value: bytes | None, dialect: Dialect) -> T | None:
+        return None if value is None else _reports_damage(self.decode)(value)
+
+
+class PackedTokenIds(_Packed[bytes]):
+    """Little-endian unsigned 32-bit token ids."""
+
     cache_ok = True
 
-    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Encode."""
-        return None if value is None else pack(np.frombuffer(value, TOKEN_IDS).tolist())
+    @staticmethod
+    def encode(value: bytes) -> bytes:
+        return pack(np.frombuffer(value, TOKEN_IDS).tolist())
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Decode."""
-        return None if value is None else unpack_token_ids(value).tobytes()
+    @staticmethod
+    def decode(packed: bytes) -> bytes:
+        return unpack_token_ids(packed).tobytes()
 
 
-class PackedActive(TypeDecorator[bytes]):
+class PackedActive(_Packed[bytes]):
     """Little-endian (uint16 position, float32 activation, uint16 rank) by position.
 
     Stored as count, position differences, ranks, then the activations as float32.
     """
 
-    impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Encode."""
-        if value is None:
-            return None
+    @staticmethod
+    def encode(value: bytes) -> bytes:
         active_P = np.frombuffer(value, ACTIVE)
         return pack_active(active_P, np.array([0]), np.array([len(active_P)]))[0]
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> bytes | None:
-        """Decode."""
-        return None if value is None else _read(lambda data: np.array(unpack_active(data), ACTIVE).tobytes(), value)
+    @staticmethod
+    def decode(packed: bytes) -> bytes:
+        return np.array(unpack_active(packed), ACTIVE).tobytes()
 
 
-class PackedCounts(TypeDecorator[list[int]]):
+class PackedCounts(_Packed[list[int]]):
     """List of counts."""
 
-    impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: Sequence[int] | None, dialect: Dialect) -> bytes | None:
-        """Encode."""
-        return None if value is None else pack(value)
+    @staticmethod
+    def encode(value: Sequence[int]) -> bytes:
+        return pack(value)
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[int] | None:
-        """Decode."""
-        return None if value is None else _read(unpack, value)
+    @staticmethod
+    def decode(packed: bytes) -> list[int]:
+        return unpack(packed)
 
 
-class PackedPairs(TypeDecorator[list[list[int]]]):
+class PackedPairs(_Packed[list[list[int]]]):
     """List of pairs of integers."""
 
-    impl = LargeBinary
     cache_ok = True
 
-    def process_bind_param(self, value: Sequence[Sequence[int]] | None, dialect: Dialect) -> bytes | None:
-        """Encode."""
-        return None if value is None else pack([number for pair in value for number in pair])
+    @staticmethod
+    def encode(value: Sequence[Sequence[int]]) -> bytes:
+        return pack([number for pair in value for number in pair])
 
-    def process_result_value(self, value: bytes | None, dialect: Dialect) -> list[list[int]] | None:
-        """Decode."""
-        if value is None:
-            return None
-        return _read(_pairs, value)
-
-
-def _pairs(packed: bytes) -> list[list[int]]:
-    numbers: list[Any] = unpack(packed)
-    return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
-
-
-@_reports_damage
-def _read(unpacked: Callable[[bytes], T], packed: bytes) -> T:
-    return unpacked(packed)
+    @staticmethod
+    def decode(packed: bytes) -> list[list[int]]:
+        numbers = unpack(packed)
+        return [list(pair) for pair in zip(numbers[::2], numbers[1::2], strict=True)]
 
 
 def pack_routed(counts_L: NDArray[np.int64], experts_P: NDArray[np.int64], num_experts: int) -> tuple[bytes, bytes]:

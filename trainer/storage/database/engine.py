@@ -99,11 +99,7 @@ def _connect_postgresql(location: URL, config: ConnectionConfig) -> Engine:
         limits = {"lock_timeout": config.lock_seconds, "statement_timeout": config.statement_seconds}
         arguments["options"] = " ".join(f"-c {name}={round(seconds * 1000)}" for name, seconds in limits.items())
     engine = create_engine(
-        location,
-        pool_pre_ping=True,
-        json_deserializer=_from_json,
-        connect_args=arguments,
-        **_pool_arguments(config),
+        location, pool_pre_ping=True, json_deserializer=_from_json, connect_args=arguments, **_pool_arguments(config)
     )
     if config.statement_seconds is not None:
         event.listen(engine, "do_connect", partial(_connect_with_timeout, config.statement_seconds))
@@ -111,11 +107,7 @@ def _connect_postgresql(location: URL, config: ConnectionConfig) -> Engine:
 
 
 def _pool_arguments(config: ConnectionConfig) -> dict[str, Any]:
-    return {
-        "pool_size": config.pool_size,
-        "max_overflow": config.max_overflow,
-        "pool_timeout": config.pool_seconds,
-    }
+    return {"pool_size": config.pool_size, "max_overflow": config.max_overflow, "pool_timeout": config.pool_seconds}
 
 
 def _connect_with_timeout(seconds: float, _dialect: Any, _record: Any, args: Any, parameters: Any) -> Any:
@@ -198,10 +190,7 @@ _MESSAGES: tuple[tuple[tuple[str, ...], str], ...] = (
         ("disk is full", "disk i/o error", "no space left", "file too large"),
         "The database cannot be written: its disk is full or failing. Free some space, then try again.",
     ),
-    (
-        ("statement timeout",),
-        "The database took too long to answer. Try again in a moment, or ask for less.",
-    ),
+    (("statement timeout",), "The database took too long to answer. Try again in a moment, or ask for less."),
     (
         ("readonly", "read-only", "permission denied"),
         "The database is read-only. Get write permission, or choose another with --database or MXD_DATABASE.",

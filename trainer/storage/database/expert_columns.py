@@ -86,8 +86,7 @@ class ExpertRecord(Base):
         )
     )
     active_tokens: Mapped[int] = _stored(
-        ExpertColumn("Active tokens", "count", "Number of indexed tokens on which the expert is active."),
-        COUNT,
+        ExpertColumn("Active tokens", "count", "Number of indexed tokens on which the expert is active."), COUNT
     )
     mean_activation: Mapped[float] = _stored(
         ExpertColumn(

@@ -252,16 +252,13 @@ class _Letters(dict[int, str]):
     """Translation table: each character's folded form, with spaces where words end."""
 
     def __missing__(self, code: int) -> str:
-        self[code] = folded = _fold(chr(code))
-        return folded
-
-
-def _fold(letter: str) -> str:
-    if letter == GAP_WORD:
-        return letter
-    decomposed = unicodedata.normalize("NFKD", letter.casefold())
-    bare = unicodedata.normalize("NFC", "".join(part for part in decomposed if not _is_in(part, _DIACRITICS)))
-    return "".join(map(_as_word, bare))
+        letter = bare = chr(code)
+        if letter != GAP_WORD:
+            decomposed = unicodedata.normalize("NFKD", letter.casefold())
+            bare = unicodedata.normalize("NFC", "".join(part for part in decomposed if not _is_in(part, _DIACRITICS)))
+            bare = "".join(map(_as_word, bare))
+        self[code] = bare
+        return bare
 
 
 def _as_word(letter: str) -> str:
