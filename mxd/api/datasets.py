@@ -54,10 +54,8 @@ def open_dataset(
     tokenizer: PreTrainedTokenizerBase,
     keywords: Mapping[str, Any],
 ) -> Source:
-    """Return the settings of a dataset; one in memory is saved below ``data``, up to ``tokens`` tokens.
-
-    Args:
-        keywords: fields of ``TextConfig``.
+    """Return the settings of a dataset; one in memory is saved below ``data``, up to ``tokens`` tokens. ``keywords``
+    are fields of ``TextConfig``.
 
     Raises:
         UserError: the dataset is empty, a table or a mapping, or its items are neither texts nor token ids.
@@ -102,7 +100,10 @@ def text_documents(dataset: Iterable[Any], column: str | None = None) -> Iterato
 def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]:
     for item in dataset:
         value = _value(item, column) if isinstance(item, Mapping) else item
-        if isinstance(value, os.PathLike) or (isinstance(value, str) and _is_path(value)):
+        # A path is that of a file, or looks like one in another folder: one word with a supported suffix.
+        short = value.strip() if isinstance(value, str) and len(value) < _LONGEST_PATH else ""
+        looks_like_file = is_supported(short) and len(short.split()) == 1
+        if isinstance(value, os.PathLike) or (short and (looks_like_file or os.path.isfile(value))):
             raise UserError(
                 f"An item of the dataset is the path of a file: '{value}'. Pass a path alone, as a file or a folder of "
                 "files, or the texts in the files."
@@ -111,13 +112,6 @@ def _documents(dataset: Iterable[Any], column: str | None) -> Iterator[Document]
             yield value
         else:
             yield from _token_ids(value)
-
-
-def _is_path(text: str) -> bool:
-    """True for the path of a file, and for the name of one in another folder: one word with a supported suffix."""
-    return len(text) < _LONGEST_PATH and (
-        os.path.isfile(text) or (is_supported(text.strip()) and len(text.split()) == 1)
-    )
 
 
 def _value(row: Mapping[str, Any], column: str | None) -> Any:
@@ -160,14 +154,11 @@ def _limited(
         if any(type(document) is not kind for document in part):
             raise UserError("The dataset mixes texts and token ids. Pass only one kind.")
         rows += part
-        available += _count(part, tokenizer) if limit is not None else 0
+        if limit is not None:
+            texts = [document for document in part if isinstance(document, str)]
+            ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else part
+            available += sum(map(len, ids)) + len(texts)  # each text follows a start token
     return ("text" if kind is str else "input_ids"), rows
-
-
-def _count(documents: Sequence[Document], tokenizer: PreTrainedTokenizerBase) -> int:
-    texts = [document for document in documents if isinstance(document, str)]
-    ids = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else documents
-    return sum(map(len, ids)) + len(texts)  # each text follows a start token
 
 
 def _save(rows: Sequence[Document], column: str, folder: Path) -> Path:

@@ -6,7 +6,7 @@ Shapes: B rows, T tokens of a forward pass, I input width, O output width, P tok
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, cast
 from weakref import WeakSet
@@ -115,7 +115,9 @@ class GrowingText:
         if not (is_generated and self._rows):
             self._begin(ids_BT)
         elif self._texts:
-            self._note(ids_BT[:, -1].tolist())
+            for row, (token, stream) in enumerate(zip(ids_BT[:, -1].tolist(), self._streams, strict=True)):
+                self._generated[row] += stream.push(token)
+                self._rows[row].note(self._generated[row], self._length - 1)
 
     @cached_property
     def _tokenizer(self) -> Any:
@@ -162,11 +164,6 @@ class GrowingText:
             before = [[token for token in row[-4:] if token >= 0] for row in rows]
             self._streams = [TokenStream(self._tokenizer, ids) for ids in before]
 
-    def _note(self, new: Sequence[int]) -> None:
-        for row, (token, stream) in enumerate(zip(new, self._streams, strict=True)):
-            self._generated[row] += stream.push(token)
-            self._rows[row].note(self._generated[row], self._length - 1)
-
     def plans(self, tokens: int) -> tuple[list[EditPlan], Tensor]:
         """The distinct plans of the current pass, and the index of each token's plan, [B * T]; their number for none.
 
@@ -182,13 +179,13 @@ class GrowingText:
         return distinct, torch.tensor([index.get(id(plan), len(distinct)) for plan in plans_P])
 
 
+@dataclass(eq=False)
 class AddedOutput:
     """Addition of edits to the output of an MLP in a user's own loop."""
 
-    def __init__(self, plan: EditPlan, text: GrowingText | None) -> None:
-        """``text`` tells the positions of the tokens, if the plan depends on them."""
-        self.plan = plan
-        self.text = text
+    plan: EditPlan
+    text: GrowingText | None
+    """Tells the positions of the tokens, if the plan depends on them."""
 
     def __call__(self, layer_pass: LayerPass) -> Tensor | None:
         """The added vectors, [P, O]; None without edits."""

@@ -156,8 +156,19 @@ class Examples(Sequence[TopExample]):
         Raises:
             UserError: pandas is not installed.
         """
-        table: pd.DataFrame = _pandas().DataFrame([_row(example) for example in self.examples], columns=list(COLUMNS))
-        return table
+        rows = [
+            (
+                it.activation,
+                it.tokens[it.position],
+                it.position,
+                "".join(it.tokens),
+                list(it.tokens),
+                list(it.activations),
+            )
+            for it in self.examples
+        ]
+        columns = ["activation", "token", "position", "text", "tokens", "activations"]
+        return _pandas().DataFrame(rows, columns=columns)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         shown = [f"  {each.activation:.3g} {each.tokens[each.position]!r}" for each in self.examples[:5]]
@@ -169,20 +180,6 @@ class Examples(Sequence[TopExample]):
         largest = max((each.activation for each in self.examples), default=1.0)
         lines = example_lines(self.examples, largest, f"Expert {self.expert}")
         return Snapshot(f"Expert {self.expert}", self.run, [lines])._repr_html_()
-
-
-COLUMNS = ("activation", "token", "position", "text", "tokens", "activations")
-
-
-def _row(example: TopExample) -> dict[str, Any]:
-    return {
-        "activation": example.activation,
-        "token": example.tokens[example.position],
-        "position": example.position,
-        "text": "".join(example.tokens),
-        "tokens": list(example.tokens),
-        "activations": list(example.activations),
-    }
 
 
 def experts_table(run: Run, database: str | None) -> pd.DataFrame:
@@ -215,13 +212,12 @@ def read_expert(run: Run, expert: int, examples: int, database: str | None) -> E
     Raises:
         NotFoundError: the run is not indexed, or has no such expert.
     """
-    return _read_first(
-        run,
-        database,
-        lambda session: load_expert(
-            session, run, expert, names_in(session, {run.name: [expert]}).get((run.name, expert)), examples
-        ),
-    )
+
+    def read(session: Session) -> Expert:
+        label = names_in(session, {run.name: [expert]}).get((run.name, expert))
+        return load_expert(session, run, expert, label, examples)
+
+    return _read_first(run, database, read)
 
 
 def _read_first(run: Run, database: str | None, read: Callable[[Session], T]) -> T:

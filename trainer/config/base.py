@@ -66,7 +66,12 @@ class Config(BaseModel):
             path = next(_paths(cls, name, value), None)
             if path is None:
                 raise UserError(f"Unknown setting: {name}.{suggest(name, _field_names(cls))} See {cls.__name__}.")
-            _put(nested, path, value)
+            target = nested
+            for outer in path[:-1]:
+                inner = target.get(outer, {})
+                inner = inner.model_dump(exclude_unset=True) if isinstance(inner, BaseModel) else dict(inner)
+                target[outer] = target = inner
+            target[path[-1]] = value
         try:
             return cls.model_validate(nested)
         except ValidationError as error:
@@ -96,14 +101,6 @@ def _paths(kind: type[BaseModel], name: str, value: Any) -> Iterator[tuple[str, 
 
 def _is_config(annotation: Any) -> TypeGuard[type[BaseModel]]:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
-
-
-def _put(values: dict[str, Any], path: tuple[str, ...], value: Any) -> None:
-    for name in path[:-1]:
-        inner = values.get(name, {})
-        values[name] = inner = inner.model_dump(exclude_unset=True) if isinstance(inner, BaseModel) else dict(inner)
-        values = inner
-    values[path[-1]] = value
 
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -52,7 +52,13 @@ def parse_edit(text: str) -> dict[str, Any]:
 
 def _condition(text: str) -> dict[str, Any]:
     condition: dict[str, Any] = {}
-    for name, value in _clauses(text):
+    place = 0
+    while place < len(text):
+        match = _CLAUSE.match(text, place)
+        if match is None:
+            raise ValueError(f"Invalid clause: '{text[place:]}'. Write clauses such as {CLAUSES}.")
+        place = match.end()
+        name, value = _clause(match)
         if name == "gates":
             condition.setdefault("gates", []).append(value)
         elif name in condition:
@@ -60,17 +66,6 @@ def _condition(text: str) -> dict[str, Any]:
         else:
             condition[name] = value
     return condition
-
-
-def _clauses(text: str) -> Iterator[tuple[str, Any]]:
-    """Name and value of each clause."""
-    place = 0
-    while place < len(text):
-        match = _CLAUSE.match(text, place)
-        if match is None:
-            raise ValueError(f"Invalid clause: '{text[place:]}'. Write clauses such as {CLAUSES}.")
-        place = match.end()
-        yield _clause(match)
 
 
 def _clause(match: re.Match[str]) -> tuple[str, Any]:

@@ -87,7 +87,18 @@ class ReplacementModel:
         Raises:
             UserError: a run is not an MxD.
         """
-        return cls(language_model, {run.config.layer: _trainable_layer(language_model, run) for run in runs})
+        layers: dict[int, MxD] = {}
+        for run in runs:
+            if not isinstance(run.layer, MxD):
+                raise UserError(
+                    f"Run '{run.name}' is a {run.config.method}. Privacy fine-tuning trains C and the gate of MxDs; "
+                    "name MxDs."
+                )
+            trained = copy.deepcopy(run.layer).to(language_model.device_of(run.config.layer)).eval()
+            for name, parameter in trained.named_parameters():
+                parameter.requires_grad_(name == SCALINGS or name.startswith(GATE))
+            layers[run.config.layer] = trained
+        return cls(language_model, layers)
 
     def copy(self) -> ReplacementModel:
         """Copy with separate layers."""
@@ -149,24 +160,11 @@ class ReplacementModel:
         with torch.enable_grad():
             for logits_PV, next_P in self.predictions(texts):
                 share = loss(logits_PV, next_P).sum() / total
-                for total_gradient, gradient in zip(
-                    gradients, torch.autograd.grad(weight * share, parameters), strict=True
-                ):
+                shares = torch.autograd.grad(weight * share, parameters)
+                for total_gradient, gradient in zip(gradients, shares, strict=True):
                     total_gradient += gradient
                 value += share.item()
         return value, gradients
-
-
-def _trainable_layer(language_model: LanguageModel, run: Run) -> MxD:
-    layer = run.layer
-    if not isinstance(layer, MxD):
-        raise UserError(
-            f"Run '{run.name}' is a {run.config.method}. Privacy fine-tuning trains C and the gate of MxDs; name MxDs."
-        )
-    trained = copy.deepcopy(layer).to(language_model.device_of(run.config.layer)).eval()
-    for name, parameter in trained.named_parameters():
-        parameter.requires_grad_(name == SCALINGS or name.startswith(GATE))
-    return trained
 
 
 def kl_from_uniform(logits_PV: Tensor, _next_P: Tensor | None = None) -> Tensor:
@@ -365,7 +363,12 @@ class PrivacyOptimizer:
         self._optimizer.step()
         self.steps += 1
         if self.steps % self.config.check_every == 0 or self.steps >= self.config.steps:
-            self._evaluate()
+            loss_increase = self._validation_loss() - self._initial_loss
+            point = EvalPoint(self.steps, measure_confidence(self.model, self.data.passages), loss_increase)
+            self.eval_points.append(point)
+            distance, best = point.protected.confidence_distance, self.best.protected.confidence_distance
+            if distance < best and loss_increase <= self.config.max_added_loss:
+                self.best, self._best = point, self.model.snapshot()
         return self.eval_points[-1]
 
     def restore_best(self) -> EvalPoint:
@@ -387,30 +390,17 @@ class PrivacyOptimizer:
 
     def _gradients(self) -> list[Tensor]:
         """Gradients of the objective, with conflicts between its two parts removed."""
-        theta = self.config.theta
+        theta, train_SL = self.config.theta, self.data.train_SL
+        # The next sequences of the training part, in cycles.
+        count = max(1, self.config.batch_tokens // train_SL.shape[1])
+        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
+        batch = score_all(train_SL[indices.unique()])
         passage_loss, passage_gradients = self.model.gradient(self.data.passages, kl_from_uniform, theta)
         with self.model.following(self.steps) as model:
-            retain_loss, retain_gradients = model.gradient(self._batch(), next_token_loss, 1 - theta)
+            retain_loss, retain_gradients = model.gradient(batch, next_token_loss, 1 - theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
         return combine_gradients(passage_gradients, retain_gradients)
-
-    def _batch(self) -> EncodedTexts:
-        """Next sequences of the training part, in cycles."""
-        train_SL = self.data.train_SL
-        count = max(1, self.config.batch_tokens // train_SL.shape[1])
-        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
-        return score_all(train_SL[indices.unique()])
-
-    def _evaluate(self) -> None:
-        loss_increase = self._validation_loss() - self._initial_loss
-        point = EvalPoint(self.steps, measure_confidence(self.model, self.data.passages), loss_increase)
-        self.eval_points.append(point)
-        if (
-            point.protected.confidence_distance < self.best.protected.confidence_distance
-            and loss_increase <= self.config.max_added_loss
-        ):
-            self.best, self._best = point, self.model.snapshot()
 
     def _validation_loss(self) -> float:
         """Mean loss on the validation part, in nats per token."""
@@ -420,11 +410,8 @@ class PrivacyOptimizer:
 def relearn(
     original: ReplacementModel, protected: ReplacementModel, passages: EncodedTexts, config: ProtectConfig
 ) -> Relearning | None:
-    """Fine-tune C and the gates on every other passage, as an attacker with the weights could, at a fixed centre.
-
-    Returns:
-        None with fewer than two passages or with ``attack_steps`` 0.
-    """
+    """Fine-tune C and the gates on every other passage, as an attacker with the weights could, at a fixed centre. None
+    with fewer than two passages or with ``attack_steps`` 0."""
     known, unknown = passages.select(slice(0, None, 2)), passages.select(slice(1, None, 2))
     if not len(unknown) or not config.attack_steps:
         return None
@@ -545,10 +532,8 @@ def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
 def write_outcome(
     runs: Sequence[Run], outcome: ProtectionOutcome, config: ProtectConfig, data: Path, database: Engine
 ) -> dict[str, Any]:
-    """Write the new runs, each atomically and with the measurements. Returns the measurements as plain data.
-
-    Args:
-        runs: the parent runs.
+    """Write the new runs, each atomically and with the measurements. Returns the measurements as plain data. ``runs``
+    are the parents.
 
     Raises:
         UserError: a new run exists by now, or the disk is full.

@@ -11,6 +11,7 @@ import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal, NamedTuple, Self
 
@@ -32,9 +33,8 @@ DRAWN_AT_A_TIME = 1 << 22
 """Random weights that are drawn at a time if not all of them are kept."""
 
 
-def _draw_linear(weight: Tensor) -> object:
-    """Draw a weight as ``nn.Linear`` does."""
-    return nn.init.kaiming_uniform_(weight, a=math.sqrt(5))
+_DRAW_LINEAR = partial(nn.init.kaiming_uniform_, a=math.sqrt(5))
+"""Draws a weight as ``nn.Linear`` does."""
 
 
 def drawn_weight(
@@ -42,7 +42,7 @@ def drawn_weight(
     outputs: int,
     rows: slice = slice(None),
     columns: slice = slice(None),
-    draw: Callable[[Tensor], object] = _draw_linear,
+    draw: Callable[[Tensor], object] = _DRAW_LINEAR,
 ) -> Tensor:
     """Some rows and columns of a random weight [outputs, inputs], by default the one that ``nn.Linear`` draws.
 
@@ -278,16 +278,8 @@ def l0(routing: Routing) -> Tensor:
 def read_weights(
     path: Path, expected: nn.Module, tables: Collection[str] = (), rows: slice = slice(None)
 ) -> dict[str, Tensor]:
-    """Read a safetensors file or its parts, and check the tensors against the module that will load them.
-
-    Args:
-        path: the file.
-        expected: the module, which needs no contents.
-        tables: names of tensors of which the module holds only some rows.
-        rows: these rows.
-
-    Returns:
-        Tensors of the module's dtypes.
+    """Read a safetensors file or its parts, and check the tensors against the module that will load them, which needs
+    no contents and may hold only some ``rows`` of the ``tables``. Return tensors of the module's dtypes.
 
     Raises:
         UserError: a file is damaged, or the tensors do not match the module.

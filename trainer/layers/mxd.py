@@ -113,12 +113,7 @@ class MxD(SparseLayer):
     @torch.no_grad()
     def follow(self, mixing_TM: Tensor, weight: Tensor | float, average: Average = SINGLE_PROCESS.average) -> None:
         """Move the running centre towards the spatial median of a step's mixing, if the layer has centred mixing.
-
-        Args:
-            mixing_TM: mixing of the step's tokens.
-            weight: ``centre_weight`` of the step.
-            average: average over the processes that share the step.
-        """
+        ``average`` is over the processes that share the step, and ``weight`` its ``centre_weight``."""
         if self.config.mixing == "centred":
             self.mixing_centre_M.lerp_(spatial_median(mixing_TM, self.mixing_centre_M, average), weight)
 
@@ -148,13 +143,8 @@ def spatial_median(
     """Point with the smallest mean distance to the rows, [M], by Weiszfeld's iteration from ``start_M``.
 
     Each row counts by its direction only. In a mean, the first tokens of sequences with their massive activations
-    outweigh all other tokens, so that subtracting it gives those a constant mixing.
-
-    Args:
-        values_TM: rows; gradients flow through them, not through their weights.
-        start_M: first guess.
-        average: average over the processes, of which each has equally many rows; with gradient.
-        steps: number of iterations.
+    outweigh all other tokens, so that subtracting it gives those a constant mixing. Gradients flow through the rows,
+    not through their weights. ``average`` is over the processes, of which each has equally many rows; with gradient.
     """
     centre_M = start_M
     for _ in range(steps):

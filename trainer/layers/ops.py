@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from subprocess import CalledProcessError
@@ -155,14 +156,14 @@ def compiled_ops(device: torch.device) -> ModuleType:
     return triton_ops
 
 
+@dataclass(eq=False)
 class _SharedPairs:
     """The pairs of one tensor of expert ids, sorted when the first backward pass needs them.
 
     Gate and mixing find it on the tensor of ids, so that the gradients of gate, biases and table need one sort.
     """
 
-    def __init__(self) -> None:
-        self._pairs: PairsByExpert | None = None
+    _pairs: PairsByExpert | None = None
 
     def of(self, indices_TK: Tensor, num_experts: int) -> PairsByExpert:
         """The pairs of these ids, of ``num_experts`` experts."""

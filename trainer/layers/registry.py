@@ -84,10 +84,7 @@ def matched_num_experts(config: LayerConfig, mlp_input_width: int) -> int:
 
     For the MxD of a plain MLP, the paper's own counts (21,490 for GPT-2, where the exact match is 21,504) give the
     encoder as many biases as the transcoder has features. We use those counts, so that results are comparable.
-
-    Args:
-        config: layer settings; its N and K are ignored.
-        mlp_input_width: input width of the MLP, which an autoencoder does not read.
+    The N and K in the config are ignored. An autoencoder does not read the MLP's input, whose width is given.
     """
     features = FEATURES_PER_INPUT * mlp_input_width
     if config.method == "skip-transcoder":  # gets the transcoder's N, as in the paper
@@ -97,12 +94,8 @@ def matched_num_experts(config: LayerConfig, mlp_input_width: int) -> int:
     if config.encoder == "mlp" and config.method in ("mxd", "batch-topk-mxd"):
         widths = config.input_width + config.output_width
         return max(1, round(widths * (features - config.hidden_width) / (widths + 1)))
+    # The largest N with at most as many parameters as the transcoder, output bias excluded.
     budget = features * (mlp_input_width + 1 + config.output_width)
-    return _largest_within(budget, config)
-
-
-def _largest_within(budget: int, config: LayerConfig) -> int:
-    """Largest N whose layer has at most ``budget`` parameters, output bias excluded; at least 1."""
 
     def parameters(num_experts: int) -> int:
         candidate = config.model_copy(update={"num_experts": num_experts, "k": 1})

@@ -121,19 +121,15 @@ def _opened_parts(path: Path) -> Iterator[dict[str, list[_Part]]]:
             if named is not None and int(named[1]) != len(paths):
                 raise ValueError(f"only {len(paths)} of {int(named[1])} files exist")
             file = opened.enter_context(safe_open(part, framework="pt"))
-            begins = _begins(file.metadata() or {})
+            try:
+                info = json.loads((file.metadata() or {}).get(OFFSETS, "{}"))
+                # The first row of each part; empty for a file of whole tensors.
+                begins = {key: int(it["saved_offsets"][0]) for key, it in info.items() if it["saved_offsets"]}
+            except (AttributeError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
+                raise ValueError(f"invalid {OFFSETS}") from error
             for name in file.keys():  # noqa: SIM118 - it is no mapping
                 parts[name].append(_Part(begins.get(name, 0), part, file))
         yield parts
-
-
-def _begins(header: Mapping[str, str]) -> dict[str, int]:
-    """First row of each part in a file; empty for a file of whole tensors."""
-    try:
-        info = json.loads(header.get(OFFSETS, "{}"))
-        return {name: int(part["saved_offsets"][0]) for name, part in info.items() if part["saved_offsets"]}
-    except (AttributeError, KeyError, IndexError, TypeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"invalid {OFFSETS}") from error
 
 
 def _joined(name: str, parts: list[_Part], rows: slice) -> Tensor:

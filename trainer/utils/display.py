@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from difflib import get_close_matches
 from html import escape
-from typing import Any
 
 from pydantic import ConfigDict
 
@@ -55,15 +54,14 @@ class ShortRepr(Documented):
     """Base of dataclasses of results, whose ``repr`` fits a screen: long values are abbreviated."""
 
     def __repr__(self) -> str:
-        values = ", ".join(f"{field.name}={_short(getattr(self, field.name))}" for field in fields(self))  # type: ignore[arg-type]
-        return f"{type(self).__name__}({values})"
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Collection) and not isinstance(value, str) and len(value) > SHOWN_ITEMS:
-        return f"<{len(value)} items>"
-    text = repr(value)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+        values = []
+        for field in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            is_long = isinstance(value, Collection) and not isinstance(value, str) and len(value) > SHOWN_ITEMS
+            text = f"<{len(value)} items>" if is_long else repr(value)
+            short = text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
+            values.append(f"{field.name}={short}")
+        return f"{type(self).__name__}({', '.join(values)})"
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

@@ -68,20 +68,21 @@ class Peers:
     def beating(self) -> Iterator[None]:
         """Show signs of life inside the context."""
         ended = Event()
-        thread = Thread(target=self._beat, args=(ended,), daemon=True)
+
+        def beat() -> None:
+            try:
+                while not ended.wait(BEAT_SECONDS):
+                    self.store.add(f"beats of {self.rank}", 1)
+            except torch.distributed.DistError:
+                return  # the store has ended before this process, which will notice at its next collective
+
+        thread = Thread(target=beat, daemon=True)
         thread.start()
         try:
             yield
         finally:
             ended.set()
             thread.join()
-
-    def _beat(self, ended: Event) -> None:
-        try:
-            while not ended.wait(BEAT_SECONDS):
-                self.store.add(f"beats of {self.rank}", 1)
-        except torch.distributed.DistError:
-            return  # the store has ended before this process, which will notice at its next collective
 
     def beats(self, rank: int) -> int:
         """Number of signs of life of a process so far."""
@@ -96,11 +97,7 @@ class Peers:
         return first.decode().startswith(f"{self.rank}:")
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
-        """``ProcessGroup.take_turn`` of several processes.
-
-        Raises:
-            PeerLostError: the main process failed or ended; SilentError if another process tells the user.
-        """
+        """``ProcessGroup.take_turn`` of several processes."""
         self._turns += 1
         done = f"turn {self._turns}"
         if self.rank == 0:
@@ -251,10 +248,8 @@ class ProcessGroup:
         self.sum_(torch.zeros(1))
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
-        """Call ``work`` in the main process while the others wait, however long it takes.
-
-        Returns:
-            Its result in the main process, None in the others.
+        """Call ``work`` in the main process while the others wait, however long it takes. Return its result there, None
+        in the others.
 
         Raises:
             PeerLostError: the main process failed or ended; SilentError if another process tells the user.

@@ -88,7 +88,13 @@ class Pair:
 
     def markdown(self) -> str:
         """Return one quotation per text."""
-        return "\n\n".join(f"**{_markdown(name)}**\n\n{_quoted(tokens)}" for name, tokens in self.texts)
+        parts = []
+        for name, tokens in self.texts:
+            lines = "".join(token.text for token in tokens).splitlines() or [""]
+            # A zero-width space keeps lines from becoming headings and lists.
+            quoted = "\n".join("> " + _LINE_START.sub("\\1&#8203;\\2", _markdown(line)) + "  " for line in lines)
+            parts.append(f"**{_markdown(name)}**\n\n{quoted}")
+        return "\n\n".join(parts)
 
 
 @dataclass(frozen=True)
@@ -345,12 +351,6 @@ def _marked(token: Token) -> str:
         return _markdown(text)
     before, _, after = text.partition(body)
     return f"{before}**{_markdown(body)}**{after}"
-
-
-def _quoted(tokens: Iterable[Token]) -> str:
-    lines = "".join(token.text for token in tokens).splitlines() or [""]
-    # A zero-width space keeps lines from becoming headings and lists.
-    return "\n".join("> " + _LINE_START.sub("\\1&#8203;\\2", _markdown(line)) + "  " for line in lines)
 
 
 def _markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

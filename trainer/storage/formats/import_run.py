@@ -140,12 +140,7 @@ class ImportResult:
 
 
 def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResult:
-    """Import a layer as a run.
-
-    Args:
-        config: source, layer, language model and name.
-        data: data folder; the run directory is written atomically.
-        database: database to register the run in.
+    """Import a layer as a run. The run directory is written atomically.
 
     Raises:
         UserError: the run exists, the source has no such layer, or the layer does not fit the MLP.
@@ -191,17 +186,8 @@ def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResu
         layer.save(partial)
         atomic_write(partial / RUN_FILE, settings.model_dump_json(indent=1) + "\n")
     register_run(Run.load(folder, data), database)
-    return ImportResult(
-        run=config.name,
-        format=part.format,
-        source=source.name,
-        part=part.name,
-        language_model=config.language_model,
-        layer=number,
-        method=imported.method,
-        num_experts=imported.num_experts,
-        k=imported.k,
-    )
+    place = (config.name, part.format, source.name, part.name, config.language_model, number)
+    return ImportResult(*place, imported.method, imported.num_experts, imported.k)
 
 
 def _layer_number(imported: ImportedLayer, part: CheckpointPart, requested: int | None) -> int:

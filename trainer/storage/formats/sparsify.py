@@ -62,8 +62,14 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
         raise UserError(f"Unsupported hookpoint: {part}. It must be an MLP such as layers.3.mlp.")
     tensors = SourceTensors.read(weights)
     gate = {"gate.weight": tensors.pop("encoder.weight"), "gate.bias": tensors.pop("encoder.bias")}
-    is_mixture = settings.flag("mxd") or settings.tokens("mxd_h") > 0
-    method, decoder = (_mixture if is_mixture else _transcoder)(settings, tensors)
+    method: Method = "transcoder"
+    if settings.flag("mxd") or settings.tokens("mxd_h") > 0:
+        method, decoder = "hidden-mxd", _mixture(settings, tensors)
+    else:
+        decoder = {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
+        tensors.ignore(*UNUSED)
+        if (skip := tensors.pop_optional("W_skip")) is not None:
+            method, decoder = "skip-transcoder", decoder | {"skip.weight": skip}
     shift = tensors.pop_optional("post_enc")
     if shift is not None and bool(shift.any()):
         raise UserError(f"Unsupported tensor: post_enc in {tensors.where} is not zero.")
@@ -79,21 +85,14 @@ def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> Importe
     )
 
 
-def _transcoder(_settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
-    decoder = {"direction_NO": tensors.pop("W_dec"), "output_bias": tensors.pop("b_dec")}
-    tensors.ignore(*UNUSED)
-    skip = tensors.pop_optional("W_skip")
-    return ("transcoder", decoder) if skip is None else ("skip-transcoder", decoder | {"skip.weight": skip})
-
-
-def _mixture(settings: SourceSettings, tensors: SourceTensors) -> tuple[Method, dict[str, Tensor]]:
+def _mixture(settings: SourceSettings, tensors: SourceTensors) -> dict[str, Tensor]:
     activation = settings.text("mxd_encoder_activation", "none")
     if activation != "none":
         raise UserError(f"Unsupported mxd_encoder_activation: {activation} in {settings.where}. Supported: none.")
     if settings.flag("skip_connection"):
         raise UserError(f"Unsupported setting: skip_connection of an MxD in {settings.where}.")
     output_bias, mixing_bias = ("b_dec", "b_mxd_dec") if settings.flag("mxd") else ("b_mxd_dec", "b_dec")
-    return "hidden-mxd", {
+    return {
         "encoder.weight": tensors.pop("W_mxd_in"),
         "encoder.bias": tensors.pop("b_mxd_enc"),
         "scaling_NO": tensors.pop("W_dec"),
