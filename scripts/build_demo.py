@@ -33,7 +33,7 @@ from mxd.backend.database.demo import DATABASE_FILE
 from mxd.backend.database.engine import opened
 from mxd.backend.schemas.steering import SteeringRequest
 from mxd.trainer.config.layer import WEIGHTS_FILE
-from mxd.trainer.layers.quantization import quantize_file
+from mxd.trainer.layers.tensor_files import quantize_file
 from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.search import delete_search
 from mxd.trainer.storage.database.tables import (

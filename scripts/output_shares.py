@@ -25,9 +25,8 @@ from mxd.trainer.experimental.training import GaussianInputs
 from mxd.trainer.language_model.model import LanguageModel, MlpActivations
 from mxd.trainer.layers.base import SMALLEST_NORM, SparseLayer, active_counts
 from mxd.trainer.layers.mxd import MxD, spatial_median
-from mxd.trainer.storage.provenance import code
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import weights_digest
+from mxd.trainer.storage.run_sets import code, weights_digest
 
 MEDIAN_TOKENS, MEDIAN_STEPS = 8192, 20
 """As in evaluations."""

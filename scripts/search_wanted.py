@@ -25,8 +25,8 @@ from mxd.trainer.config import Edit, TextConfig
 from mxd.trainer.config.analysis import FindConfig
 from mxd.trainer.data.documents import documents
 from mxd.trainer.language_model.model import LanguageModel
-from mxd.trainer.storage.provenance import provenance
 from mxd.trainer.storage.run import Run
+from mxd.trainer.storage.run_sets import provenance
 
 SEED, HITS = 0, 4
 PRICE, MOST_UNITS = 0.1, 100.0

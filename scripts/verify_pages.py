@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mxd.backend.cli.commands.verify import differences
-from mxd.trainer.storage.provenance import code_version
+from mxd.trainer.storage.run_sets import code_version
 
 ROOT = Path(__file__).resolve().parents[1]
 FOUND = ROOT / "results" / "verification" / "pages.json"

@@ -7,6 +7,7 @@ or 503. Any other exception is a bug and shows its traceback.
 from __future__ import annotations
 
 import sys
+from typing import TypeVar
 
 KEEP_LABELS = (
     "Restore a backup. Without one, 'mxd database rescue NEW.sqlite' saves labels, notes, lists and sessions: "
@@ -78,3 +79,21 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)
+
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def check_overrides(kind: Kind) -> Kind:
+    """Class decorator: check that every method marked with ``typing_extensions.override`` overrides one.
+
+    A library that renames a method would otherwise never call ours.
+
+    Raises:
+        UserError: no base class has such a method.
+    """
+    for name, method in vars(kind).items():
+        if getattr(method, "__override__", False) and not any(name in vars(base) for base in kind.__mro__[1:]):
+            library = kind.__mro__[1].__module__.partition(".")[0]
+            raise UserError(f"{kind.__mro__[1].__name__} of the installed {library} has no {name}. {TESTED_VERSIONS}")
+    return kind

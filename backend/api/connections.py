@@ -26,7 +26,7 @@ from typing_extensions import override
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from mxd.backend.settings import Settings
-from mxd.trainer.utils.overrides import check_overrides
+from mxd.trainer.errors import check_overrides
 
 SHUTDOWN_TIMEOUT_S = 2
 

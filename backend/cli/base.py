@@ -145,7 +145,7 @@ class Command(BaseModel):
             texts: texts that they were measured on.
         """
         if self.as_json:
-            from mxd.trainer.storage.provenance import provenance
+            from mxd.trainer.storage.run_sets import provenance
 
             now = {
                 "command": shlex.join(["mxd", *self._words]),

@@ -19,8 +19,7 @@ from mxd.trainer.config import OptimizerConfig, TextConfig, TrainConfig
 from mxd.trainer.config.training import MatmulPrecision
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.registry import build_layer
-from mxd.trainer.training.captured_step import WARM_UP_STEPS, Launch
-from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, Launch, LayerTrainer
 from mxd.trainer.training.precision import matmul_precision
 from mxd.trainer.training.sizes import LayerSizes
 

@@ -16,7 +16,7 @@ from mxd.backend.database.engine import opened
 from mxd.backend.database.steering_sessions import sessions_of
 from mxd.trainer.analysis.indexing.build import build_index
 from mxd.trainer.config import IndexConfig
-from mxd.trainer.layers.quantization import quantize_file
+from mxd.trainer.layers.tensor_files import quantize_file
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.open import sqlite_url
 from mxd.trainer.storage.database.search import count_documents

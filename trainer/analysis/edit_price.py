@@ -221,11 +221,8 @@ class PriceMeasurement:
 
 
 def check_priced(edits: Sequence[Edit]) -> None:
-    """Check that the price of some edits can be measured.
-
-    Raises:
-        UserError: there is no edit, or one has a condition.
-    """
+    """Check that the price of some edits can be measured. Raises UserError: there is no edit, or one has a
+    condition."""
     if not edits:
         raise UserError("There is no edit whose price could be measured. Add at least one.")
     if conditional := [edit for edit in edits if edit.when is not None]:

@@ -26,12 +26,13 @@ from mxd.trainer.data.readers import (
     document_of,
     file_errors,
     is_supported,
+    is_url,
     one_line,
     pieces,
     read_documents,
     read_piece,
+    remote_files,
 )
-from mxd.trainer.data.remote import is_url, remote_files
 from mxd.trainer.errors import NotFoundError, UsageWarning, UserError
 from mxd.trainer.utils.files import endpoint, is_unreachable
 

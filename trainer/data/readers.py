@@ -5,6 +5,8 @@ for line-based formats, the line.
 
 A large file is also read in pieces, in any order: some lines of an uncompressed .txt or .jsonl file, some rows of a
 .parquet file. Compressed and .csv files can be read only from their beginning.
+
+Remote files (hf://, s3://, gs://, https:// and so on) are read by fsspec, without copies on disk.
 """
 
 from __future__ import annotations
@@ -19,14 +21,87 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, chain, count, pairwise
-from pathlib import Path
-from typing import NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mxd.trainer.data.remote import RemoteFile
 from mxd.trainer.errors import NotFoundError, UserError
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII)
+
+
+class Status(NamedTuple):
+    """The part of ``os.stat_result`` that readers use."""
+
+    st_size: int
+
+
+class RemoteFile:
+    """A remote file, with the members of a path that readers use."""
+
+    def __init__(self, filesystem: Any, path: str) -> None:
+        self._filesystem = filesystem
+        self._path = path
+        self.name, self.suffix = PurePosixPath(path).name, PurePosixPath(path).suffix
+
+    def __str__(self) -> str:
+        return str(self._filesystem.unstrip_protocol(self._path))
+
+    def stat(self) -> Status:
+        """Size of the file. Raises UserError: the place cannot be read, or does not state the size."""
+        with remote_errors(str(self)):
+            size = self._filesystem.size(self._path)
+        if size is None:  # of a web server that compresses what it sends
+            raise UserError(f"The size of {self} is unknown. Download it and use the local file.")
+        return Status(int(size))
+
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """Open the file for reading from any position. Raises UserError: the place cannot be read."""
+        with remote_errors(str(self)):
+            file = self._filesystem.open(self._path, mode)
+        return cast(io.BufferedReader, file)
+
+
+def is_url(text: str) -> bool:
+    """Return whether a dataset is a URL."""
+    return _URL.match(text) is not None
+
+
+def remote_files(url: str) -> dict[tuple[str, ...], RemoteFile]:
+    """Files of a URL by the components of their paths: one file, all in a folder, or those that match a pattern.
+
+    Hidden files are left out, as of a local folder.
+
+    Raises:
+        NotFoundError: there is none.
+        UserError: the place cannot be read, or its package is not installed.
+    """
+    from fsspec.core import url_to_fs
+
+    with remote_errors(url):
+        filesystem, path = url_to_fs(url)
+        start = re.split(r"[*?\[]", path)[0]
+        found = filesystem.find(path) if start == path else filesystem.glob(path)
+    inside = len(start if start == path else start.rpartition("/")[0])
+    files = {PurePosixPath(one).parts: RemoteFile(filesystem, one) for one in found if "/." not in one[inside:]}
+    if not files:
+        raise NotFoundError(f"There is no file at {url}. Check the address, or use a local file.")
+    return files
+
+
+@contextmanager
+def remote_errors(url: str) -> Iterator[None]:
+    """Turn errors of a remote place into a UserError about it."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:300].rstrip(".:; ") or type(error).__name__
+        raise UserError(
+            f"Cannot read {url}: {reason}. Check the address and your access, or use a local file."
+        ) from error
+
 
 PLAIN_BYTES = 2**20
 """Size at which a .txt file is split into several documents, at a line end if one is near."""
@@ -74,11 +149,8 @@ def read_documents(path: TextFile, column: str, convert: Convert | None = None) 
 
 
 def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
-    """Yield documents that must be texts. Errors name their ``source``.
-
-    Raises:
-        UserError: during iteration, if a document is a list of token ids.
-    """
+    """Yield documents that must be texts. Errors name their ``source``. Raises UserError: during iteration, if a
+    document is a list of token ids."""
     for document in documents:
         if not isinstance(document, str):
             raise UserError(f"{source} holds token ids, but texts are needed. Choose another column.")
@@ -100,11 +172,7 @@ def one_line(error: Exception) -> str:
 
 
 def column_index(column: str, names: Iterable[str], where: str) -> int:
-    """Index of ``column`` in ``names``.
-
-    Raises:
-        UserError: there is no such column.
-    """
+    """Index of ``column`` in ``names``. Raises UserError: there is no such column."""
     columns = list(names)
     if column not in columns:
         listed = ", ".join(f"'{name}'" for name in columns[:20]) or "none"
@@ -113,11 +181,8 @@ def column_index(column: str, names: Iterable[str], where: str) -> int:
 
 
 def document_of(value: object, column: str, where: str) -> Document:
-    """Text or token ids of a value; null is an empty document.
-
-    Raises:
-        UserError: the value is neither text nor a list of token ids.
-    """
+    """Text or token ids of a value; null is an empty document. Raises UserError: the value is neither text nor a list
+    of token ids."""
     if isinstance(value, list) and all(type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value):
         return value
     if not isinstance(value, str | None):
@@ -307,11 +372,7 @@ def can_be_divided(path: TextFile) -> bool:
 
 def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
     """Divide a file into pieces of about ``piece_bytes``, at least one. Parquet files have pieces of at least 1,024
-    rows.
-
-    Raises:
-        UserError: the file is damaged.
-    """
+    rows. Raises UserError: the file is damaged."""
     with file_errors(path):
         size = path.stat().st_size
         if size <= piece_bytes or not can_be_divided(path):
@@ -325,11 +386,8 @@ def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
 
 
 def read_piece(piece: Piece, column: str) -> Iterator[Document]:
-    """Yield the documents of a piece, including empty ones.
-
-    Raises:
-        UserError: during iteration, if the file is damaged or has no such column.
-    """
+    """Yield the documents of a piece, including empty ones. Raises UserError: during iteration, if the file is damaged
+    or has no such column."""
     path, start, stop = piece
     if stop is None:
         yield from read_documents(path, column)
@@ -400,11 +458,8 @@ def labelled_file(name: str) -> Path:
 
 
 def read_labelled(path: Path, text_column: str, label_column: str) -> Iterator[LabelledText]:
-    """Yield the texts that have a label and are not blank, in the order of the file. Labels may be numbers.
-
-    Raises:
-        UserError: during iteration, if the file is damaged or lacks a column.
-    """
+    """Yield the texts that have a label and are not blank, in the order of the file. Labels may be numbers. Raises
+    UserError: during iteration, if the file is damaged or lacks a column."""
     texts = only_texts(read_documents(path, text_column), f"Column '{text_column}' of {path}")
     labels = map(str, read_documents(path, label_column, label_of))
     pairs = zip(labels, texts, strict=True)

@@ -127,11 +127,7 @@ class EditPlan:
         num_experts: int,
         checks: Sequence[tuple[GateCheck, ...]] = (),
     ) -> EditPlan:
-        """Check the edits against a layer of ``num_experts``.
-
-        Raises:
-            UserError: an edit names an unknown expert.
-        """
+        """Check the edits against a layer of ``num_experts``. Raises UserError: an edit names an unknown expert."""
         unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
         if unknown:
             raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")
@@ -177,9 +173,9 @@ def edit_routing(
     Computes all tokens together, whichever row they belong to: in a generation step they are few, and the cost is the
     number of kernels.
 
-    ``plans`` are distinct, and M is the number of experts of the longest. ``plan_of_T`` is the index of each token's
-    plan; ``len(plans)`` for an unedited token. ``earlier`` has the live routing of the same tokens in the earlier
-    blocks that gate tests name.
+    The ``plans`` are distinct, and M is the number of experts of the longest. Their index for each token is
+    ``plan_of_T``; ``len(plans)`` for an unedited token. The earlier blocks that gate tests name have the live routing
+    ``earlier`` of the same tokens.
     """
     columns = max(len(plan.stages) for plan in plans)
     # Padding: expert 0, unchanged.

@@ -175,11 +175,8 @@ class StrengthSweep:
         units: Units | None = None,
         prompt: Sequence[int] | None = None,
     ) -> StrengthSweep:
-        """Check a request; the first run is steered. Arguments as ``Steering.prepare``.
-
-        Raises:
-            UserError: as ``Steering.prepare``, or the varied edit does not exist or has no strength.
-        """
+        """Check a request; the first run is steered. Arguments as ``Steering.prepare``. Raises UserError: as
+        ``Steering.prepare``, or the varied edit does not exist or has no strength."""
         if config.edit >= len(config.edits):
             raise UserError(f"There is no edit {config.edit}. The {len(config.edits)} edits are counted from 0.")
         varied = config.edits[config.edit]

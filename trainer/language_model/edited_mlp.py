@@ -73,9 +73,9 @@ class EditedMlp:
     sparse_layer: SparseLayer
     """The layer that edits refer to."""
     added: Callable[[LayerPass], Tensor | None] = lambda _layer_pass: None
-    """What the edits add to the output, [P, O], or to that of more rows if the pass has one; None for nothing."""
+    """Addition of the edits to the output, [P, O], or to that of more rows if the pass has one; None for nothing."""
     mode: SteeringMode = "residual"
-    """Whether it is added to the output of the MLP (``residual``) or of the sparse layer (``replace``)."""
+    """Output that it is added to: that of the MLP (``residual``) or of the sparse layer (``replace``)."""
 
     def __call__(self, x_BTI: Tensor, mlp: Mlp) -> Tensor:
         """Output [B, T, O], of the dtype and on the device of the MLP's input."""

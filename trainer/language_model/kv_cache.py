@@ -24,7 +24,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 from typing_extensions import override
 
-from mxd.trainer.utils.overrides import check_overrides
+from mxd.trainer.errors import check_overrides
 
 SPARE_TOKENS = 64
 """Tokens that a buffer is enlarged by at a time."""

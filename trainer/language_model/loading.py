@@ -88,11 +88,8 @@ WEIGHTS_NAMED = 3
 
 
 def choose_device(device: str) -> torch.device:
-    """Return the named device; ``auto`` and ``auto-map`` choose the accelerator, or the CPU if there is none.
-
-    Raises:
-        UserError: there is no such device.
-    """
+    """Return the named device; ``auto`` and ``auto-map`` choose the accelerator, or the CPU if there is none. Raises
+    UserError: there is no such device."""
     return accelerator() or torch.device("cpu") if device in ("auto", AUTO_MAP) else named_device(device)
 
 
@@ -114,10 +111,7 @@ def choose_dtype(device: torch.device) -> torch.dtype:
 
 def fits_in_float32(source: str, device: str) -> bool:
     """True if a language model in float32 takes at most half of a device's free memory, or shares main memory anyway.
-
-    Raises:
-        UserError: as ``choose_device`` and ``load_outline``.
-    """
+    Raises UserError: as ``choose_device`` and ``load_outline``."""
     memory = device_memory(choose_device(device))
     if memory is None:
         return True
@@ -153,11 +147,8 @@ def sharing_processes() -> int:
 
 
 def load_outline(source: str) -> PreTrainedModel:
-    """Build a language model's modules on the meta device, without weights, from its config alone.
-
-    Raises:
-        UserError: there is no such config, or it does not describe a causal language model.
-    """
+    """Build a language model's modules on the meta device, without weights, from its config alone. Raises UserError:
+    there is no such config, or it does not describe a causal language model."""
 
     def outline(name: str, local: bool) -> PreTrainedModel:
         config = _config(name, local)
@@ -175,11 +166,8 @@ def outline_of(shape: Mapping[str, Any]) -> PreTrainedModel:
 
 
 def load_width(source: str) -> int:
-    """Width of a language model's residual stream, from its config; 0 if the config has no ``hidden_size``.
-
-    Raises:
-        UserError: there is no such config.
-    """
+    """Width of a language model's residual stream, from its config; 0 if the config has no ``hidden_size``. Raises
+    UserError: there is no such config."""
     return _read(source, lambda name, local: int(getattr(_config(name, local).get_text_config(), "hidden_size", 0)))
 
 
@@ -251,11 +239,7 @@ def _config(name: str, local: bool) -> PreTrainedConfig:
 
 
 def find_blocks(module: PreTrainedModel, count: int | None) -> nn.ModuleList:
-    """The list of a language model's ``count`` blocks.
-
-    Raises:
-        UserError: it has none.
-    """
+    """The list of a language model's ``count`` blocks. Raises UserError: it has none."""
     for candidate in module.get_decoder().modules():
         # Blocks have modules inside, unlike projections or norms of which there may be as many.
         if (

@@ -170,11 +170,8 @@ class Additions:
 
     @torch.no_grad()
     def of_directions(self, layer: int, direction_RO: Tensor) -> Tensor:
-        """Addition of a block if its MLP writes only a vector, [R, W] in float32.
-
-        Raises:
-            UserError: the block normalises the sum, so this depends on the text; or as ``of_vectors``.
-        """
+        """Addition of a block if its MLP writes only a vector, [R, W] in float32. Raises UserError: the block
+        normalises the sum, so this depends on the text; or as ``of_vectors``."""
         if self.adds_output(layer):
             return direction_RO.float()
         if self._scale(layer) is None:
@@ -188,11 +185,8 @@ class Additions:
         return stream_RTW[1:, -1] - stream_RTW[0, -1]
 
     def passed_on(self, layer: int) -> float:
-        """Factor with which the blocks after ``layer`` pass the residual stream on; 1 in most architectures.
-
-        Raises:
-            UserError: they do not pass it on as a multiple, so there is no direct effect.
-        """
+        """Factor with which the blocks after ``layer`` pass the residual stream on; 1 in most architectures. Raises
+        UserError: they do not pass it on as a multiple, so there is no direct effect."""
         if not self.has_direct_effects(layer):
             raise UserError(self._refusal(layer))
         return self._scale(layer + 1) or 0.0

@@ -23,9 +23,8 @@ from mxd.trainer.config import LayerConfig, Method
 from mxd.trainer.config.layer import CONFIG_FILE, WEIGHTS_FILE, method_traits
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.ops import gate, is_transformed, mix
-from mxd.trainer.layers.quantization import dequantized
 from mxd.trainer.layers.sharding import Shards, sharded_gate, sharded_mix
-from mxd.trainer.layers.tensor_files import read_rows, save_part, save_tensors
+from mxd.trainer.layers.tensor_files import dequantized, read_rows, save_part, save_tensors
 
 ExpertSelection = Tensor | slice
 """Ids of some experts on the CPU, or a range of ids."""
@@ -150,11 +149,7 @@ class SparseLayer(nn.Module, ABC):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def required_rank(self) -> int:
-        """The rank in the config.
-
-        Raises:
-            UserError: the config has no rank.
-        """
+        """The rank in the config. Raises UserError: the config has no rank."""
         if self.config.rank is None:
             raise UserError(f"The config of a {self.method} needs a rank.")
         return self.config.rank
@@ -166,11 +161,8 @@ class SparseLayer(nn.Module, ABC):
         return Routing(*sharded_gate(x_TI, self.gate.weight, self.gate.bias, self.config.k, self.shards))
 
     def at_k(self, k: int) -> SparseLayer:
-        """This layer with only the k strongest experts of each token. It shares the weights and is cached.
-
-        Raises:
-            UserError: k is not between 1 and the layer's K, or the method has no top-k.
-        """
+        """This layer with only the k strongest experts of each token. It shares the weights and is cached. Raises
+        UserError: k is not between 1 and the layer's K, or the method has no top-k."""
         if k != self.config.k and not method_traits(self.method).has_top_k:
             raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
         if k < 1:
@@ -279,11 +271,8 @@ def read_weights(
     path: Path, expected: nn.Module, tables: Collection[str] = (), rows: slice = slice(None)
 ) -> dict[str, Tensor]:
     """Read a safetensors file or its parts, and check the tensors against the module that will load them, which needs
-    no contents and may hold only some ``rows`` of the ``tables``. Return tensors of the module's dtypes.
-
-    Raises:
-        UserError: a file is damaged, or the tensors do not match the module.
-    """
+    no contents and may hold only some ``rows`` of the ``tables``. Return tensors of the module's dtypes. Raises
+    UserError: a file is damaged, or the tensors do not match the module."""
     state = expected.state_dict()
     try:
         tensors = dequantized(read_rows(path, tables, rows))

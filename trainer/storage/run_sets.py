@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from hashlib import blake2b
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from mxd.trainer.config import RunName
+from mxd.trainer.config import RunName, TextConfig
 from mxd.trainer.config.layer import WEIGHTS_FILE
 from mxd.trainer.config.training import PLACE
+from mxd.trainer.data.documents import fingerprint
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import LanguageModel
 from mxd.trainer.language_model.tokenizer import prompt_ids
@@ -21,11 +27,8 @@ _NAMES = TypeAdapter[str](RunName)
 
 
 def check_compatible_runs(runs: Sequence[Run]) -> None:
-    """Check that runs can be used jointly.
-
-    Raises:
-        UserError: they belong to different language models, or two replace the same layer.
-    """
+    """Check that runs can be used jointly. Raises UserError: they belong to different language models, or two replace
+    the same layer."""
     sources = {run.language_model_source for run in runs}
     if len(sources) > 1:
         raise UserError(
@@ -35,11 +38,7 @@ def check_compatible_runs(runs: Sequence[Run]) -> None:
 
 
 def check_disjoint_layers(runs: Sequence[Run]) -> None:
-    """Check that no two runs replace the same layer.
-
-    Raises:
-        UserError: two do.
-    """
+    """Check that no two runs replace the same layer. Raises UserError: two do."""
     layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
     if times > 1:
         names = " and ".join(run.name for run in runs if run.config.layer == layer)
@@ -47,11 +46,7 @@ def check_disjoint_layers(runs: Sequence[Run]) -> None:
 
 
 def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
-    """Return the names of the new runs.
-
-    Raises:
-        UserError: a name is invalid, or two are equal.
-    """
+    """Return the names of the new runs. Raises UserError: a name is invalid, or two are equal."""
     names = [pattern.replace(PLACE, run.name) for run in runs]
     for name in names:
         try:
@@ -83,11 +78,7 @@ def weights_digest(runs: Iterable[Run]) -> str:
 
 
 def check_fits(language_model: LanguageModel, run: Run) -> None:
-    """Check that a layer can replace its MLP.
-
-    Raises:
-        UserError: the widths differ, or the layer is an autoencoder.
-    """
+    """Check that a layer can replace its MLP. Raises UserError: the widths differ, or the layer is an autoencoder."""
     if run.layer.reads == "mlp-output":
         raise UserError(
             f"Run '{run.name}' is an {run.config.method}, which reads the MLP's output. Routing and steering are not "
@@ -120,3 +111,46 @@ def text_ids(language_model: LanguageModel, runs: Sequence[Run], text: str | Seq
     if len(layers) < len(runs):
         raise UserError("A run is listed twice.")
     return prompt_ids(language_model, text, start_token=runs[0].config.text.start_token)
+
+
+PACKAGES = ("torch", "transformers")
+"""Packages that change numbers."""
+UNRECORDED = {"date": None, "code": None, "packages": None}
+"""Stands for the measurement's own values if it was stored without them."""
+
+
+def provenance(runs: Iterable[Run], texts: Iterable[TextConfig] = ()) -> dict[str, Any]:
+    """Describe a measurement that is made now: digest of each run's weights, fingerprint of each text, and ``code``.
+    Raises UserError: a text cannot be read."""
+    digests = {text.dataset: fingerprint(text) for text in texts}
+    names = {dataset: Path(dataset).name for dataset in digests}
+    counts = Counter(names.values())
+    return {
+        "runs": {run.name: weights_digest([run]) for run in runs},
+        # Without their folder, unless two files have the same name.
+        "texts": {
+            names[dataset] if counts[names[dataset]] == 1 else dataset: digest for dataset, digest in digests.items()
+        },
+        **code(),
+    }
+
+
+def code() -> dict[str, Any]:
+    """Date of today, commit or version of the program, and versions of the packages that change numbers."""
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "code": code_version(),
+        "packages": {package: version(package) for package in PACKAGES},
+    }
+
+
+def code_version() -> str:
+    """Commit of the program's Git checkout, with ``-dirty`` if files differ from it; otherwise its version."""
+    root = Path(__file__).resolve().parents[2]
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            pass  # no git, or a checkout of another user
+    return version("mxd-explorer")

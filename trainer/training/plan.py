@@ -7,9 +7,10 @@ rate of a few representative matrix products and the memory bandwidth of the dev
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +26,23 @@ from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.architecture import Architecture
 from mxd.trainer.language_model.loading import Sharding, choose_device, load_outline, outline_of
 from mxd.trainer.layers.ops import ops_on
-from mxd.trainer.training.cluster import DATASHEETS, Datasheet, Grid, Links, links_of, spread
+from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training.initialization import needs_sample
 from mxd.trainer.training.layer_trainer import Parallel, build_layer_config, check_processes
 from mxd.trainer.training.precision import dtype_name, dtype_of, fastest_dtype, product_dtype
-from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure, resident_bytes
+from mxd.trainer.training.rates import (
+    DATASHEETS,
+    Datasheet,
+    DeviceRates,
+    Grid,
+    Links,
+    Product,
+    free_bytes,
+    links_of,
+    measure,
+    resident_bytes,
+    spread,
+)
 from mxd.trainer.training.sizes import ADAMW_BYTES, FLOAT32, Forward, LayerSizes
 from mxd.trainer.utils.devices import device_name
 from mxd.trainer.utils.distributed import AUTO_MAP, ProcessGroup
@@ -111,11 +124,8 @@ class TrainSetup(NamedTuple):
 
     @classmethod
     def from_device_name(cls, device: str, processes: int = 1, nodes: int = 1) -> TrainSetup:
-        """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for.
-
-        Raises:
-            UserError: there is no such device, or the processes cannot be divided evenly over the machines.
-        """
+        """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for. Raises
+        UserError: there is no such device, or the processes cannot be divided evenly over the machines."""
         if processes % nodes:
             raise UserError(
                 f"{processes} processes cannot be divided evenly over {nodes} machines. Change --processes."
@@ -332,11 +342,8 @@ def seconds_per_token(planned: PlannedTraining, rates: DeviceRates) -> float:
 
 
 def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPlan:
-    """Plan runs that are trained together. Benchmarks the device for about a second.
-
-    Raises:
-        UserError: the model's config cannot be read, the model has no such layer, or the runs need different batches.
-    """
+    """Plan runs that are trained together. Benchmarks the device for about a second. Raises UserError: the model's
+    config cannot be read, the model has no such layer, or the runs need different batches."""
     planned = PlannedTraining(configs, setup)
     products = products_of(planned)
     rates = setup.rates(products.values())
@@ -372,11 +379,8 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
 
 
 def check_fits_memory(configs: Sequence[TrainConfig], setup: TrainSetup) -> None:
-    """Check that training fits into the device's memory.
-
-    Raises:
-        UserError: it does not fit (the message has a configuration that would); or as ``plan_training``.
-    """
+    """Check that training fits into the device's memory. Raises UserError: it does not fit (the message has a
+    configuration that would); or as ``plan_training``."""
     if (message := _memory_error(PlannedTraining(configs, setup))) is not None:
         raise UserError(message)
 
@@ -499,3 +503,56 @@ def _flops(planned: PlannedTraining) -> dict[str, float]:
 
 def _bytes(size: float) -> str:
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{size / 1e6:.1f} MB"
+
+
+MIN_GAIN_PER_PROCESS, MIN_GAIN = 0.25, 0.1
+"""Gain in throughput from which a larger setup is recommended: per added process, as a share of the throughput per
+process in use, and at least in total."""
+SHARDINGS: tuple[Sharding | None, ...] = (None, "fsdp")
+DIVISIONS: tuple[Parallel, ...] = ("tokens", "runs", "experts")
+
+
+class Recommendation(NamedTuple):
+    """A setup with its expected throughput."""
+
+    setup: TrainSetup
+    tokens_per_second: float
+
+
+def recommend(configs: Sequence[TrainConfig], setup: TrainSetup) -> Recommendation | None:
+    """The fastest setup, with at most these processes, whose added processes pay off; None if none fits."""
+    planned = PlannedTraining(configs, setup._replace(processes=1, nodes=1, sharding=None, parallel="tokens"))
+    candidates = list(_candidates(planned, setup))
+    rates = setup.rates(product for one in candidates for product in products_of(one).values())
+    best: Recommendation | None = None
+    for one in candidates:  # from the simplest on
+        throughput = one.setup.processes / seconds_per_token(one, rates)
+        if best is not None:
+            added = one.setup.processes / best.setup.processes - 1
+            gain = throughput / best.tokens_per_second - 1
+            if gain <= max(MIN_GAIN, MIN_GAIN_PER_PROCESS * added):
+                continue
+        best = Recommendation(one.setup, throughput)
+    return best
+
+
+def _candidates(planned: PlannedTraining, setup: TrainSetup) -> Iterator[PlannedTraining]:
+    """Setups that fit in memory, fewest processes first."""
+    with torch.device("meta"):
+        layers = [build_layer(build_layer_config(config, planned.architecture)) for config in planned.configs]
+    divisions = DIVISIONS if all(layer.expert_tables for layer in layers) else DIVISIONS[:2]
+    for grid in setup.grid.smaller():
+        for parallel, sharding in product(divisions, SHARDINGS):
+            if grid.processes == 1 and (parallel, sharding) != ("tokens", None):
+                continue
+            if parallel == "runs" and len(planned.configs) < grid.processes:
+                continue
+            changed = setup._replace(
+                processes=grid.processes, nodes=grid.nodes, sharding=sharding, parallel=parallel, auto_map=False
+            )
+            try:
+                one = planned.on(changed)
+            except UserError:
+                continue
+            if sum(one.memory().values()) <= setup.free_bytes:
+                yield one

@@ -34,12 +34,18 @@ from mxd.trainer.storage.database.open import writing
 from mxd.trainer.storage.database.tables import MetricRecord, RunRecord, utc_now
 from mxd.trainer.storage.run import LOCK_FILE, RUN_FILE, Run, checkpoints, resume_command, runs_folder
 from mxd.trainer.storage.run_records import delete_metrics_after, enter, metrics_of, write_metrics
-from mxd.trainer.training.captured_step import Launch
-from mxd.trainer.training.cluster import spread
 from mxd.trainer.training.initialization import needs_sample
-from mxd.trainer.training.layer_trainer import LayerTrainer, Parallel, Placement, TrainMetrics, build_layer_config
+from mxd.trainer.training.layer_trainer import (
+    Launch,
+    LayerTrainer,
+    Parallel,
+    Placement,
+    TrainMetrics,
+    build_layer_config,
+)
 from mxd.trainer.training.loggers import OpenLog, no_log
 from mxd.trainer.training.precision import is_in_tf32, matmul_precision, resolved_precision, with_dtype
+from mxd.trainer.training.rates import spread
 from mxd.trainer.training.sizes import LayerSizes
 from mxd.trainer.utils.callbacks import NO_CALLBACKS, Callbacks
 from mxd.trainer.utils.distributed import SINGLE_PROCESS, ProcessGroup
@@ -100,11 +106,8 @@ def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageM
 
 
 def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
-    """Check that a run does not exist yet, or may be resumed with these settings.
-
-    Raises:
-        UserError: the run exists and ``resume`` is ``never``, or it was started with other settings.
-    """
+    """Check that a run does not exist yet, or may be resumed with these settings. Raises UserError: the run exists and
+    ``resume`` is ``never``, or it was started with other settings."""
     run = started_run(config, data)
     if run is None:
         return
@@ -204,11 +207,8 @@ class TrainingRun:
             raise first_error
 
     def log_if_due(self) -> None:
-        """Log the metrics every ``log_every`` steps and after the last step.
-
-        Raises:
-            DivergedError: a logged metric is not finite.
-        """
+        """Log the metrics every ``log_every`` steps and after the last step. Raises DivergedError: a logged metric is
+        not finite."""
         if self.trainer.step % self.run.config.log_every == 0 or self.is_done:
             self._log()
 
@@ -328,12 +328,9 @@ def train_layer(
     cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> TrainResult:
-    """Train one layer, or resume it, until all tokens are used or the task is cancelled.
-
-    Raises:
-        UserError: the run exists (and ``resume`` is ``never``), another process is training it, it was started with
-            other settings, or the text is too short.
-    """
+    """Train one layer, or resume it, until all tokens are used or the task is cancelled. Raises UserError: the run
+    exists (and ``resume`` is ``never``), another process is training it, it was started with other settings, or the
+    text is too short."""
     (result,) = train_layers(
         [config], data, database, language_model, resume=resume, log=log, cache=cache, callbacks=callbacks
     )

@@ -95,8 +95,7 @@ class EvaluateCommand(ModelCommand):
             subject_name,
             write_evaluation,
         )
-        from mxd.trainer.storage.provenance import UNRECORDED
-        from mxd.trainer.storage.run_sets import weights_digest
+        from mxd.trainer.storage.run_sets import UNRECORDED, weights_digest
 
         config = self._config_for(text, runs[0])
         if self.together or self.layer_by_layer:

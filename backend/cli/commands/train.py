@@ -370,9 +370,8 @@ class TrainCommand(ModelCommand):
 
         Raises UserError: the device has too little memory. The plan has been printed.
         """
-        from mxd.trainer.training.plan import TrainSetup, plan_training
+        from mxd.trainer.training.plan import TrainSetup, plan_training, recommend
         from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
-        from mxd.trainer.training.recommendation import recommend
         from mxd.trainer.training.train import resolve_batch
         from mxd.trainer.utils.distributed import SINGLE_PROCESS
         from mxd.trainer.utils.memory import keep_freed_memory

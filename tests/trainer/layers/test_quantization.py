@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from mxd.trainer.config.layer import stored_bits
 from mxd.trainer.errors import UserError
 from mxd.trainer.layers.base import read_weights
-from mxd.trainer.layers.quantization import GROUP, PACKED, SCALE, dequantize, quantize, quantize_file
+from mxd.trainer.layers.tensor_files import GROUP, PACKED, SCALE, dequantize, quantize, quantize_file
 from tests.helpers.layers import random_layer
 
 

@@ -16,8 +16,7 @@ from mxd.trainer.config import Method, RegularizationConfig
 from mxd.trainer.errors import UserError
 from mxd.trainer.language_model.model import MlpActivations
 from mxd.trainer.layers.base import LayerOutput
-from mxd.trainer.training.captured_step import WARM_UP_STEPS, CapturedStep
-from mxd.trainer.training.layer_trainer import LayerTrainer
+from mxd.trainer.training.layer_trainer import WARM_UP_STEPS, CapturedStep, LayerTrainer
 from tests.helpers.layers import STEPS, TOKENS, WIDTH, layer_trainer
 
 

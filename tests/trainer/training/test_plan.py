@@ -28,10 +28,10 @@ from mxd.trainer.training.plan import (
     choose_sharding,
     plan_training,
     products_of,
+    recommend,
 )
 from mxd.trainer.training.precision import in_bfloat16
 from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure
-from mxd.trainer.training.recommendation import recommend
 from mxd.trainer.training.sizes import LayerSizes
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
 

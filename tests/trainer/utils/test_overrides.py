@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from typing_extensions import override
 
-from mxd.trainer.errors import UserError
-from mxd.trainer.utils.overrides import check_overrides
+from mxd.trainer.errors import UserError, check_overrides
 
 
 class Base:

@@ -48,11 +48,8 @@ DEFAULT_CONNECTIONS = ConnectionConfig()
 
 
 def connect(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Return an engine for an SQLAlchemy ``url``. ``postgresql://`` selects the psycopg driver.
-
-    Raises:
-        UserError: the URL is invalid, or its database or driver is not supported.
-    """
+    """Return an engine for an SQLAlchemy ``url``. ``postgresql://`` selects the psycopg driver. Raises UserError: the
+    URL is invalid, or its database or driver is not supported."""
     location = _parse_url(url)
     if location.get_backend_name() == "sqlite":
         return _connect_sqlite(location, config)

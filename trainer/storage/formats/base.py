@@ -105,11 +105,8 @@ class SourceSettings:
         return SourceSettings(value if isinstance(value, dict) else {}, self.where)
 
     def check_known(self, known: Collection[str]) -> None:
-        """Check that no other setting has a value, because an unknown one may change the layer's output.
-
-        Raises:
-            UserError: one has.
-        """
+        """Check that no other setting has a value, because an unknown one may change the layer's output. Raises
+        UserError: one has."""
         unknown = [name for name, value in self.values.items() if name not in known and value not in NEUTRAL]
         if unknown:
             raise UserError(
@@ -133,11 +130,7 @@ class SourceTensors:
 
     @classmethod
     def read(cls, path: Path) -> SourceTensors:
-        """Read a safetensors file.
-
-        Raises:
-            UserError: the file is not a safetensors file.
-        """
+        """Read a safetensors file. Raises UserError: the file is not a safetensors file."""
         try:
             return cls(load_file(path), path.name)
         except (SafetensorError, OSError) as error:
@@ -163,11 +156,8 @@ class SourceTensors:
         self._used.update(names)
 
     def check_empty(self) -> None:
-        """Check that all tensors were read, because an unknown one may change the layer's output.
-
-        Raises:
-            UserError: a tensor was not read.
-        """
+        """Check that all tensors were read, because an unknown one may change the layer's output. Raises UserError: a
+        tensor was not read."""
         unread = sorted(self.values.keys() - self._used)
         if unread:
             raise UserError(f"Unknown tensors in {self.where}: {', '.join(unread)}.")
@@ -205,11 +195,7 @@ def split_hook(hook: str) -> tuple[int | None, str]:
 
 
 def input_place(hook: str) -> InputPlace:
-    """Return the input that a hook stands for.
-
-    Raises:
-        UserError: the hook is not an input of an MLP.
-    """
+    """Return the input that a hook stands for. Raises UserError: the hook is not an input of an MLP."""
     place = split_hook(hook)[1]
     if place in _INPUT_NORMS:
         return "mlp-input"
@@ -226,11 +212,7 @@ def input_norm(hook: str) -> str | None:
 
 
 def output_place(hook: str) -> OutputPlace:
-    """Return the output that a hook stands for.
-
-    Raises:
-        UserError: the hook is not an output of an MLP.
-    """
+    """Return the output that a hook stands for. Raises UserError: the hook is not an output of an MLP."""
     place = split_hook(hook)[1]
     if place not in _OUTPUTS:
         raise UserError(f"Unsupported output hook: {hook}. A layer must write the MLP's output: {', '.join(_OUTPUTS)}.")
@@ -259,11 +241,8 @@ class TranscoderTensors:
 
 
 def transcoder_tensors(layer: SparseLayer, run: str, format: str) -> TranscoderTensors:
-    """Return the weights of a transcoder or autoencoder, as contiguous float32 tensors.
-
-    Raises:
-        UserError: the layer is of another kind.
-    """
+    """Return the weights of a transcoder or autoencoder, as contiguous float32 tensors. Raises UserError: the layer is
+    of another kind."""
     if not isinstance(layer, Transcoder):
         raise UserError(
             f"The experts of '{run}' ({layer.method}) are matrices, which the format {format} cannot hold. "

@@ -52,11 +52,8 @@ class _RunnerSettings:
 
 
 def read_checkpoint(path: Path) -> ImportedLayer:
-    """Read the layer of a checkpoint.
-
-    Raises:
-        UserError: it is not a checkpoint, has other content than tensors and config, or is not supported.
-    """
+    """Read the layer of a checkpoint. Raises UserError: it is not a checkpoint, has other content than tensors and
+    config, or is not supported."""
     settings, tensors = _unpickle(path)
     if not settings.flag("is_transcoder"):
         raise UserError(f"{path.name} is an autoencoder. Only layers that replace an MLP can be imported.")

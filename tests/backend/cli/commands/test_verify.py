@@ -15,9 +15,8 @@ from mxd.backend.cli.commands.verify import copy_database, differences
 from mxd.backend.cli.main import run
 from mxd.backend.settings import Settings
 from mxd.trainer.config import TextConfig
-from mxd.trainer.storage.provenance import provenance
 from mxd.trainer.storage.run import Run
-from mxd.trainer.storage.run_sets import weights_digest
+from mxd.trainer.storage.run_sets import provenance, weights_digest
 from tests.backend.cli.words import Capture
 
 
