@@ -18,7 +18,6 @@ from mxd.trainer.layers import ops, triton_ops
 from mxd.trainer.layers.registry import build_layer
 from mxd.trainer.training import plan as planning
 from mxd.trainer.training import rates
-from mxd.trainer.training.cluster import Grid, Links
 from mxd.trainer.training.layer_trainer import build_layer_config
 from mxd.trainer.training.plan import (
     PlannedTraining,
@@ -31,7 +30,7 @@ from mxd.trainer.training.plan import (
     recommend,
 )
 from mxd.trainer.training.precision import in_bfloat16
-from mxd.trainer.training.rates import DeviceRates, Product, free_bytes, measure
+from mxd.trainer.training.rates import DeviceRates, Grid, Links, Product, free_bytes, measure
 from mxd.trainer.training.sizes import LayerSizes
 from tests.helpers.language_models import CONFIGS, saved_language_model, tiny_language_model
 
