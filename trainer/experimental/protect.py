@@ -375,17 +375,20 @@ class PrivacyOptimizer:
 
     def _gradients(self) -> list[Tensor]:
         """Gradients of the objective, with conflicts between its two parts removed."""
-        theta, train_SL = self.config.theta, self.data.train_SL
-        # The next sequences of the training part, in cycles.
-        count = max(1, self.config.batch_tokens // train_SL.shape[1])
-        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
-        batch = score_all(train_SL[indices.unique()])
+        theta = self.config.theta
         passage_loss, passage_gradients = self.model.gradient(self.data.passages, kl_from_uniform, theta)
         with self.model.following(self.steps) as model:
-            retain_loss, retain_gradients = model.gradient(batch, next_token_loss, 1 - theta)
+            retain_loss, retain_gradients = model.gradient(self._batch(), next_token_loss, 1 - theta)
         if not (math.isfinite(passage_loss) and math.isfinite(retain_loss)):
             raise UserError(f"The loss at step {self.steps + 1} is not finite. Lower --learning-rate.")
         return combine_gradients(passage_gradients, retain_gradients)
+
+    def _batch(self) -> EncodedTexts:
+        """Next sequences of the training part, in cycles."""
+        train_SL = self.data.train_SL
+        count = max(1, self.config.batch_tokens // train_SL.shape[1])
+        indices = torch.arange(self.steps * count, (self.steps + 1) * count) % len(train_SL)
+        return score_all(train_SL[indices.unique()])
 
     def _validation_loss(self) -> float:
         """Mean loss on the validation part, in nats per token."""
