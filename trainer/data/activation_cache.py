@@ -338,7 +338,7 @@ class ActivationCache:
         stream: StreamSpec,
         first_buffer: int = 0,
         group: ProcessGroup = SINGLE_PROCESS,
-        start: TextPosition = TEXT_START,
+        start: TextPosition = TEXT_START,  # noqa: ARG002  # a cache needs no text
     ) -> Generator[ActivationBuffer]:
         """Yield the buffers of a stream from index ``first_buffer`` on, like ``activation_buffers``.
 
