@@ -144,7 +144,7 @@ def tokenize_text(
 
 
 def choose_unit(texts: Sequence[TokenizedText]) -> Unit:
-    """Return the unit that is counted as independent. Raises UserError: a text is too short for two units."""
+    """Return the unit that is counted as independent. Raises UserError if a text is too short for two units."""
     if all(text.documents >= MIN_DOCUMENTS for text in texts):
         return "document"
     for text in texts:
@@ -276,8 +276,8 @@ def contrast(
     language_model: LanguageModel,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> Contrast:
-    """Find the experts whose activation density differs between two texts. Raises UserError: a text is too short, or no
-    expert is active often enough."""
+    """Find the experts whose activation density differs between two texts. Raises UserError if a text is too short, or
+    no expert is active often enough."""
     measurement = ContrastMeasurement(run, a, b, config, language_model)
     while not measurement.is_done:
         callbacks.check_cancelled()

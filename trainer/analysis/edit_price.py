@@ -221,7 +221,7 @@ class PriceMeasurement:
 
 
 def check_priced(edits: Sequence[Edit]) -> None:
-    """Check that the price of some edits can be measured. Raises UserError: there is no edit, or one has a
+    """Check that the price of some edits can be measured. Raises UserError if there is no edit, or one has a
     condition."""
     if not edits:
         raise UserError("There is no edit whose price could be measured. Add at least one.")

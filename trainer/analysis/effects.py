@@ -443,8 +443,8 @@ SKETCH, ITERATIONS = 32, 8
 
 @torch.no_grad()
 def expert_map(language_model: LanguageModel, run: Run, expert: int) -> ExpertMap:
-    """Decompose an expert's weight matrix. Raises UserError: the run's experts are vectors, as in a transcoder, or the
-    run was trained on another language model."""
+    """Decompose an expert's weight matrix. Raises UserError if the run's experts are vectors, as in a transcoder, or
+    the run was trained on another language model."""
     check_fits(language_model, run)
     layer = run.layer
     if not isinstance(layer, MxD):

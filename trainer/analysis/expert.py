@@ -160,7 +160,7 @@ def _changes(effects: Sequence[TokenEffect]) -> str:
 
 
 def load_expert(session: Session, run: Run, expert_id: int, label: str | None, examples: int) -> Expert:
-    """Read an expert's statistics and its top ``examples`` from the index. Raises NotFoundError: the run is not
+    """Read an expert's statistics and its top ``examples`` from the index. Raises NotFoundError if the run is not
     indexed, or has no such expert."""
     run_id = session.scalar(
         select(RunRecord.id).join(IndexRecord, IndexRecord.run_id == RunRecord.id).where(RunRecord.name == run.name)
@@ -237,7 +237,7 @@ def mean_outputs(
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> list[MeanOutput]:
     """Average what a block adds because of each expert, over all active tokens of its stored examples' sequences.
-    Raises UserError: the run is not indexed, an expert is unknown or dead, or the language model is another one."""
+    Raises UserError if the run is not indexed, an expert is unknown or dead, or the language model is another one."""
     check_fits(language_model, run)
     layer = run.layer.to(language_model.device_of(run.config.layer))
     means = []

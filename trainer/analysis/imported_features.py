@@ -187,7 +187,7 @@ TOP_TOKENS = 20
 
 
 def save_features(feature_set: FeatureSet, name: str, source: Path, data: Path, database: Engine) -> Run:
-    """Write a run directory and its index. Raises UserError: the run exists."""
+    """Write a run directory and its index. Raises UserError if the run exists."""
     folder = runs_folder(data) / name
     if (folder / RUN_FILE).exists():
         raise UserError(f"Run '{name}' already exists. Choose another --name.")

@@ -140,7 +140,7 @@ def measure_recurrence(
     language_model: LanguageModel,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> Recurrence:
-    """Compare the experts of ``run`` with those of other runs of the same layer. Raises UserError: the runs replace
+    """Compare the experts of ``run`` with those of other runs of the same layer. Raises UserError if the runs replace
     different layers, the text is too short, or no expert is active often enough."""
     firings, length = _collect((run, *others), config, language_model, callbacks)
     active_N, tokens = firings[0].active_N, len(firings[0].routing.indices_TK)

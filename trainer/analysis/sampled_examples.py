@@ -60,7 +60,7 @@ class ExpertActivity(NamedTuple):
 
 
 def get_indexed_run(session: Session, name: str) -> RunRecord:
-    """Return the record of an indexed run. Raises UserError: the run is not indexed."""
+    """Return the record of an indexed run. Raises UserError if the run is not indexed."""
     run = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if run is None or session.get(IndexRecord, run.id) is None:
         raise UserError(f"{name} is not indexed. Run 'mxd index {name}'.")
@@ -78,7 +78,7 @@ def read_activity(session: Session, run: RunRecord) -> ExpertActivity:
 
 def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> SampledExamples:
     """Read up to ``examples_per_bin`` random examples from each activation bin of each expert, sorted by expert. Raises
-    UserError: the index has no random examples."""
+    UserError if the index has no random examples."""
     query = (
         select(ExampleRecord.expert, ExampleRecord.bin, ExampleRecord.sequence, ExampleRecord.position)
         .where(ExampleRecord.run_id == run.id, ExampleRecord.bin > 0, ExampleRecord.rank < examples_per_bin)
@@ -100,8 +100,8 @@ def sample_examples(session: Session, run: RunRecord, examples_per_bin: int) -> 
 def select_experts(
     examples: SampledExamples, experts: tuple[int, ...], random_experts: Ints, run: RunRecord
 ) -> SampledExamples:
-    """Keep the examples of some experts and of their random experts, [N], which are shown beside them. Raises
-    UserError: an expert is unknown or has no examples."""
+    """Keep the examples of some experts and of their random experts, [N], which are shown beside them. Raises UserError
+    if an expert is unknown or has no examples."""
     missing = sorted(set(experts) - set(examples.expert.tolist()))
     if missing:
         raise UserError(

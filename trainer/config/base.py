@@ -57,7 +57,7 @@ class Config(BaseModel):
     @classmethod
     def from_keywords(cls, values: Mapping[str, Any], keywords: Mapping[str, Any]) -> Self:
         """Build a config of ``values`` and of ``keywords``, which may also name fields of the configs inside it. Raises
-        UserError: a keyword is no field, or a value is invalid."""
+        UserError if a keyword is no field, or a value is invalid."""
         nested: dict[str, Any] = dict(values)
         for name, value in keywords.items():
             path = next(_paths(cls, name, value), None)

@@ -108,7 +108,7 @@ def methods(*statuses: Status) -> tuple[str, ...]:
 
 
 def method_traits(method: str) -> MethodTraits:
-    """Facts about a method. Raises KeyError: there is no such method."""
+    """Facts about a method. Raises KeyError if there is no such method."""
     return _TRAITS[method]
 
 

@@ -33,7 +33,7 @@ _COUNTED = ("first", "ramp", "fade")
 
 
 def parse_edit(text: str) -> dict[str, Any]:
-    """Return the fields of an edit, unvalidated. Raises ValueError: the text is not an edit."""
+    """Return the fields of an edit, unvalidated. Raises ValueError if the text is not an edit."""
     head, at, clauses = text.partition("@")
     run, _, edit = head.rpartition("/")
     expert, _, rest = edit.partition(":")

@@ -219,7 +219,7 @@ def register_settings(field: str, config: type[TrainConfig]) -> None:
 
 
 def parse_train_config(values: object) -> TrainConfig:
-    """Validate the saved settings of a run, with the class that was registered for them. Raises ValueError: the
+    """Validate the saved settings of a run, with the class that was registered for them. Raises ValueError if the
     settings are invalid."""
     given = values if isinstance(values, Mapping) else {}
     fields = [field for field in _EXTENDED if given.get(field) is not None]

@@ -304,7 +304,7 @@ class ActivationCache:
         return min(self.manifest.tokens, self.manifest.complete_buffers * self.manifest.buffer_tokens)
 
     def check_text(self, text: TextConfig, tokens: int) -> None:
-        """Check that the cache holds ``tokens`` tokens of a text. Raises UserError: it was written with another text,
+        """Check that the cache holds ``tokens`` tokens of a text. Raises UserError if it was written with another text,
         other settings, or has too few tokens."""
         self._check_equal("dataset", self.manifest.text_fingerprint, fingerprint(text))
         if text.start_token is None:
@@ -314,8 +314,8 @@ class ActivationCache:
             raise UserError(f"The cache {self.folder} holds {self.tokens:,} tokens. Lower --tokens to that.")
 
     def check(self, stream: StreamSpec) -> None:
-        """Check that the cache has the batches of a stream. Raises UserError: it was written with other settings, lacks
-        a layer, or has too few tokens."""
+        """Check that the cache has the batches of a stream. Raises UserError if it was written with other settings,
+        lacks a layer, or has too few tokens."""
         manifest, plan = self.manifest, stream.plan
         self._check_equal("language model", manifest.language_model, stream.language_model)
         self.check_text(stream.text, 0)
@@ -385,7 +385,7 @@ class ActivationCache:
         return sequence_batches(text, tokenizer, self.tokens, self.manifest.seed, "shuffled", each)
 
     def activations(self, layer: int, index: int) -> MlpActivations:
-        """Activations of buffer ``index``, float32, in the order of ``token_ids``. Raises UserError: the cache lacks
+        """Activations of buffer ``index``, float32, in the order of ``token_ids``. Raises UserError if the cache lacks
         the layer, or a file is damaged."""
         return self._read(layer, index, range(len(self.manifest.part_of_sequences(index))))
 

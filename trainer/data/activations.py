@@ -60,7 +60,7 @@ class BatchPlan:
         return self.batch_tokens // self.context_length
 
     def shard(self, group: ProcessGroup) -> range:
-        """Sequence groups of this process. Raises UserError: they cannot be divided evenly."""
+        """Sequence groups of this process. Raises UserError if they cannot be divided evenly."""
         if self.sequences % group.world_size:
             raise UserError(
                 f"A step of {self.batch_tokens:,} tokens is {self.sequences} sequences, which cannot be divided evenly "
@@ -94,7 +94,7 @@ class StreamSpec:
 
     @classmethod
     def from_configs(cls, configs: Sequence[TrainConfig]) -> StreamSpec:
-        """Stream that the runs share. Raises UserError: the runs differ in their text, its order or their batches."""
+        """Stream that the runs share. Raises UserError if the runs differ in their text, its order or their batches."""
         layers = tuple(sorted({config.layer for config in configs}))
         first, *others = (
             cls(config.language_model, config.text, config.order_seed, BatchPlan.from_config(config), layers)
@@ -228,7 +228,7 @@ def activation_buffers(
     start: TextPosition = TEXT_START,
 ) -> Generator[ActivationBuffer]:
     """Yield the buffers of a stream from index ``first_buffer`` on. Each process has its shard of every buffer. Raises
-    UserError: the text is too short, or steps cannot be divided evenly over the processes."""
+    UserError if the text is too short, or steps cannot be divided evenly over the processes."""
     shard, progress = stream.plan.shard(group), TextProgress(start)
     for index, ids_SC in enumerate(stream.token_ids(language_model.tokenizer, first_buffer, progress), first_buffer):
         next_start = progress.position

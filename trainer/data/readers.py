@@ -50,7 +50,7 @@ class RemoteFile:
         return str(self._filesystem.unstrip_protocol(self._path))
 
     def stat(self) -> Status:
-        """Size of the file. Raises UserError: the place cannot be read, or does not state the size."""
+        """Size of the file. Raises UserError if the place cannot be read, or does not state the size."""
         with remote_errors(str(self)):
             size = self._filesystem.size(self._path)
         if size is None:  # of a web server that compresses what it sends
@@ -58,7 +58,7 @@ class RemoteFile:
         return Status(int(size))
 
     def open(self, mode: str = "rb") -> io.BufferedReader:
-        """Open the file for reading from any position. Raises UserError: the place cannot be read."""
+        """Open the file for reading from any position. Raises UserError if the place cannot be read."""
         with remote_errors(str(self)):
             file = self._filesystem.open(self._path, mode)
         return cast(io.BufferedReader, file)
@@ -149,7 +149,7 @@ def read_documents(path: TextFile, column: str, convert: Convert | None = None) 
 
 
 def only_texts(documents: Iterable[Document], source: str) -> Iterator[str]:
-    """Yield documents that must be texts. Errors name their ``source``. Raises UserError: during iteration, if a
+    """Yield documents that must be texts. Errors name their ``source``. Raises UserError during iteration, if a
     document is a list of token ids."""
     for document in documents:
         if not isinstance(document, str):
@@ -172,7 +172,7 @@ def one_line(error: Exception) -> str:
 
 
 def column_index(column: str, names: Iterable[str], where: str) -> int:
-    """Index of ``column`` in ``names``. Raises UserError: there is no such column."""
+    """Index of ``column`` in ``names``. Raises UserError if there is no such column."""
     columns = list(names)
     if column not in columns:
         listed = ", ".join(f"'{name}'" for name in columns[:20]) or "none"
@@ -181,7 +181,7 @@ def column_index(column: str, names: Iterable[str], where: str) -> int:
 
 
 def document_of(value: object, column: str, where: str) -> Document:
-    """Text or token ids of a value; null is an empty document. Raises UserError: the value is neither text nor a list
+    """Text or token ids of a value; null is an empty document. Raises UserError if the value is neither text nor a list
     of token ids."""
     if isinstance(value, list) and all(type(item) is int and 0 <= item <= MAX_TOKEN_ID for item in value):
         return value
@@ -372,7 +372,7 @@ def can_be_divided(path: TextFile) -> bool:
 
 def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
     """Divide a file into pieces of about ``piece_bytes``, at least one. Parquet files have pieces of at least 1,024
-    rows. Raises UserError: the file is damaged."""
+    rows. Raises UserError if the file is damaged."""
     with file_errors(path):
         size = path.stat().st_size
         if size <= piece_bytes or not can_be_divided(path):
@@ -386,7 +386,7 @@ def pieces(path: TextFile, piece_bytes: int) -> list[Piece]:
 
 
 def read_piece(piece: Piece, column: str) -> Iterator[Document]:
-    """Yield the documents of a piece, including empty ones. Raises UserError: during iteration, if the file is damaged
+    """Yield the documents of a piece, including empty ones. Raises UserError during iteration, if the file is damaged
     or has no such column."""
     path, start, stop = piece
     if stop is None:
@@ -459,7 +459,7 @@ def labelled_file(name: str) -> Path:
 
 def read_labelled(path: Path, text_column: str, label_column: str) -> Iterator[LabelledText]:
     """Yield the texts that have a label and are not blank, in the order of the file. Labels may be numbers. Raises
-    UserError: during iteration, if the file is damaged or lacks a column."""
+    UserError during iteration, if the file is damaged or lacks a column."""
     texts = only_texts(read_documents(path, text_column), f"Column '{text_column}' of {path}")
     labels = map(str, read_documents(path, label_column, label_of))
     pairs = zip(labels, texts, strict=True)

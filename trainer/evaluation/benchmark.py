@@ -96,7 +96,7 @@ class SaeProbes:
     """The functions of sae-probes that the benchmark calls."""
 
     def __init__(self) -> None:
-        """Import the package. Raises UserError: the package is not installed, or in another version."""
+        """Import the package. Raises UserError if the package is not installed, or in another version."""
         try:
             installed = version("sae-probes")
         except PackageNotFoundError as error:
@@ -109,7 +109,7 @@ class SaeProbes:
             self._selection: Any = import_module("sae_probes.run_sae_evals")
 
     def dataset_names(self, chosen: Sequence[str] | None) -> list[str]:
-        """Return the ``chosen`` names of data sets, by default all. Raises UserError: there is no such data set."""
+        """Return the ``chosen`` names of data sets, by default all. Raises UserError if there is no such data set."""
         names: list[str] = self._data.get_numbered_binary_tags()
         unknown = [name for name in chosen or () if name not in names]
         if unknown:

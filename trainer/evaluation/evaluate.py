@@ -84,7 +84,7 @@ class Evaluator:
 
     @classmethod
     def open(cls, config: EvaluateConfig, language_model: LanguageModel, callbacks: Callbacks) -> Evaluator:
-        """Read the text. Raises UserError: the text is too short, or cannot be read."""
+        """Read the text. Raises UserError if the text is too short, or cannot be read."""
         stream = sequences(config.text, language_model.tokenizer, config.tokens, config.seed, "sampled")
         ids_SL = torch.from_numpy(np.stack(list(stream))).long()
         bootstrap = Bootstrap(len(ids_SL), config.resamples, config.seed)
@@ -97,7 +97,7 @@ class Evaluator:
 
 def evaluate(evaluator: Evaluator, run: Run, seen_text: bool) -> Measurement:
     """Evaluate a run that replaces its layer's MLP. ``seen_text``: whether the run was trained on the text. Raises
-    UserError: the run cannot be used with the requested K."""
+    UserError if the run cannot be used with the requested K."""
     config, bootstrap = evaluator.config, evaluator.bootstrap
     layer = run.config.layer
     sparse_layer = run.at_k(config.k).to(evaluator.language_model.device_of(layer))
@@ -221,7 +221,7 @@ def subject_name(run: str, k: int | None) -> str:
 
 def evaluate_jointly(evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]) -> Measurement:
     """Evaluate several runs that replace their layers' MLPs at the same time. ``individual_losses`` are their loss
-    increases on their own. Raises UserError: two runs are of the same layer."""
+    increases on their own. Raises UserError if two runs are of the same layer."""
     check_disjoint_layers(runs)
     replaced, zeros, means = dict(ORIGINAL), dict(ORIGINAL), dict(ORIGINAL)
     for run in runs:
@@ -275,7 +275,7 @@ def is_training_text(text: TextConfig, trained: TextConfig) -> bool:
 
 
 def check_held_out(name: str, text: TextConfig, trained: TextConfig) -> None:
-    """Check that a run was not trained on a text. Raises UserError: it was."""
+    """Check that a run was not trained on a text. Raises UserError if it was."""
     if is_training_text(text, trained):
         raise UserError(
             f"{name} was trained on {text.dataset}, so results would be optimistic. Pass held-out data with --dataset, "
@@ -293,7 +293,7 @@ def layer_by_layer_subject(runs: Sequence[Run]) -> str:
 
 
 def sort_by_layer(runs: Sequence[Run]) -> list[Run]:
-    """Sort runs by layer. Raises UserError: two runs are of the same layer."""
+    """Sort runs by layer. Raises UserError if two runs are of the same layer."""
     check_disjoint_layers(runs)
     return sorted(runs, key=lambda run: run.config.layer)
 
@@ -302,7 +302,7 @@ def evaluate_layer_by_layer(
     evaluator: Evaluator, runs: Sequence[Run], individual_losses: Sequence[float]
 ) -> Measurement:
     """Evaluate the first run, then the first two, and so on, all in one pass over the text. ``individual_losses`` are
-    their loss increases on their own. Raises UserError: two runs are of the same layer."""
+    their loss increases on their own. Raises UserError if two runs are of the same layer."""
     individual = {run.name: loss for run, loss in zip(runs, individual_losses, strict=True)}
     ordered = sort_by_layer(runs)
     interventions: list[Intervention] = [ORIGINAL]
@@ -365,7 +365,7 @@ def write_evaluation(
     database: Engine, measurement: Measurement, first_run: str, config: EvaluateConfig, fingerprint: str, weights: str
 ) -> dict[str, Any]:
     """Store a result under ``first_run``, replacing the previous one of the same subject on the same text. Return it as
-    stored, with the code that measured it as ``provenance``. Raises NotFoundError: the run is not in the database."""
+    stored, with the code that measured it as ``provenance``. Raises NotFoundError if the run is not in the database."""
     result: dict[str, Any] = {**finite(asdict(measurement.result)), "provenance": code()}
     with writing(database) as session:
         run_id = find_record(session, first_run).id

@@ -82,7 +82,7 @@ class ReplacementModel:
 
     @classmethod
     def from_runs(cls, language_model: LanguageModel, runs: Sequence[Run]) -> Self:
-        """Replace MLPs by copies of the runs' layers. Raises UserError: a run is not an MxD."""
+        """Replace MLPs by copies of the runs' layers. Raises UserError if a run is not an MxD."""
         layers: dict[int, MxD] = {}
         for run in runs:
             if not isinstance(run.layer, MxD):
@@ -321,8 +321,8 @@ class PrivacyData:
 
     @classmethod
     def split(cls, passages: EncodedTexts, ids_SL: Tensor) -> PrivacyData:
-        """Use half of the retain set for training, an eighth for validation and the rest for testing. Raises UserError:
-        the retain set is too small."""
+        """Use half of the retain set for training, an eighth for validation and the rest for testing. Raises UserError
+        if the retain set is too small."""
         half, eighth = len(ids_SL) // 2, len(ids_SL) // 8
         if not eighth:
             raise UserError(
@@ -346,7 +346,7 @@ class PrivacyOptimizer:
         self.best = self.eval_points[0]
 
     def step(self) -> EvalPoint:
-        """Take one step. Returns the latest measurements. Raises UserError: a loss is NaN or infinite."""
+        """Take one step. Returns the latest measurements. Raises UserError if a loss is NaN or infinite."""
         for parameter, gradient in zip(self.model.trainable_parameters(), self._gradients(), strict=True):
             parameter.grad = gradient
         self._optimizer.step()
@@ -361,7 +361,7 @@ class PrivacyOptimizer:
         return self.eval_points[-1]
 
     def restore_best(self) -> EvalPoint:
-        """Load the parameters of the best step. Raises UserError: no step is better than the original runs."""
+        """Load the parameters of the best step. Raises UserError if no step is better than the original runs."""
         if self.best.step == 0:
             last = self.eval_points[-1]
             raise UserError(
@@ -503,7 +503,7 @@ def protect(
 
 
 def check_new_runs(names: Sequence[str], data: Path, database: Engine) -> None:
-    """Check that no run has one of these names. Raises UserError: a run exists."""
+    """Check that no run has one of these names. Raises UserError if a run exists."""
     with Session(database) as session:
         known = set(session.scalars(select(RunRecord.name).where(RunRecord.name.in_(names))))
     for name in names:
@@ -517,7 +517,7 @@ def write_outcome(
     runs: Sequence[Run], outcome: ProtectionOutcome, config: ProtectConfig, data: Path, database: Engine
 ) -> dict[str, Any]:
     """Write the new runs, each atomically and with the measurements. Returns the measurements as plain data. ``runs``
-    are the parents. Raises UserError: a new run exists by now, or the disk is full."""
+    are the parents. Raises UserError if a new run exists by now, or the disk is full."""
     names = outcome.result.runs
     check_new_runs(names, data, database)
     result: dict[str, Any] = finite(asdict(outcome.result))

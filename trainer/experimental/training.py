@@ -181,8 +181,8 @@ class ExperimentalLayerTrainer(LayerTrainer):
 
 
 def check_experimental(config: TrainConfig, is_single_process: bool) -> ExperimentalConfig:
-    """Experimental settings of a run; the defaults if it has none. Raises UserError: the method, the initialisation or
-    several processes do not support them."""
+    """Experimental settings of a run; the defaults if it has none. Raises UserError if the method, the initialisation
+    or several processes do not support them."""
     settings = config.experimental if isinstance(config, ExperimentalTrainConfig) else ExperimentalConfig()
     if settings == ExperimentalConfig():
         return settings

@@ -127,7 +127,7 @@ class EditPlan:
         num_experts: int,
         checks: Sequence[tuple[GateCheck, ...]] = (),
     ) -> EditPlan:
-        """Check the edits against a layer of ``num_experts``. Raises UserError: an edit names an unknown expert."""
+        """Check the edits against a layer of ``num_experts``. Raises UserError if an edit names an unknown expert."""
         unknown = [edit.expert for edit in edits if edit.expert >= num_experts]
         if unknown:
             raise UserError(f"Unknown expert {unknown[0]}. This run has experts 0 to {num_experts - 1}.")

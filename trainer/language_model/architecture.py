@@ -108,7 +108,7 @@ class Architecture:
         warnings.warn(f"{excess} It was not trained on further positions.", UsageWarning, stacklevel=2)
 
     def block(self, layer: int) -> nn.Module:
-        """The block of a layer. Raises UserError: the language model has no such layer."""
+        """The block of a layer. Raises UserError if the language model has no such layer."""
         if not 0 <= layer < len(self.blocks):
             raise UserError(f"There is no layer {layer}. {self.source} has layers 0 to {len(self.blocks) - 1}.")
         return self.blocks[layer]
@@ -128,7 +128,7 @@ class Architecture:
 
     def matrices(self, layer: int) -> tuple[list[nn.Module], nn.Module]:
         """Linear modules of a layer's MLP: those that read its input (a GLU's gate first), and the down projection.
-        Raises UserError: the MLP is a mixture of experts, has other matrices, or needs more than its input."""
+        Raises UserError if the MLP is a mixture of experts, has other matrices, or needs more than its input."""
         block, (first, last) = self.block(layer), self.mlp_names(layer)
         whole = dict(getattr(block, first).named_modules())
         modules = whole if first == last else {name: getattr(block, name) for name in (first, last)}

@@ -89,7 +89,7 @@ WEIGHTS_NAMED = 3
 
 def choose_device(device: str) -> torch.device:
     """Return the named device; ``auto`` and ``auto-map`` choose the accelerator, or the CPU if there is none. Raises
-    UserError: there is no such device."""
+    UserError if there is no such device."""
     return accelerator() or torch.device("cpu") if device in ("auto", AUTO_MAP) else named_device(device)
 
 
@@ -147,7 +147,7 @@ def sharing_processes() -> int:
 
 
 def load_outline(source: str) -> PreTrainedModel:
-    """Build a language model's modules on the meta device, without weights, from its config alone. Raises UserError:
+    """Build a language model's modules on the meta device, without weights, from its config alone. Raises UserError if
     there is no such config, or it does not describe a causal language model."""
 
     def outline(name: str, local: bool) -> PreTrainedModel:
@@ -167,7 +167,7 @@ def outline_of(shape: Mapping[str, Any]) -> PreTrainedModel:
 
 def load_width(source: str) -> int:
     """Width of a language model's residual stream, from its config; 0 if the config has no ``hidden_size``. Raises
-    UserError: there is no such config."""
+    UserError if there is no such config."""
     return _read(source, lambda name, local: int(getattr(_config(name, local).get_text_config(), "hidden_size", 0)))
 
 
@@ -239,7 +239,7 @@ def _config(name: str, local: bool) -> PreTrainedConfig:
 
 
 def find_blocks(module: PreTrainedModel, count: int | None) -> nn.ModuleList:
-    """The list of a language model's ``count`` blocks. Raises UserError: it has none."""
+    """The list of a language model's ``count`` blocks. Raises UserError if it has none."""
     for candidate in module.get_decoder().modules():
         # Blocks have modules inside, unlike projections or norms of which there may be as many.
         if (

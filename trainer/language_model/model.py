@@ -158,7 +158,7 @@ class LanguageModel:
         return self.architecture.max_tokens
 
     def check_ids(self, largest: int) -> None:
-        """Check that the input embedding has all tokens up to the id ``largest``. Raises UserError: it has fewer."""
+        """Check that the input embedding has all tokens up to the id ``largest``. Raises UserError if it has fewer."""
         rows = self.architecture.vocabulary_size
         if largest >= rows:
             name = self.tokenizer.convert_ids_to_tokens(largest)
@@ -169,7 +169,7 @@ class LanguageModel:
             )
 
     def on_device(self, ids_BT: Tensor) -> Tensor:
-        """Token ids on the device of the language model. Raises UserError: the input embedding has no such token or
+        """Token ids on the device of the language model. Raises UserError if the input embedding has no such token or
         position. Ids on a GPU are not checked, because that would stall it."""
         self.architecture.check_context_length(ids_BT.shape[-1])
         if ids_BT.device.type == "cpu" and ids_BT.numel():
@@ -499,14 +499,14 @@ def _dtype(dtype: torch.dtype | DtypeChoice, device: torch.device) -> torch.dtyp
 
 def needed_bytes(source: str, device: str = "auto", dtype: torch.dtype | DtypeChoice = "auto") -> int:
     """Size of the weights of a language model that ``LanguageModel.load`` would load; from its config alone. Raises
-    UserError: the config cannot be read."""
+    UserError if the config cannot be read."""
     size = _dtype(dtype, choose_device(device)).itemsize
     return sum(size * weight.numel() for weight in load_outline(source).parameters())
 
 
 def cache_argument(module: nn.Module) -> str:
     """Name of the argument of a model's forward pass that takes a key-value cache; transformers 5.24 renamed it. Raises
-    UserError: there is none."""
+    UserError if there is none."""
     known = inspect.signature(type(module).forward).parameters
     name = next((name for name in CACHE_ARGUMENTS if name in known), None)
     if name is None:

@@ -170,7 +170,7 @@ class Additions:
 
     @torch.no_grad()
     def of_directions(self, layer: int, direction_RO: Tensor) -> Tensor:
-        """Addition of a block if its MLP writes only a vector, [R, W] in float32. Raises UserError: the block
+        """Addition of a block if its MLP writes only a vector, [R, W] in float32. Raises UserError if the block
         normalises the sum, so this depends on the text; or as ``of_vectors``."""
         if self.adds_output(layer):
             return direction_RO.float()
@@ -186,7 +186,7 @@ class Additions:
 
     def passed_on(self, layer: int) -> float:
         """Factor with which the blocks after ``layer`` pass the residual stream on; 1 in most architectures. Raises
-        UserError: they do not pass it on as a multiple, so there is no direct effect."""
+        UserError if they do not pass it on as a multiple, so there is no direct effect."""
         if not self.has_direct_effects(layer):
             raise UserError(self._refusal(layer))
         return self._scale(layer + 1) or 0.0

@@ -101,8 +101,8 @@ def converted_folder(source: str) -> Path:
 
 
 def is_converted(source: str) -> bool:
-    """Return whether the cache has a GGUF file's language model in Hugging Face format. Raises NotFoundError: there is
-    no such file."""
+    """Return whether the cache has a GGUF file's language model in Hugging Face format. Raises NotFoundError if there
+    is no such file."""
     return _cached_folder(_gguf_file(source)).is_dir()
 
 

@@ -314,7 +314,7 @@ def single_texts(language_model: LanguageModel, ids: set[int]) -> dict[int, str]
 
 
 def single_token(language_model: LanguageModel, text: str) -> int:
-    """Id of the only token of a text. Raises UserError: the text is not exactly one token."""
+    """Id of the only token of a text. Raises UserError if the text is not exactly one token."""
     ids: list[int] = language_model.tokenizer(text, add_special_tokens=False)["input_ids"]
     if len(ids) != 1:
         raise UserError(

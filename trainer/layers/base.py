@@ -149,7 +149,7 @@ class SparseLayer(nn.Module, ABC):
         return super()._apply(fn, recurse)  # type: ignore[no-untyped-call, no-any-return]
 
     def required_rank(self) -> int:
-        """The rank in the config. Raises UserError: the config has no rank."""
+        """The rank in the config. Raises UserError if the config has no rank."""
         if self.config.rank is None:
             raise UserError(f"The config of a {self.method} needs a rank.")
         return self.config.rank
@@ -162,7 +162,7 @@ class SparseLayer(nn.Module, ABC):
 
     def at_k(self, k: int) -> SparseLayer:
         """This layer with only the k strongest experts of each token. It shares the weights and is cached. Raises
-        UserError: k is not between 1 and the layer's K, or the method has no top-k."""
+        UserError if k is not between 1 and the layer's K, or the method has no top-k."""
         if k != self.config.k and not method_traits(self.method).has_top_k:
             raise UserError(f"A {self.method} has no top-k, so k cannot be chosen. Omit k.")
         if k < 1:
@@ -272,7 +272,7 @@ def read_weights(
 ) -> dict[str, Tensor]:
     """Read a safetensors file or its parts, and check the tensors against the module that will load them, which needs
     no contents and may hold only some ``rows`` of the ``tables``. Return tensors of the module's dtypes. Raises
-    UserError: a file is damaged, or the tensors do not match the module."""
+    UserError if a file is damaged, or the tensors do not match the module."""
     state = expected.state_dict()
     try:
         tensors = dequantized(read_rows(path, tables, rows))

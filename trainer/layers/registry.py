@@ -46,7 +46,7 @@ register_layers("jumprelu-skip-transcoder", JumpReluSkipTranscoder)
 
 def build_layer(config: LayerConfig, shards: Shards | None = None) -> SparseLayer:
     """Build a layer with random weights, or this process's slice of it. The slices are never in memory together. Raises
-    UserError: the method's experts cannot be sharded, or there are fewer of them than processes."""
+    UserError if the method's experts cannot be sharded, or there are fewer of them than processes."""
     if config.method not in _CLASSES:
         import_module(method_traits(config.method).module)
     layer_class = _CLASSES[config.method][config.encoder]
@@ -61,8 +61,8 @@ def build_layer(config: LayerConfig, shards: Shards | None = None) -> SparseLaye
 
 @torch.inference_mode(mode=False)  # weights created in inference mode could never be trained again
 def load_layer(folder: Path) -> SparseLayer:
-    """Load a layer that ``SparseLayer.save`` wrote, in float32 on the CPU. Raises UserError: the folder holds no layer,
-    or a damaged one."""
+    """Load a layer that ``SparseLayer.save`` wrote, in float32 on the CPU. Raises UserError if the folder holds no
+    layer, or a damaged one."""
     config = read_layer_config(folder)
     with torch.device("meta"):
         layer = build_layer(config)

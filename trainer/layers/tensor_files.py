@@ -44,7 +44,7 @@ def parts_of(path: Path) -> list[Path]:
 
 
 def save_tensors(tensors: Mapping[str, Tensor], target: Path, header: Mapping[str, str] | None = None) -> None:
-    """Write a safetensors file. Raises OSError: the file cannot be written."""
+    """Write a safetensors file. Raises OSError if the file cannot be written."""
     try:
         save_file(dict(tensors), target, None if header is None else dict(header))
     except SafetensorError as error:
@@ -57,7 +57,7 @@ def save_tensors(tensors: Mapping[str, Tensor], target: Path, header: Mapping[st
 
 def save_part(tensors: Mapping[str, Tensor], tables: Collection[str], shards: Shards, path: Path) -> None:
     """Write this process's part of a file: its rows of the ``tables``; in the first process also all other tensors.
-    Raises OSError: the file cannot be written."""
+    Raises OSError if the file cannot be written."""
     own = {name: value for name, value in tensors.items() if name in tables or shards.rank == 0}
     first = shards.rows(shards.rank).start
     begins = {
@@ -198,7 +198,7 @@ def dequantized(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def quantize_file(source: Path, target: Path) -> None:
-    """Write the weights of a safetensors file in 5 bits. Raises OSError: a file cannot be read or written."""
+    """Write the weights of a safetensors file in 5 bits. Raises OSError if a file cannot be read or written."""
     tensors: dict[str, Tensor] = {}
     for name, value in load_file(source).items():
         if value.ndim == 2 and value.is_floating_point() and value.shape[1] % GROUP == 0:

@@ -134,7 +134,8 @@ def blocked_topk(scores_TN: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor:
-    """Weighted sum of the rows of each token's experts, [T, W]. Raises ValueError: the tensors do not fit together."""
+    """Weighted sum of the rows of each token's experts, [T, W]. Raises ValueError if the tensors do not fit
+    together."""
     _check_pairs(weights_TK, indices_TK, table_NW)
     mixed_TW = table_NW.new_empty(len(indices_TK), table_NW.shape[1])
     _sum(table_NW, weights_TK.contiguous(), indices_TK.contiguous(), None, mixed_TW, None, indices_TK.shape[1])
@@ -142,8 +143,8 @@ def mix_rows(weights_TK: Tensor, indices_TK: Tensor, table_NW: Tensor) -> Tensor
 
 
 def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
-    """Dot product of each token's row with the table row of each of its experts, [T, K]. Raises ValueError: the tensors
-    do not fit together."""
+    """Dot product of each token's row with the table row of each of its experts, [T, K]. Raises ValueError if the
+    tensors do not fit together."""
     _check_pairs(left_TW, indices_TK, table_NW)
     if left_TW.shape[1] != table_NW.shape[1]:
         raise ValueError(f"Rows must have one width, but have {left_TW.shape[1]} and {table_NW.shape[1]} columns.")
@@ -161,7 +162,7 @@ def row_dots(left_TW: Tensor, table_NW: Tensor, indices_TK: Tensor) -> Tensor:
 
 def sum_by_expert(rows_TW: Tensor, weights_TK: Tensor, pairs: PairsByExpert) -> tuple[Tensor, Tensor]:
     """Weighted sum of the rows of each expert's tokens, [N, W], and the sum of the weights alone, [N]. Raises
-    ValueError: the tensors do not fit together."""
+    ValueError if the tensors do not fit together."""
     _check_pairs(weights_TK, pairs.tokens_P, rows_TW)
     num_experts = len(pairs.offsets_N1) - 1
     sums_NW, totals_N = rows_TW.new_empty(num_experts, rows_TW.shape[1]), rows_TW.new_empty(num_experts)

@@ -210,13 +210,13 @@ class Run:
     @cached_property
     def units(self) -> Mapping[int, float]:
         """Expert -> 99th percentile of its activation, the unit of edits. Empty if the run is not indexed. Raises
-        UserError: the file is damaged."""
+        UserError if the file is damaged."""
         return self._numbers(UNITS_FILE)
 
     @cached_property
     def prices(self) -> Mapping[int, float]:
         """Expert -> predicted price of a gate activation of 1, in nats per token. Empty if it was not computed. Raises
-        UserError: the file is damaged."""
+        UserError if the file is damaged."""
         return self._numbers(PRICES_FILE)
 
     def _numbers(self, file: str) -> Mapping[int, float]:
@@ -269,7 +269,7 @@ class Run:
 
     @property
     def weights_folder(self) -> Path:
-        """Folder of the trained layer, or of the last checkpoint. Raises NotFoundError: there is neither."""
+        """Folder of the trained layer, or of the last checkpoint. Raises NotFoundError if there is neither."""
         if (self.folder / WEIGHTS_FILE).is_file():
             return self.folder
         checkpoint = self.last_checkpoint()
@@ -291,7 +291,7 @@ class Run:
 
     def at_k(self, k: int | None) -> SparseLayer:
         """Return the layer with only the k strongest experts per token, sharing its weights; None keeps the layer's K.
-        Raises UserError: k exceeds the layer's K, or the method has no top-k."""
+        Raises UserError if k exceeds the layer's K, or the method has no top-k."""
         if k is None:
             return self.layer
         try:
@@ -441,7 +441,7 @@ def without_folder(source: str) -> str:
 
 
 def check_empty_folder(folder: Path) -> None:
-    """Check that a target folder is new or empty. Raises UserError: it is not."""
+    """Check that a target folder is new or empty. Raises UserError if it is not."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"The target folder is not empty: {folder}. Choose a new one.")
 

@@ -50,7 +50,7 @@ _METRICS = TypeAdapter(list[Metric])
 
 
 def find_record(session: Session, name: str) -> RunRecord:
-    """Return the record of a run. Raises NotFoundError: the database has no such run."""
+    """Return the record of a run. Raises NotFoundError if the database has no such run."""
     record = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if record is None:
         raise NotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
@@ -96,8 +96,8 @@ def write_metrics(run: Run, metrics: Sequence[Metric]) -> None:
 
 
 def register_run(run: Run, database: Engine) -> None:
-    """Register a trained run from its folder, unless the database already has it. Raises UserError: the metrics file is
-    damaged."""
+    """Register a trained run from its folder, unless the database already has it. Raises UserError if the metrics file
+    is damaged."""
     metrics = read_metrics(run)
     with writing(database) as session:
         if session.scalar(select(RunRecord.id).where(RunRecord.name == run.name)) is not None:
@@ -111,7 +111,7 @@ def register_run(run: Run, database: Engine) -> None:
 
 
 def read_metrics(run: Run) -> list[Metric]:
-    """Read the training metrics in a run's folder; none if it has no such file. Raises UserError: the file is
+    """Read the training metrics in a run's folder; none if it has no such file. Raises UserError if the file is
     damaged."""
     path = run.folder / METRICS_FILE
     if not path.is_file():
@@ -124,7 +124,7 @@ def read_metrics(run: Run) -> list[Metric]:
 
 def adopt(run: Run, name: str, language_model: str | None, data: Path, database: Engine) -> Run:
     """Copy a run to a data folder atomically and register it, under a new name and with the local path or Hub name of
-    the language model if one is given. The run's files are validated first. Raises UserError: a run of this name
+    the language model if one is given. The run's files are validated first. Raises UserError if a run of this name
     exists, or the files are damaged."""
     folder = runs_folder(data) / name
     if (folder / RUN_FILE).exists():

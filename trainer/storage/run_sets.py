@@ -27,7 +27,7 @@ _NAMES = TypeAdapter[str](RunName)
 
 
 def check_compatible_runs(runs: Sequence[Run]) -> None:
-    """Check that runs can be used jointly. Raises UserError: they belong to different language models, or two replace
+    """Check that runs can be used jointly. Raises UserError if they belong to different language models, or two replace
     the same layer."""
     sources = {run.language_model_source for run in runs}
     if len(sources) > 1:
@@ -38,7 +38,7 @@ def check_compatible_runs(runs: Sequence[Run]) -> None:
 
 
 def check_disjoint_layers(runs: Sequence[Run]) -> None:
-    """Check that no two runs replace the same layer. Raises UserError: two do."""
+    """Check that no two runs replace the same layer. Raises UserError if two do."""
     layer, times = Counter(run.config.layer for run in runs).most_common(1)[0]
     if times > 1:
         names = " and ".join(run.name for run in runs if run.config.layer == layer)
@@ -46,7 +46,7 @@ def check_disjoint_layers(runs: Sequence[Run]) -> None:
 
 
 def names_of(runs: Sequence[Run], pattern: str) -> list[str]:
-    """Return the names of the new runs. Raises UserError: a name is invalid, or two are equal."""
+    """Return the names of the new runs. Raises UserError if a name is invalid, or two are equal."""
     names = [pattern.replace(PLACE, run.name) for run in runs]
     for name in names:
         try:
@@ -78,7 +78,7 @@ def weights_digest(runs: Iterable[Run]) -> str:
 
 
 def check_fits(language_model: LanguageModel, run: Run) -> None:
-    """Check that a layer can replace its MLP. Raises UserError: the widths differ, or the layer is an autoencoder."""
+    """Check that a layer can replace its MLP. Raises UserError if the widths differ, or the layer is an autoencoder."""
     if run.layer.reads == "mlp-output":
         raise UserError(
             f"Run '{run.name}' is an {run.config.method}, which reads the MLP's output. Routing and steering are not "
@@ -121,7 +121,7 @@ UNRECORDED = {"date": None, "code": None, "packages": None}
 
 def provenance(runs: Iterable[Run], texts: Iterable[TextConfig] = ()) -> dict[str, Any]:
     """Describe a measurement that is made now: digest of each run's weights, fingerprint of each text, and ``code``.
-    Raises UserError: a text cannot be read."""
+    Raises UserError if a text cannot be read."""
     digests = {text.dataset: fingerprint(text) for text in texts}
     names = {dataset: Path(dataset).name for dataset in digests}
     counts = Counter(names.values())

@@ -188,7 +188,7 @@ def finetune(
 
 
 def new_run_configs(runs: Sequence[Run], config: FinetuneConfig) -> list[TrainConfig]:
-    """Configs of the new runs, in the order of ``runs``. Raises UserError: two runs replace the same layer or two new
+    """Configs of the new runs, in the order of ``runs``. Raises UserError if two runs replace the same layer or two new
     runs have the same name, the runs have different models, or a run cannot be trained."""
     check_compatible_runs(runs)
     for run in runs:

@@ -495,7 +495,7 @@ def learning_rate(schedule: OptimizerConfig, step: int, total: int) -> float:
 
 
 def check_processes(config: TrainConfig, processes: int) -> None:
-    """Check that several processes train the layer that one would. Raises UserError: they would train another one."""
+    """Check that several processes train the layer that one would. Raises UserError if they would train another one."""
     if processes == 1:
         return
     if method_traits(config.method).trains_on_whole_steps:
@@ -510,7 +510,7 @@ def check_processes(config: TrainConfig, processes: int) -> None:
 
 
 def build_layer_config(config: TrainConfig, architecture: Architecture) -> LayerConfig:
-    """Layer settings of a run, with the widths of the MLP that the layer replaces. Raises UserError: settings
+    """Layer settings of a run, with the widths of the MLP that the layer replaces. Raises UserError if settings
     contradict each other, or the model has no such layer or no embedding of a position."""
     _check_settings(config)
     architecture.check_context_length(config.text.context_length)

@@ -84,7 +84,7 @@ def _open_wandb(config: TrainConfig, folder: Path, _step: int) -> MetricLog:
 
 
 def log_to(name: LogName) -> OpenLog:
-    """Return the function that opens a log of this kind. Raises UserError: the package is not installed."""
+    """Return the function that opens a log of this kind. Raises UserError if the package is not installed."""
     try:
         import_module("torch.utils.tensorboard.writer" if name == "tensorboard" else name)
     except ImportError as error:

@@ -125,7 +125,7 @@ class TrainSetup(NamedTuple):
     @classmethod
     def from_device_name(cls, device: str, processes: int = 1, nodes: int = 1) -> TrainSetup:
         """Setup on the device of this name, or on one of ``DATASHEETS``, which can only be planned for. Raises
-        UserError: there is no such device, or the processes cannot be divided evenly over the machines."""
+        UserError if there is no such device, or the processes cannot be divided evenly over the machines."""
         if processes % nodes:
             raise UserError(
                 f"{processes} processes cannot be divided evenly over {nodes} machines. Change --processes."
@@ -342,7 +342,7 @@ def seconds_per_token(planned: PlannedTraining, rates: DeviceRates) -> float:
 
 
 def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPlan:
-    """Plan runs that are trained together. Benchmarks the device for about a second. Raises UserError: the model's
+    """Plan runs that are trained together. Benchmarks the device for about a second. Raises UserError if the model's
     config cannot be read, the model has no such layer, or the runs need different batches."""
     planned = PlannedTraining(configs, setup)
     products = products_of(planned)
@@ -379,7 +379,7 @@ def plan_training(configs: Sequence[TrainConfig], setup: TrainSetup) -> TrainPla
 
 
 def check_fits_memory(configs: Sequence[TrainConfig], setup: TrainSetup) -> None:
-    """Check that training fits into the device's memory. Raises UserError: it does not fit (the message has a
+    """Check that training fits into the device's memory. Raises UserError if it does not fit (the message has a
     configuration that would); or as ``plan_training``."""
     if (message := _memory_error(PlannedTraining(configs, setup))) is not None:
         raise UserError(message)

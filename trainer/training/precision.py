@@ -94,7 +94,7 @@ def dtype_of(name: Dtype) -> torch.dtype:
 
 def resolve_dtypes(configs: Sequence[TrainConfig], data: Path, device: torch.device) -> list[TrainConfig]:
     """Fill in ``language_model_dtype``: the requested one, else the resumed run's, else the fastest on ``device``.
-    Raises UserError: the config of the model or of a run cannot be read."""
+    Raises UserError if the config of the model or of a run cannot be read."""
     folders = [runs_folder(data) / config.name for config in configs]
     stored = [Run.load(folder, data).config if (folder / RUN_FILE).is_file() else None for folder in folders]
     requested = [
@@ -128,7 +128,7 @@ def slow_dtype_warning(dtype: Dtype, device: torch.device) -> str | None:
 
 
 def with_dtype(config: TrainConfig, dtype: torch.dtype) -> TrainConfig:
-    """Set ``language_model_dtype`` to the dtype of the loaded model. Raises UserError: the config asks for another
+    """Set ``language_model_dtype`` to the dtype of the loaded model. Raises UserError if the config asks for another
     dtype."""
     requested, loaded = config.language_model_dtype, dtype_name(dtype)
     if requested not in (None, loaded):

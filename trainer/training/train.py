@@ -106,8 +106,8 @@ def resolve_precision(config: TrainConfig, data: Path, language_model: LanguageM
 
 
 def check_resumable(config: TrainConfig, data: Path, resume: Resume) -> None:
-    """Check that a run does not exist yet, or may be resumed with these settings. Raises UserError: the run exists and
-    ``resume`` is ``never``, or it was started with other settings."""
+    """Check that a run does not exist yet, or may be resumed with these settings. Raises UserError if the run exists
+    and ``resume`` is ``never``, or it was started with other settings."""
     run = started_run(config, data)
     if run is None:
         return
@@ -207,7 +207,7 @@ class TrainingRun:
             raise first_error
 
     def log_if_due(self) -> None:
-        """Log the metrics every ``log_every`` steps and after the last step. Raises DivergedError: a logged metric is
+        """Log the metrics every ``log_every`` steps and after the last step. Raises DivergedError if a logged metric is
         not finite."""
         if self.trainer.step % self.run.config.log_every == 0 or self.is_done:
             self._log()
@@ -328,7 +328,7 @@ def train_layer(
     cache: ActivationCache | None = None,
     callbacks: Callbacks = NO_CALLBACKS,
 ) -> TrainResult:
-    """Train one layer, or resume it, until all tokens are used or the task is cancelled. Raises UserError: the run
+    """Train one layer, or resume it, until all tokens are used or the task is cancelled. Raises UserError if the run
     exists (and ``resume`` is ``never``), another process is training it, it was started with other settings, or the
     text is too short."""
     (result,) = train_layers(

@@ -29,7 +29,7 @@ def accelerator() -> torch.device | None:
 
 
 def named_device(name: str) -> torch.device:
-    """The device of this name. Raises UserError: there is no such device."""
+    """The device of this name. Raises UserError if there is no such device."""
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -181,7 +181,7 @@ class ProcessGroup:
         return self.world_size // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) or 1
 
     def device(self, requested: str) -> str:
-        """Device of this process: its own GPU where ``requested`` names no particular one. Raises UserError:
+        """Device of this process: its own GPU where ``requested`` names no particular one. Raises UserError if
         ``auto-map`` with several processes on one machine."""
         if requested == AUTO_MAP and not self.is_single and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
             raise UserError(
@@ -246,8 +246,8 @@ class ProcessGroup:
 
     def take_turn(self, work: Callable[[], T]) -> T | None:
         """Call ``work`` in the main process while the others wait, however long it takes. Return its result there, None
-        in the others. Raises PeerLostError: the main process failed or ended; SilentError if another process tells the
-        user."""
+        in the others. Raises PeerLostError if the main process failed or ended; SilentError if another process tells
+        the user."""
         return work() if self.peers is None else self.peers.take_turn(work)
 
     def send(self, objects: Iterable[object], to: int) -> None:

@@ -58,7 +58,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 
 
 def read_json(path: Path) -> Any:
-    """Parse a JSON file. Raises ValueError: the content is not valid JSON, is nested too deeply, or has strings that
+    """Parse a JSON file. Raises ValueError if the content is not valid JSON, is nested too deeply, or has strings that
     are not Unicode text."""
     content = path.read_text("utf-8")
     try:
@@ -103,7 +103,7 @@ def disk_errors(target: Path) -> Iterator[None]:
 
 @contextmanager
 def exclusive_lock(path: Path, task: str) -> Iterator[None]:
-    """Hold the lock file ``path``. The kernel releases it when the process ends. Raises LockedError: another process
+    """Hold the lock file ``path``. The kernel releases it when the process ends. Raises LockedError if another process
     holds it. The message begins with ``task``."""
     lock = FileLock(path)
     with disk_errors(path):
@@ -172,8 +172,8 @@ def fetch_repository(name: str, revision: str | None, patterns: Sequence[str]) -
 
 
 def upload_folder(folder: Path, name: str, private: bool, message: str) -> str:
-    """Upload a folder in one commit, creating the repository if needed. Returns the URL of the commit. Raises
-    UserError: the Hub is unreachable, or the token has no write access."""
+    """Upload a folder in one commit, creating the repository if needed. Returns the URL of the commit. Raises UserError
+    if the Hub is unreachable, or the token has no write access."""
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 

@@ -284,7 +284,7 @@ class Snapshot:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def save(self, path: str | Path) -> Path:
-        """Write the snapshot to a ``.html`` or ``.md`` file. Raises UserError: it is another kind of file."""
+        """Write the snapshot to a ``.html`` or ``.md`` file. Raises UserError if it is another kind of file."""
         path = Path(path)
         if path.suffix not in (".html", ".md"):
             raise UserError(f"Unsupported snapshot file: '{path}'. Supported file types: .html, .md.")

@@ -59,8 +59,8 @@ def write_index(
     price_N: Tensor | None = None,
 ) -> int:
     """Write an index, and return the number of stored examples. Until the transaction commits, readers see the previous
-    one. ``price_N`` are the run's ``activation_prices``, if there are any. Raises NotFoundError: the run is not in the
-    database."""
+    one. ``price_N`` are the run's ``activation_prices``, if there are any. Raises NotFoundError if the run is not in
+    the database."""
     with writing(database) as session:
         run = find_record(session, run_name)
         delete_index(session, run.id)

@@ -175,7 +175,7 @@ def collect(
     cache: ActivationCache | None = None,
 ) -> None:
     """Read the text, or the activations of a cache, and add it to the builder. Of several processes, each reads its
-    share. Raises UserError: the text is too short."""
+    share. Raises UserError if the text is too short."""
     if cache is None:
         batches = route_batches(run, config, language_model, group)
     else:

@@ -83,7 +83,7 @@ class Corpus:
 
 
 def read_corpus(session: Session, run: RunRecord, tokenizer: PreTrainedTokenizerBase, callbacks: Callbacks) -> Corpus:
-    """Read the data for labelling. Raises UserError: the run is not indexed."""
+    """Read the data for labelling. Raises UserError if the run is not indexed."""
     density = np.array(
         session.scalars(
             select(ExpertRecord.density).where(ExpertRecord.run_id == run.id).order_by(ExpertRecord.expert)

@@ -117,7 +117,7 @@ class Endpoint:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    """Parse the first JSON object in a text. Raises AnswerError: the text contains no JSON object."""
+    """Parse the first JSON object in a text. Raises AnswerError if the text contains no JSON object."""
     start = text.find("{")
     try:
         parsed, _ = json.JSONDecoder().raw_decode(text[start:]) if start >= 0 else (None, 0)
@@ -343,7 +343,7 @@ def _label_expert(
 
 def detection_score(ask: ChatFunction, label: str, examples: LabelExamples, generator: random.Random) -> float:
     """Balanced accuracy with which the language model, given only the label, picks the texts with an active token.
-    Raises AnswerError: the answer is not a list of text numbers."""
+    Raises AnswerError if the answer is not a list of text numbers."""
     mixed = [(text, True) for text in examples.active] + [(text, False) for text in examples.inactive]
     generator.shuffle(mixed)
     picked = ask(DETECT, f"Description: {label}\n\n{_numbered([text for text, _ in mixed])}").get("matching")

@@ -53,7 +53,7 @@ def preset_file(name: str) -> Path | None:
 
 
 def shape_of(name: str) -> dict[str, Any]:
-    """Architecture and sizes of a preset's language model, as in its config. Raises KeyError: there is no preset of
+    """Architecture and sizes of a preset's language model, as in its config. Raises KeyError if there is no preset of
     this name."""
     shape: dict[str, Any] = json.loads((FOLDER / "shapes.json").read_text("utf-8"))[name]
     return shape

@@ -42,8 +42,8 @@ class StoredWeights:
 
 
 def check_config_values(values: object, depth: int = 0) -> None:
-    """Check the numbers in a config's JSON. Raises BadConfigError: a count of layers, heads, experts or classes is out
-    of range."""
+    """Check the numbers in a config's JSON. Raises BadConfigError if a count of layers, heads, experts or classes is
+    out of range."""
     if depth > 20:
         raise BadConfigError("config.json is nested too deeply")
     if isinstance(values, Mapping):
@@ -58,7 +58,7 @@ def check_config_values(values: object, depth: int = 0) -> None:
 
 
 def check_layers(layers: int, stored: StoredWeights) -> None:
-    """Check that the weights have at least one tensor per layer. Raises BadConfigError: they have fewer."""
+    """Check that the weights have at least one tensor per layer. Raises BadConfigError if they have fewer."""
     if layers > stored.tensors:
         raise BadConfigError(
             f"config.json describes {layers:,} layers, but the weights hold {stored.tensors:,} tensors"
@@ -67,7 +67,7 @@ def check_layers(layers: int, stored: StoredWeights) -> None:
 
 def check_sizes(module: nn.Module, stored: StoredWeights) -> None:
     """Check that the modules built from a config, on the meta device, are not larger than the weights. Raises
-    BadConfigError: they are."""
+    BadConfigError if they are."""
     parameters = sum(parameter.numel() for parameter in module.parameters())
     buffers = sum(buffer.numel() for buffer in module.buffers())
     largest = max(parameters, buffers)
@@ -78,7 +78,7 @@ def check_sizes(module: nn.Module, stored: StoredWeights) -> None:
 
 
 def stored_weights(folder: Path) -> StoredWeights | None:
-    """Return the sizes of the safetensors files in a folder; None if there are none. Raises BadConfigError: a header
+    """Return the sizes of the safetensors files in a folder; None if there are none. Raises BadConfigError if a header
     cannot be read."""
     tensors = [tensor for path in sorted(folder.glob("*.safetensors")) for tensor in _tensors(path)]
     sizes = [(tensor["data_offsets"], _BITS.get(str(tensor["dtype"]), 4)) for tensor in tensors]

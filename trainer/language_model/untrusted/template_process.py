@@ -36,8 +36,8 @@ class TemplateProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def render(self, request: dict[str, Any]) -> str:
-        """Return the text of a chat; ``request`` has the arguments of ``render_jinja_template``. Raises TemplateError:
-        the template fails, or takes too much time or memory."""
+        """Return the text of a chat; ``request`` has the arguments of ``render_jinja_template``. Raises TemplateError
+        if the template fails, or takes too much time or memory."""
         with self._lock:
             answer = self._ask(json.dumps(request).encode() + b"\n")
             if not answer:

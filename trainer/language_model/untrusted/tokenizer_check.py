@@ -35,8 +35,8 @@ FILES = (
 
 
 def check_tokenizer_files(folder: Path) -> None:
-    """Check that the tokenizer in a folder can be loaded and used within bounds of time and memory. Raises UserError: a
-    file is too large, or the tokenizer hangs, crashes, or makes texts grow."""
+    """Check that the tokenizer in a folder can be loaded and used within bounds of time and memory. Raises UserError if
+    a file is too large, or the tokenizer hangs, crashes, or makes texts grow."""
     files = [path for path in sorted({path for pattern in FILES for path in folder.glob(pattern)}) if path.is_file()]
     for path in files:
         if path.stat().st_size > LARGEST_FILE:

@@ -55,7 +55,7 @@ def pack(numbers: Iterable[int]) -> bytes:
 
 def pack_all(numbers_M: NDArray[np.int64]) -> tuple[bytes, NDArray[np.int64]]:
     """Encode each number as ``pack`` does. Returns the concatenated bytes, and the offset where each number ends.
-    Raises ValueError: a number is negative."""
+    Raises ValueError if a number is negative."""
     if numbers_M.min(initial=0) < 0:
         raise ValueError("Negative numbers cannot be packed.")
     bits_M = np.frexp(numbers_M.astype(np.float64))[1]  # exact below 2^53

@@ -48,7 +48,7 @@ DEFAULT_CONNECTIONS = ConnectionConfig()
 
 
 def connect(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Return an engine for an SQLAlchemy ``url``. ``postgresql://`` selects the psycopg driver. Raises UserError: the
+    """Return an engine for an SQLAlchemy ``url``. ``postgresql://`` selects the psycopg driver. Raises UserError if the
     URL is invalid, or its database or driver is not supported."""
     location = _parse_url(url)
     if location.get_backend_name() == "sqlite":

@@ -82,7 +82,7 @@ def read_version(connection: Connection, chain: MigrationChain) -> int:
 
 
 def prepare(engine: Engine, chain: MigrationChain, create_tables: Callable[[Connection], None]) -> None:
-    """Create an owner's tables in a new database, or check the version of the existing ones. Raises UserError: the
+    """Create an owner's tables in a new database, or check the version of the existing ones. Raises UserError if the
     tables have another version, the database cannot be opened, or it is not one of ours."""
     try:
         with engine.connect() as connection:
@@ -103,7 +103,7 @@ def prepare(engine: Engine, chain: MigrationChain, create_tables: Callable[[Conn
 
 
 def check_schema(connection: Connection, file: str | None) -> None:
-    """Check an SQLite file that somebody else may have made. Raises UserError: it has triggers or views, of which we
+    """Check an SQLite file that somebody else may have made. Raises UserError if it has triggers or views, of which we
     make none and which could run when tables are used."""
     query = "SELECT type || ' ' || name FROM sqlite_master WHERE type IN ('trigger', 'view') LIMIT 1"
     found = connection.exec_driver_sql(query).scalar()
@@ -113,7 +113,7 @@ def check_schema(connection: Connection, file: str | None) -> None:
 
 def check_foreign_file(engine: Engine) -> None:
     """Check the structure of an SQLite file that belongs to another user or may only be read, in about a second per 300
-    MB. Our own files are checked by ``mxd database check``. Raises DamagedDatabaseError: it is damaged."""
+    MB. Our own files are checked by ``mxd database check``. Raises DamagedDatabaseError if it is damaged."""
     with engine.connect() as connection:
         if engine.dialect.name != "sqlite":
             return
@@ -129,7 +129,7 @@ def check_foreign_file(engine: Engine) -> None:
 
 
 def check_version(version: int, chain: MigrationChain) -> None:
-    """Check that this program can use tables of ``version``. Raises UserError: the version is older or newer; the
+    """Check that this program can use tables of ``version``. Raises UserError if the version is older or newer; the
     message says what to do."""
     versions = f"its tables have version {version}; this version needs {chain.newest}"
     if version < chain.newest:
@@ -145,8 +145,8 @@ def check_version(version: int, chain: MigrationChain) -> None:
 
 
 def upgrade(connection: Connection, chain: MigrationChain) -> None:
-    """Upgrade an owner's tables to the newest version, in the caller's transaction. Raises UserError: the tables have a
-    newer version."""
+    """Upgrade an owner's tables to the newest version, in the caller's transaction. Raises UserError if the tables have
+    a newer version."""
     from alembic import command
     from alembic.config import Config
 
@@ -173,7 +173,7 @@ def sqlite_file_url(file: Path) -> str:
 
 
 def open_trainer_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Open a database by its SQLAlchemy ``url`` and create the trainer's tables if it is new. Raises UserError: it is
+    """Open a database by its SQLAlchemy ``url`` and create the trainer's tables if it is new. Raises UserError if it is
     not a database, has another schema version, or cannot be opened."""
     engine = connect(url, config)
     try:

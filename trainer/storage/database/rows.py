@@ -60,7 +60,7 @@ RENAMED = {("examples", "coefficient"): "activation"}
 
 def from_json(table: Table, values: object, left_out: frozenset[str]) -> dict[str, Any]:
     """Decode the output of ``as_json``, also of an earlier version, which lacked nullable columns of today. Raises
-    UserError: a column is missing or unknown, or has the wrong type."""
+    UserError if a column is missing or unknown, or has the wrong type."""
     columns = {column.name: column for column in table.columns if column.name not in left_out}
     given = (
         {RENAMED.get((table.name, name), name): it for name, it in values.items()} if isinstance(values, dict) else {}
@@ -133,12 +133,12 @@ def rows_of_run(session: Session, run: RunRecord, table: Table) -> Iterator[dict
 
 
 def insert_rows(session: Session, run: RunRecord, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert rows decoded by ``from_json``, in the caller's transaction. Raises UserError: a row is invalid."""
+    """Insert rows decoded by ``from_json``, in the caller's transaction. Raises UserError if a row is invalid."""
     insert_checked(session, table, [{**row, "run_id": run.id} for row in rows])
 
 
 def insert_checked(session: Session, table: Table, values: list[dict[str, Any]]) -> None:
-    """Insert rows from an untrusted source. Raises UserError: they cannot be encoded, or a key is missing or
+    """Insert rows from an untrusted source. Raises UserError if they cannot be encoded, or a key is missing or
     duplicated."""
     try:
         session.execute(insert(table), values)

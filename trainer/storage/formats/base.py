@@ -106,7 +106,7 @@ class SourceSettings:
 
     def check_known(self, known: Collection[str]) -> None:
         """Check that no other setting has a value, because an unknown one may change the layer's output. Raises
-        UserError: one has."""
+        UserError if one has."""
         unknown = [name for name, value in self.values.items() if name not in known and value not in NEUTRAL]
         if unknown:
             raise UserError(
@@ -130,7 +130,7 @@ class SourceTensors:
 
     @classmethod
     def read(cls, path: Path) -> SourceTensors:
-        """Read a safetensors file. Raises UserError: the file is not a safetensors file."""
+        """Read a safetensors file. Raises UserError if the file is not a safetensors file."""
         try:
             return cls(load_file(path), path.name)
         except (SafetensorError, OSError) as error:
@@ -156,7 +156,7 @@ class SourceTensors:
         self._used.update(names)
 
     def check_empty(self) -> None:
-        """Check that all tensors were read, because an unknown one may change the layer's output. Raises UserError: a
+        """Check that all tensors were read, because an unknown one may change the layer's output. Raises UserError if a
         tensor was not read."""
         unread = sorted(self.values.keys() - self._used)
         if unread:
@@ -195,7 +195,7 @@ def split_hook(hook: str) -> tuple[int | None, str]:
 
 
 def input_place(hook: str) -> InputPlace:
-    """Return the input that a hook stands for. Raises UserError: the hook is not an input of an MLP."""
+    """Return the input that a hook stands for. Raises UserError if the hook is not an input of an MLP."""
     place = split_hook(hook)[1]
     if place in _INPUT_NORMS:
         return "mlp-input"
@@ -212,7 +212,7 @@ def input_norm(hook: str) -> str | None:
 
 
 def output_place(hook: str) -> OutputPlace:
-    """Return the output that a hook stands for. Raises UserError: the hook is not an output of an MLP."""
+    """Return the output that a hook stands for. Raises UserError if the hook is not an output of an MLP."""
     place = split_hook(hook)[1]
     if place not in _OUTPUTS:
         raise UserError(f"Unsupported output hook: {hook}. A layer must write the MLP's output: {', '.join(_OUTPUTS)}.")
@@ -241,8 +241,8 @@ class TranscoderTensors:
 
 
 def transcoder_tensors(layer: SparseLayer, run: str, format: str) -> TranscoderTensors:
-    """Return the weights of a transcoder or autoencoder, as contiguous float32 tensors. Raises UserError: the layer is
-    of another kind."""
+    """Return the weights of a transcoder or autoencoder, as contiguous float32 tensors. Raises UserError if the layer
+    is of another kind."""
     if not isinstance(layer, Transcoder):
         raise UserError(
             f"The experts of '{run}' ({layer.method}) are matrices, which the format {format} cannot hold. "

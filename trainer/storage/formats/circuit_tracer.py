@@ -38,7 +38,7 @@ THRESHOLDS = ("activation_function.threshold", "threshold")
 
 
 def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> ImportedLayer:
-    """Read the transcoder of one layer. Raises UserError: it is not supported."""
+    """Read the transcoder of one layer. Raises UserError if it is not supported."""
     kind = settings.text("model_kind", "transcoder_set")
     if kind != "transcoder_set":
         raise UserError(f"Unsupported model_kind: {kind} in {settings.where}. Supported: transcoder_set.")
@@ -88,7 +88,7 @@ def read_circuit_tracer(settings: SourceSettings, weights: Path, layer: int) -> 
 
 
 def write_circuit_tracer(runs: Sequence[Run], folder: Path) -> None:
-    """Write transcoders of different layers as one set. Raises UserError: circuit-tracer has no such layers, or the
+    """Write transcoders of different layers as one set. Raises UserError if circuit-tracer has no such layers, or the
     runs do not form a set."""
     tensors_of_layer = {run.config.layer: transcoder_tensors(run.layer, run.name, "circuit-tracer") for run in runs}
     if len(tensors_of_layer) < len(runs) or len({run.config.language_model for run in runs}) > 1:

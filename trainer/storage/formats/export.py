@@ -25,8 +25,8 @@ from mxd.trainer.utils.files import atomic_directory
 
 
 def export_layers(runs: Sequence[Run], format: LayerFormat, folder: Path) -> None:
-    """Write the layers of some runs. With saelens, several runs get a folder each. Raises UserError: the folder is not
-    empty, or the format has no such layers; no files are left."""
+    """Write the layers of some runs. With saelens, several runs get a folder each. Raises UserError if the folder is
+    not empty, or the format has no such layers; no files are left."""
     check_empty_folder(folder)
     if len({run.config.layer for run in runs}) < len(runs):
         raise UserError("These runs are of the same layer. Export them one by one.")
@@ -49,8 +49,8 @@ VECTORS_FILE = "vectors.safetensors"
 
 
 def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder: Path) -> None:
-    """Check what can be checked before the language model is loaded. Raises UserError: there are no experts, the folder
-    is not empty, or a control vector cannot act after the run's block."""
+    """Check what can be checked before the language model is loaded. Raises UserError if there are no experts, the
+    folder is not empty, or a control vector cannot act after the run's block."""
     if not experts:
         raise UserError("Steering vectors are written for chosen experts. Choose them with --experts.")
     if format == "gguf" and run.config.layer == 0:
@@ -59,7 +59,7 @@ def check_vectors(run: Run, format: VectorFormat, experts: Sequence[int], folder
 
 
 def write_vectors(run: Run, format: VectorFormat, vectors: Mapping[int, Tensor], folder: Path) -> None:
-    """Write vectors [W] by expert to a new folder. Raises UserError: the folder is not empty."""
+    """Write vectors [W] by expert to a new folder. Raises UserError if the folder is not empty."""
     check_empty_folder(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with atomic_directory(folder) as partial:

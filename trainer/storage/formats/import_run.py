@@ -99,7 +99,7 @@ def read_affine(norm: nn.Module) -> Affine:
 
 def unfold(tensors: Mapping[str, Tensor], affine: Affine) -> dict[str, Tensor]:
     """Convert a layer that reads a norm's output before weight and bias to one that reads it after them. Raises
-    UserError: the norm's weight has a zero, so the conversion is impossible."""
+    UserError if the norm's weight has a zero, so the conversion is impossible."""
     if not bool(affine.weight_I.abs().gt(0).all()):
         raise UserError(
             "The norm before the MLP has a weight of 0, so layers trained with folded norms cannot be converted."
@@ -137,7 +137,7 @@ class ImportResult:
 
 
 def import_run(config: ImportConfig, data: Path, database: Engine) -> ImportResult:
-    """Import a layer as a run. The run directory is written atomically. Raises UserError: the run exists, the source
+    """Import a layer as a run. The run directory is written atomically. Raises UserError if the run exists, the source
     has no such layer, or the layer does not fit the MLP."""
     folder = runs_folder(data) / config.name
     if (folder / RUN_FILE).exists():

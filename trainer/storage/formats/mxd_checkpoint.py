@@ -52,7 +52,7 @@ class _RunnerSettings:
 
 
 def read_checkpoint(path: Path) -> ImportedLayer:
-    """Read the layer of a checkpoint. Raises UserError: it is not a checkpoint, has other content than tensors and
+    """Read the layer of a checkpoint. Raises UserError if it is not a checkpoint, has other content than tensors and
     config, or is not supported."""
     settings, tensors = _unpickle(path)
     if not settings.flag("is_transcoder"):

@@ -43,7 +43,7 @@ ARCHITECTURES = ("transcoder", "skip_transcoder", "jumprelu_transcoder", "jumpre
 
 
 def read_saelens(settings: SourceSettings, weights: Path) -> ImportedLayer:
-    """Read the transcoder in a folder. Raises UserError: it is not a supported transcoder."""
+    """Read the transcoder in a folder. Raises UserError if it is not a supported transcoder."""
     where = settings.where
     architecture = settings.text("architecture", "standard")
     if architecture not in ARCHITECTURES:

@@ -72,8 +72,8 @@ class MxDLayer(SAE):  # type: ignore[misc]
         return acts
 
     def decode(self, feature_acts: Tensor, x: Tensor | None = None) -> Tensor:
-        """Output for gate activations and the input that they were computed from, [… O]. Raises ValueError: the experts
-        need the input, and it is missing."""
+        """Output for gate activations and the input that they were computed from, [… O]. Raises ValueError if the
+        experts need the input, and it is missing."""
         if x is None:
             raise ValueError("The output of an expert depends on the layer's input. Call decode(feature_acts, x).")
         dense_TM = self.layer.dense_output(x.reshape(-1, x.shape[-1]).to(self.dtype))

@@ -44,7 +44,7 @@ UNUSED = ("W_mxd_in", "W_mxd_out", "b_mxd_enc", "b_mxd_dec")
 
 
 def read_sparsify(settings: SourceSettings, weights: Path, part: str) -> ImportedLayer:
-    """Read the transcoder of a hookpoint. Raises UserError: it is not a supported transcoder."""
+    """Read the transcoder of a hookpoint. Raises UserError if it is not a supported transcoder."""
     where = settings.where
     if not settings.flag("transcode"):
         raise UserError(f"{where} is an autoencoder. Only transcoders can be imported.")
@@ -99,8 +99,8 @@ def _mixture(settings: SourceSettings, tensors: SourceTensors) -> dict[str, Tens
 
 
 def write_sparsify(run: Run, folder: Path) -> None:
-    """Write a TopK transcoder or autoencoder to the folder of its hookpoint, such as ``layers.3.mlp``. Raises
-    UserError: sparsify has no such layer."""
+    """Write a TopK transcoder or autoencoder to the folder of its hookpoint, such as ``layers.3.mlp``. Raises UserError
+    if sparsify has no such layer."""
     transcoder = transcoder_tensors(run.layer, run.name, "sparsify")
     layer = run.layer.config
     if transcoder.threshold_N is not None:
@@ -135,7 +135,7 @@ def write_sparsify(run: Run, folder: Path) -> None:
 
 
 def hookpoint(run: Run) -> str:
-    """Return the name of the run's MLP in the base model of its language model. Raises UserError: the MLP is not a
+    """Return the name of the run's MLP in the base model of its language model. Raises UserError if the MLP is not a
     single module."""
     module = load_outline(run.language_model_source)
     architecture = Architecture(module, run.language_model_source)
