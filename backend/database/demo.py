@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import lzma
 import os
 import shutil
@@ -16,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, make_url, select, update
 
-from mxd.backend.database.engine import opened
+from mxd.backend.database.engine import opened, reading
 from mxd.backend.database.maintenance import upgrade_database
+from mxd.backend.database.steering_sessions import SessionRecord
 from mxd.trainer.config import INSTALLED_SAMPLE, SAMPLE
 from mxd.trainer.errors import NotFoundError, UserError
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
@@ -71,6 +73,7 @@ def unpacked_database(folder: Path) -> str:
         unpack_database(folder, target)
     upgrade_database(url)
     _fill_steerability(url, folder)
+    _fill_session_texts(url, folder)
     return url
 
 
@@ -139,6 +142,22 @@ def _fill_steerability(url: str, folder: Path) -> None:
                 mine = (ExpertRecord.run_id == run_id, ExpertRecord.expert == bindparam("of_expert"))
                 changed = update(ExpertRecord).where(*mine).values(steerability=bindparam("price"))
                 session.connection().execute(changed, rows)
+
+
+def _fill_session_texts(url: str, folder: Path) -> None:
+    """Fill another such column from a file that ``scripts/session_texts.py`` writes."""
+    file = folder / "session_texts.json"
+    if not file.is_file():
+        return
+    empty = select(SessionRecord).where(SessionRecord.text.is_(None))
+    with opened(url) as engine:
+        with reading(engine) as session:
+            if session.scalar(empty.limit(1)) is None:
+                return
+        texts: dict[str, dict[str, str]] = json.loads(file.read_text("utf-8"))
+        with writing(engine) as session:
+            for record in session.scalars(empty):
+                record.text = texts.get(record.run, {}).get(record.name)
 
 
 def _digest(folder: Path) -> str:

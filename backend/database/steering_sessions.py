@@ -35,10 +35,17 @@ class SessionRecord(NotesBase):
     units: Mapped[dict[str, dict[str, float]]] = mapped_column(JSON)
     """Run -> expert -> 99th percentile at the time of saving."""
     saved_at: Mapped[datetime] = mapped_column(DateTime(timezone=True))
+    text: Mapped[str | None] = mapped_column(String(400))
+    """Beginning of the steered text. None for a session saved without it."""
 
 
 def save_session(
-    session: Session, run: str, name: str, steering: dict[str, Any], units: dict[str, dict[str, float]]
+    session: Session,
+    run: str,
+    name: str,
+    steering: dict[str, Any],
+    units: dict[str, dict[str, float]],
+    text: str | None = None,
 ) -> SessionRecord:
     """Store a session under a new id."""
     record = SessionRecord(
@@ -48,6 +55,7 @@ def save_session(
         steering=steering,
         units=units,
         saved_at=utc_now(),
+        text=text,
     )
     session.add(record)
     session.flush()

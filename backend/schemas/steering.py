@@ -64,6 +64,8 @@ class SaveSessionRequest(Schema):
     name: SessionName
     steering: SteeringRequest
     """The complete request, so that the session can be reproduced."""
+    text: Annotated[str, StringConstraints(max_length=400)] | None = None
+    """Beginning of the steered text."""
 
 
 class SessionSummary(Schema):
@@ -79,6 +81,8 @@ class SessionSummary(Schema):
     """True if it continues a chat."""
     edits: tuple[Edit, ...]
     saved_at: datetime
+    text: str | None
+    """Beginning of the steered text, if it was saved."""
 
 
 class SessionList(Schema):

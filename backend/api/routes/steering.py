@@ -183,7 +183,7 @@ def save_session(run: RunName, request: SaveSessionRequest, services: ServicesDe
     with writing(writer) as session:
         units = sessions.json_units(units_of(session, services.runs, run, request.steering))
         steering = request.steering.model_dump(mode="json")
-        record = sessions.save_session(session, run, request.name, steering, units)
+        record = sessions.save_session(session, run, request.name, steering, units, request.text)
         return _opened(session, services.runs, record)
 
 
@@ -239,6 +239,7 @@ def _fields(record: SessionRecord) -> dict[str, object]:
         "is_chat": bool(steering.turns),
         "edits": steering.edits,
         "saved_at": aware(record.saved_at),
+        "text": record.text,
     }
 
 

@@ -370,7 +370,7 @@ def _probe(run: RunContents, row: Row) -> None:
 def _session(_run: RunContents, row: Row) -> None:
     if not (row["id"].isascii() and row["id"].isalnum() and row["id"] == row["id"].lower() and len(row["id"]) <= 32):
         raise InvalidValueError(f"id is {row['id'][:40]!r}")
-    SaveSessionRequest.model_validate({"name": row["name"], "steering": row["steering"]})
+    SaveSessionRequest.model_validate({name: row[name] for name in ("name", "steering", "text")})
     for units in TypeAdapter(dict[str, dict[str, float]]).validate_python(row["units"], strict=True).values():
         if not all(expert.isdecimal() and math.isfinite(unit) for expert, unit in units.items()):
             raise InvalidValueError("units has something else than experts and numbers")

@@ -48,6 +48,13 @@ def test_a_session_round_trips(own_client: TestClient) -> None:
     }
 
 
+def test_a_session_keeps_the_beginning_of_its_text(own_client: TestClient) -> None:
+    assert save(own_client)["text"] is None
+    answer = own_client.post(SESSIONS, json={"name": "Foxes", "steering": STEERING, "text": "jumps again"})
+    assert answer.json()["text"] == "jumps again"
+    assert own_client.get(SESSIONS).json()["sessions"][0]["text"] == "jumps again"
+
+
 def test_sessions_are_listed_newest_first_without_deleted_ones(own_client: TestClient) -> None:
     first, second = (save(own_client, name)["id"] for name in ("one", "two"))
     listed = own_client.get(SESSIONS).json()["sessions"]

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { haveDiverged, originalTurns, steeredTurns, turnsParam } from "./turns-param";
+import { haveDiverged, isUnknownChat, originalTurns, steeredTurns, turnsParam } from "./turns-param";
 
 describe("chat turns in the URL", () => {
   it("round-trip", () => {
@@ -21,6 +21,14 @@ describe("chat turns in the URL", () => {
     expect(steeredTurns(turns)[1]).toEqual({ role: "assistant", text: "We greet you." });
     expect(originalTurns(turns)[1]).toEqual({ role: "assistant", text: "Hello!" });
     expect([haveDiverged(turns), haveDiverged(turns.slice(0, 1))]).toEqual([true, false]);
+  });
+
+  it("leave only a key in the URL once they are long", () => {
+    const turns = [{ role: "user", text: "long ".repeat(80) }] as const;
+    const key = turnsParam.write(turns) ?? "";
+    expect(key.length).toBeLessThan(20);
+    expect(turnsParam.read(key)).toEqual(turns);
+    expect([isUnknownChat(key), isUnknownChat("elsewhere"), isUnknownChat("[]")]).toEqual([false, true, false]);
   });
 
   it("drop invalid turns", () => {

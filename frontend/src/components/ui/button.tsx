@@ -35,6 +35,20 @@ export function Button(props: ButtonStyle & ComponentProps<"button">) {
   return <button type="button" {...styled(props)} />;
 }
 
+/** A small button without a border, for what is beside the subject. */
+export function GhostButton(props: ButtonStyle & ComponentProps<"button">) {
+  return <Button size="small" variant="ghost" {...props} />;
+}
+
+/** The × of a chip. */
+export function RemoveChip({ label, onRemove }: { readonly label: string; readonly onRemove: () => void }) {
+  return (
+    <button type="button" className="x" aria-label={label} onClick={onRemove}>
+      ×
+    </button>
+  );
+}
+
 export function LinkButton(props: ButtonStyle & ComponentProps<typeof Link>) {
   return <Link {...styled<ComponentProps<typeof Link>>(props)} />;
 }

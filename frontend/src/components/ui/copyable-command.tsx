@@ -19,10 +19,16 @@ export function useCommandFlags(): string {
 /** The flags with only the last part of each path, which is enough to recognise it. */
 const shortFlags = (flags: string) => flags.replaceAll(/(^|\s|sqlite:\/+)\/?(?:[^\s/]+\/){2,}([^\s/]+)/g, "$1…/$2");
 
+interface CodeProps {
+  readonly text: string;
+  /** What is displayed of it. */
+  readonly shown?: string;
+}
+
 /** Text to copy, displayed with short paths in the server's flags. */
-export function Code({ text }: { readonly text: string }) {
+export function Code({ text, shown: displayed = text }: CodeProps) {
   const flags = useCommandFlags();
-  const shown = flags === "" ? text : text.replace(flags, shortFlags(flags));
+  const shown = flags === "" ? displayed : displayed.replace(flags, shortFlags(flags));
   return (
     <div className="command">
       <code title={shown === text ? undefined : text}>

@@ -18,6 +18,10 @@ interface SegmentedControlProps<T extends string> {
   readonly className?: string;
 }
 
+/** Segments of labels by value. */
+export const segmentsOf = <T extends string>(labels: Readonly<Record<T, string>>) =>
+  Object.entries<string>(labels).map(([value, label]) => ({ value: value as T, label }));
+
 export function SegmentedControl<T extends string>({
   label,
   value,

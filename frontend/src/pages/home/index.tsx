@@ -30,7 +30,7 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useDraggedValue } from "@/hooks/use-dragged-value";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { useUrlState } from "@/hooks/use-url-state";
+import { numberParam, textParam, useUrlState } from "@/hooks/use-url-state";
 import { type Edit, formatEdits, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
@@ -40,11 +40,17 @@ import { deduplicate } from "@/pages/explore/expert/examples/deduplicate-example
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 
-import { HOME_PARAMS } from "./home-params";
-
 import "@/components/prompt/prompt.css";
 import "./home.css";
 
+const HOME_PARAMS = {
+  /** Prompt to continue; by default that of the shown session. */
+  prompt: textParam(null),
+  /** Strength of every edit. */
+  strength: numberParam(null, { min: 0, max: 4 }),
+  /** An expert to show instead of the session. */
+  expert: numberParam(null, { min: 0 }),
+};
 const EXAMPLES = 3;
 /** Several experts often have their strongest examples in one text, which is shown once. */
 const FETCHED_EXAMPLES = 12;
@@ -59,15 +65,12 @@ const NO_TEXTS_END = 3;
 const SCALE_LIMIT = 4;
 const NUMBER_WORDS = ["No", "One", "Two", "Three", "Four", "Five"];
 
-/** Long words around the peak, by which variants of one text are recognised. */
-const longWords = ({ tokens, position }: Example) =>
-  tokens.slice(Math.max(0, position - BEFORE), position + AFTER).filter((text) => text.length > 8);
-
-/** Strong examples, those without a long word of a stronger one first. */
+/** Strong examples, those without a long word of a stronger one first: variants of one text share such words. */
 function varied(examples: readonly Example[]): readonly Example[] {
   const words = new Set<string>();
-  const isNew = examples.map((example) => {
-    const own = longWords(example);
+  const isNew = examples.map(({ tokens, position }) => {
+    const near = tokens.slice(Math.max(0, position - BEFORE), position + AFTER);
+    const own = near.filter((text) => text.length > 8);
     const isVariant = own.some((word) => words.has(word));
     for (const word of own) words.add(word);
     return !isVariant;
@@ -81,10 +84,9 @@ function useDistinctExamples(run: string, experts: readonly number[]): readonly 
   if (results.some(({ data }) => data === undefined)) return undefined;
   const texts = new Set<number>();
   return results.map(({ data }) => {
+    const others = deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence))).examples;
     const chosen = varied(
-      deduplicate((data?.examples ?? []).filter(({ sequence }) => !texts.has(sequence))).examples.filter(
-        ({ sequence }, i, all) => all.findIndex((one) => one.sequence === sequence) === i,
-      ),
+      others.filter(({ sequence }, i) => others.findIndex((one) => one.sequence === sequence) === i),
     );
     for (const { sequence } of chosen) texts.add(sequence);
     return chosen;
@@ -130,60 +132,15 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
   }, [isStored, request, text, start]);
   return useMemo(() => {
     if (stored !== undefined) {
-      const pieces = stored.tokens.map(({ id, text: characters, delta_log_probability: value }, index): Piece => ({
-        index,
-        id,
-        text: characters,
-        value,
-      }));
+      const pieces = stored.tokens.map(
+        ({ delta_log_probability: value, ...token }, index): Piece => ({ ...token, index, value }),
+      );
       return { pieces, isBusy: false, failure: null, stop };
     }
     const { status, failure } = generation;
     const pieces = generation[strength === 0 ? "baseline" : "steered"].continuations[0]?.pieces ?? [];
     return { pieces, isBusy: status === "waiting" || status === "streaming", failure, stop };
   }, [stored, generation, strength, stop]);
-}
-
-interface StrengthRowProps {
-  readonly value: number;
-  /** Strengths with a stored text, or else the initial one and the largest. */
-  readonly stops: readonly number[];
-  readonly onDrag: (strength: number) => void;
-  readonly onCommit: (strength: number) => void;
-  readonly steeringUrl: string;
-}
-
-function StrengthRow({ value, stops, onDrag, onCommit, steeringUrl }: StrengthRowProps) {
-  return (
-    <div className="hero-slider">
-      <div className="hero-track">
-        <Slider
-          label="Strength of the experts"
-          value={value}
-          min={0}
-          max={stops.at(-1) ?? NO_TEXTS_END}
-          step={STEP}
-          neutral={0}
-          ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
-          onChange={onDrag}
-          onChangeEnd={onCommit}
-        />
-      </div>
-      <output>
-        {value === 0 ? (
-          "Original"
-        ) : (
-          <>
-            +{formatFixed(value, 2)} × <Term id="p99">p99</Term>
-          </>
-        )}
-      </output>
-      <LinkButton size="small" to={steeringUrl}>
-        Open in Steer
-      </LinkButton>
-      <RampLegend kind="diverging" low="Token less likely" high="more likely than without the experts" />
-    </div>
-  );
 }
 
 function Why() {
@@ -203,18 +160,6 @@ function Why() {
   );
 }
 
-/** What an empty text waits for. */
-function Waiting() {
-  const { data } = useQuery(healthQuery);
-  return (
-    <span className="hero-waiting" role="status">
-      {data?.language_models.length === 0
-        ? " Loading the model, which happens once and takes a few seconds."
-        : " Reading the prompt."}
-    </span>
-  );
-}
-
 interface SteeredTextProps {
   readonly prompt: string;
   readonly text: ReturnType<typeof useText>;
@@ -224,6 +169,7 @@ interface SteeredTextProps {
 
 function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }: SteeredTextProps) {
   const tips = useTips();
+  const { data: health } = useQuery(healthQuery);
   // A tooltip goes with its text.
   useEffect(() => tips.hide, [pieces, tips]);
   const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
@@ -246,13 +192,17 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
         )}
       />
       {isCut && <span className="dim">…</span>}
-      {isBusy && pieces.length === 0 && <Waiting />}
       {isBusy && (
-        <span className="hero-progress">
-          <Button size="small" onClick={stop}>
+        <span className="hero-progress" role="status">
+          <progress {...(pieces.length > 0 && { value: pieces.length / MAX_TOKENS })} />
+          {pieces.length > 0
+            ? `${pieces.length} of ${MAX_TOKENS} tokens`
+            : health?.language_models.length === 0
+              ? "Loading the model, which happens once and takes a few seconds"
+              : "Reading the prompt"}
+          <Button size="small" icon="stop" onClick={stop}>
             Stop
-          </Button>{" "}
-          {pieces.length} of {MAX_TOKENS} tokens
+          </Button>
         </span>
       )}
       {failure !== null && <p role="alert">{failure}</p>}
@@ -273,61 +223,71 @@ interface HeroProps {
   readonly texts: readonly ShowcaseText[];
 }
 
-interface HeroHeadProps extends Pick<HeroProps, "run" | "title"> {
-  readonly numEdits: number;
-}
-
-function HeroHead({ run, numEdits, title }: HeroHeadProps) {
+function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edits">) {
+  const { name } = useCurrentRun();
+  const links = pageLinks(run.name);
   return (
     <header>
       <h1>
-        {NUMBER_WORDS[numEdits] ?? numEdits} of {formatCount(run.num_experts)} experts of layer {run.layer} {title}.
-        Move the slider.
+        {NUMBER_WORDS[edits.length] ?? edits.length} of {formatCount(run.num_experts)} experts of layer {run.layer}{" "}
+        {title}. Move the slider.
       </h1>
       <p className="ink2">
-        The run{" "}
-        <Link className="link mono" to={pageLinks(run.name).run(run.name)}>
+        This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: small
+        linear maps called experts, of which {activeK(run)} are active on each token. Run{" "}
+        <Link className="link mono" to={links.run(run.name)}>
           {run.name}
-        </Link>{" "}
-        replaces this MLP of {run.language_model_name} by a <Term id="mxd">Mixture of Decoders</Term>, of which{" "}
-        {activeK(run)} experts are active on each token.
+        </Link>
+        {name !== run.name && (
+          <>
+            ; the other pages show {name}.{" "}
+            <Link className="link" to={links.page("home")}>
+              Switch to {run.name}
+            </Link>
+          </>
+        )}
       </p>
     </header>
   );
 }
 
-/** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
-function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
-  const run = summary.name;
+/** Strength and prompt of the hero, and the text that they give. */
+function useHero({ run, request, edits, texts }: HeroProps) {
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const prompt = params.prompt?.trim() ? params.prompt : (request.prompt ?? "");
   const initial = edits[0]?.strength ?? 0;
-  const { shown, drag, commit } = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
+  const slider = useDraggedValue(params.strength ?? initial, (strength) => setParams({ strength }));
   const draft = usePromptDraft(prompt, (text) => setParams({ prompt: text === request.prompt ? null : text }), null);
   /** Without a prompt it returns to the example. */
-  const reset = () => {
-    draft.setText(request.prompt ?? "");
-    setParams({ prompt: null });
+  const submit = () => {
+    if (draft.text.trim() === "") {
+      draft.setText(request.prompt ?? "");
+      setParams({ prompt: null });
+    } else draft.commit();
   };
   const changed = useMemo(() => ({ ...request, prompt }), [request, prompt]);
   // While the slider is dragged only stored texts follow; a generation starts on release.
   const stored =
-    prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - shown) < STEP / 2) : undefined;
+    prompt === request.prompt ? texts.find((text) => Math.abs(text.strength - slider.shown) < STEP / 2) : undefined;
   const strength = stored?.strength ?? params.strength ?? initial;
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
-  const text = useText(run, changed, shownEdits, stored);
-  const examples = useDistinctExamples(
-    run,
-    edits.map(({ expert }) => expert),
-  );
-  const links = pageLinks(run);
+  const text = useText(run.name, changed, shownEdits, stored);
   const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
+  return { prompt, slider, draft, submit, strength, shownEdits, text, stops: stops[0] ? stops : [initial, NO_TEXTS_END] };
+}
+
+/** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
+function Hero(props: HeroProps) {
+  const { run, edits } = props;
+  const { prompt, slider, draft, submit, strength, shownEdits, text, stops } = useHero(props);
+  const experts = edits.map(({ expert }) => expert);
+  const examples = useDistinctExamples(run.name, experts);
   return (
     <section className="hero" aria-label="Steering a text">
-      <HeroHead run={summary} numEdits={edits.length} title={title} />
+      <HeroHead {...props} />
       <div className="hero-side">
-        {edits.map(({ expert }, i) => (
-          <ExpertCard key={expert} run={run} expert={expert} examples={examples?.[i]} />
+        {experts.map((expert, i) => (
+          <ExpertCard key={expert} run={run.name} expert={expert} examples={examples?.[i]} />
         ))}
         <p className="ink2">
           <RampLegend kind="sequential" low="Activation 0" high="largest of the expert" />, ↵ line break
@@ -339,22 +299,48 @@ function Hero({ run: summary, title, request, edits, texts }: HeroProps) {
           placeholder="Type the beginning of a text, then press Enter"
           value={draft.text}
           onChange={draft.setText}
-          onSubmit={draft.text.trim() === "" ? reset : draft.commit}
+          onSubmit={submit}
           onOpen="leave-focus"
           onEnter="submit"
         />
-        <StrengthRow
-          value={shown}
-          stops={stops.length > 0 ? stops : [initial, NO_TEXTS_END]}
-          onDrag={drag}
-          onCommit={commit}
-          steeringUrl={links.page("steering", { prompt, edits: formatEdits(shownEdits) })}
-        />
+        <div className="hero-slider">
+          <div className="hero-track">
+            <Slider
+              label="Strength of the experts"
+              value={slider.shown}
+              min={0}
+              max={stops.at(-1) ?? NO_TEXTS_END}
+              step={STEP}
+              neutral={0}
+              ticks={[0, ...stops].map((at) => ({ at, label: at === 0 ? "Original" : `+${at}` }))}
+              onChange={slider.drag}
+              onChangeEnd={slider.commit}
+            />
+          </div>
+          <output>
+            {slider.shown === 0 ? "Original" : `+${formatFixed(slider.shown, 2)} × `}
+            {slider.shown > 0 && <Term id="p99">p99</Term>}
+          </output>
+          <LinkButton
+            size="small"
+            to={pageLinks(run.name).page("steering", { prompt, edits: formatEdits(shownEdits) })}
+          >
+            Open in Steer
+          </LinkButton>
+          <RampLegend kind="diverging" low="Token less likely" high="more likely than without the experts" />
+        </div>
         <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
         <Why />
       </div>
     </section>
   );
+}
+
+interface DoorProps {
+  readonly icon: IconName;
+  readonly to: string;
+  readonly title: string;
+  readonly children: ReactNode;
 }
 
 function Door({ icon, to, title, children }: DoorProps) {
@@ -368,45 +354,44 @@ function Door({ icon, to, title, children }: DoorProps) {
   );
 }
 
-interface DoorProps {
-  readonly icon: IconName;
-  readonly to: string;
-  readonly title: string;
-  readonly children: ReactNode;
-}
-
+/** The ways into the dashboard. */
 function Doors({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const links = usePageLinks();
   const compared = useComparedLinks();
-  const ofModel = runs.filter(
-    ({ language_model: model, status }) => model === run.language_model && status === "finished",
-  );
-  const others = pickLayerRuns(
-    run,
-    ofModel.filter(({ layer }) => layer !== run.layer),
-  );
+  const tourUrl = useTourUrl();
+  const isOther = ({ language_model: model, status, layer }: RunSummary) =>
+    model === run.language_model && status === "finished" && layer !== run.layer;
+  const layers = 1 + pickLayerRuns(run, runs.filter(isOther)).length;
   return (
-    <nav className="doors" aria-label="Where to begin">
-      <Door
-        icon="routing"
-        title="Follow a sentence"
-        to={links.page(others.length > 0 ? "layers" : "routing", { prompt: EXAMPLE_PROMPT })}
-      >
-        Type a text and watch which experts each token uses{others.length > 0 && `, in ${others.length + 1} layers`}.
-      </Door>
-      <Door icon="experts" title="Find an expert" to={links.page("search")}>
-        Search by word, by passage, by two texts, or by what the model should say.
-      </Door>
-      <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
-        Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
-      </Door>
-    </nav>
+    <>
+      <nav className="doors" aria-label="Where to begin">
+        <Door
+          icon="routing"
+          title="Follow a sentence"
+          to={links.page(layers > 1 ? "layers" : "routing", { prompt: EXAMPLE_PROMPT })}
+        >
+          Type a text and watch which experts each token uses{layers > 1 && `, in ${layers} layers`}.
+        </Door>
+        <Door icon="experts" title="Find an expert" to={links.page("search")}>
+          Search by word, by passage, by two texts, or by what the model should say.
+        </Door>
+        <Door icon="probing" title="Is it faithful?" to={compared.page("evaluate")}>
+          Loss, labels and probes beside a transcoder of equal size, with intervals. Also where it loses.
+        </Door>
+      </nav>
+      <p className="home-tour">
+        First time here?{" "}
+        <Link className="link" to={tourUrl(1)}>
+          Take the tour: six steps, two minutes
+        </Link>
+      </p>
+    </>
   );
 }
 
 /** The run's most interesting expert, if the data folder has no showcase. */
-function BestExpert({ run, children }: { readonly run: RunSummary; readonly children: ReactNode }) {
+function BestExpert({ run }: { readonly run: RunSummary }) {
   const { experts, isPending, error } = useBestExperts(run.name);
   const [params, setParams] = useUrlState(HOME_PARAMS);
   const expert = params.expert ?? experts[0]?.expert;
@@ -429,22 +414,13 @@ function BestExpert({ run, children }: { readonly run: RunSummary; readonly chil
         edits={[newEdit(expert)]}
         texts={[]}
       />
-      {children}
+      <Doors run={run} />
     </>
   );
 }
 
-function Unindexed({ run }: { readonly run: RunSummary }) {
-  return (
-    <EmptyState title="Not indexed yet">
-      {run.name} has not been indexed yet. To see what its experts fire on, run:
-      <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
-    </EmptyState>
-  );
-}
-
-/** The hero, and then the rest of the page, which would otherwise be pushed down by it. */
-function Content({ run, children }: { readonly run: RunSummary; readonly children: ReactNode }) {
+/** The hero, and then the doors, which it would otherwise push down. */
+function Content({ run }: { readonly run: RunSummary }) {
   const { runs } = useCurrentRun();
   const [{ expert }] = useUrlState(HOME_PARAMS);
   const { data, error } = useQuery(showcaseQuery);
@@ -452,36 +428,26 @@ function Content({ run, children }: { readonly run: RunSummary; readonly childre
   if (data === undefined) return <LoadingState label="Loading" rows={8} rowHeight={28} />;
   const { showcase } = data;
   const shownRun = runs.find(({ name }) => name === showcase?.session.run);
-  if (showcase === null || shownRun === undefined || expert !== null)
-    return run.indexed_tokens === null ? (
-      <>
-        <Unindexed run={run} />
-        {children}
-      </>
-    ) : (
-      <BestExpert run={run}>{children}</BestExpert>
-    );
-  const { steering } = showcase.session;
+  const hasShowcase = showcase !== null && shownRun !== undefined && expert === null;
+  if (!hasShowcase && run.indexed_tokens !== null) return <BestExpert run={run} />;
   return (
     <>
-      <Hero
-        run={shownRun}
-        title={showcase.title}
-        request={steering}
-        edits={requestEdits(steering.edits ?? [])}
-        texts={showcase.texts}
-      />
-      {children}
+      {hasShowcase ? (
+        <Hero
+          run={shownRun}
+          title={showcase.title}
+          request={showcase.session.steering}
+          edits={requestEdits(showcase.session.steering.edits ?? [])}
+          texts={showcase.texts}
+        />
+      ) : (
+        <EmptyState title="Not indexed yet">
+          {run.name} has not been indexed yet. To see what its experts fire on, run:
+          <Command text={`mxd index ${run.name} --dataset ${run.text} --tokens 1M`} />
+        </EmptyState>
+      )}
+      <Doors run={run} />
     </>
-  );
-}
-
-function TourLink() {
-  const tourUrl = useTourUrl();
-  return (
-    <Link className="link" to={tourUrl(1)}>
-      Take the tour: six steps, two minutes
-    </Link>
   );
 }
 
@@ -490,18 +456,7 @@ export default function HomePage() {
     <>
       <title>MxD Explorer</title>
       <PageBar crumbs={[{ label: "Home" }]} />
-      <WithRun>
-        {(run) => (
-          <div className="home">
-            <Content run={run}>
-              <Doors run={run} />
-              <p className="home-tour">
-                First time here? <TourLink />
-              </p>
-            </Content>
-          </div>
-        )}
-      </WithRun>
+      <WithRun>{(run) => <Content run={run} />}</WithRun>
     </>
   );
 }

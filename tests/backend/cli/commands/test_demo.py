@@ -58,13 +58,18 @@ def test_the_database_is_unpacked_once_and_keeps_changes(demo: Path) -> None:
     assert rows(url) == [("fox",), ("dog",)]
 
 
-def test_steerability_is_filled_from_the_runs_files(tmp_path: Path) -> None:
+def test_newer_columns_are_filled_from_files(tmp_path: Path) -> None:
     shutil.copytree(TEST_DEMO, tmp_path / "demo")
+    names = list(json.loads((tmp_path / "demo" / "sessions.json").read_text())["demo-l3-k16"])
+    texts = {name: f"text of {name}" for name in names[1:]}
+    (tmp_path / "demo" / "session_texts.json").write_text(json.dumps({"demo-l3-k16": texts}))
     run = tmp_path / "demo" / "runs" / "demo-l3-k16"
     prices, units = (json.loads((run / f"{name}.json").read_text()) for name in ("prices", "units"))
     database = sqlite3.connect(unpacked_database(tmp_path / "demo").removeprefix("sqlite:///"))
     stored = dict(database.execute("SELECT expert, steerability FROM experts").fetchall())
+    saved = dict(database.execute("SELECT name, text FROM sessions").fetchall())
     database.close()
+    assert saved == {names[0]: None, **texts}
     mean = sum(prices[expert] * unit**2 for expert, unit in units.items()) / len(units)
     # 24 draws of signs, and as many as 16 that say the mean.
     expected = {int(each): (24 * prices[each] * unit**2 + 16 * mean) / 40 for each, unit in units.items()}

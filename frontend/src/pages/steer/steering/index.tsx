@@ -1,45 +1,50 @@
 /** Steering: edits on the left; on the right, the prompt continued without and with them. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useEffect, useMemo, useRef } from "react";
+import { type RefObject, useCallback, useEffect, useMemo, useRef } from "react";
 import { Navigate, useLocation } from "react-router";
 
-import { isEmptyPrompt, routingOptionsQuery, routingQuery } from "@/api/queries";
+import { isEmptyPrompt, routingQuery } from "@/api/queries";
 import type { RoutingResponse, RunSummary, SteeringRequest, Turn } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { usePromptedLink } from "@/components/layout/navigation/use-prompted-link";
 import { useShare } from "@/components/layout/share";
+import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
-import { ExamplePrompts, Examples } from "@/components/prompt/example-prompts";
 import { haveDiverged, originalTurns } from "@/components/prompt/turns-param";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { effectiveK } from "@/components/runs/k-slider";
 import { useTray } from "@/components/tray/tray-context";
 import { EmptyState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { readParams, useUrlState, writeParams } from "@/hooks/use-url-state";
 import { rememberPrompt } from "@/lib/browser/last-prompt";
 import { type Edit, formatEdits } from "@/lib/edits/edits";
-import { continuationPrompt, lastMessage } from "@/lib/text/prompts";
-import { ChatInput, History, Strengths } from "./chat/chat";
-import { EditList } from "./edits/edit-list";
-import { PromptHead } from "./inputs/prompt-head";
-import { GateSettings, SamplingSettings, ScopeSettings } from "./inputs/settings";
-import { CodeExport } from "./sharing/code-export";
-import { Gallery, OpenedSession, SaveSession } from "./sharing/sessions";
+import { continuationPrompt } from "@/lib/text/prompts";
+
+import { CHAT_TOKENS, ChatView, NO_MESSAGE, withReplies } from "./chat";
+import { NarrowStrengths } from "./edit-card";
+import { EditList } from "./edit-list";
+import { PromptHead } from "./prompt-head";
+import { Gallery, SaveSession } from "./sessions";
+import { Settings } from "./settings";
 import { NO_SELECTION, paramsToPrompt, STEERING_PARAMS, type SteeringParams, steeringRequest } from "./steering-params";
-import { StrengthView } from "./sweep/strength-view";
-import { asReplies, bothReplies, hasBothTexts, isRunning, sharedTexts, withOriginal } from "./texts/generation";
+import { StrengthView } from "./strength";
+import {
+  asReplies,
+  bothReplies,
+  continuationText,
+  hasBothTexts,
+  isRunning,
+  sharedTexts,
+  withOriginal,
+} from "./texts/generation";
 import { Streams } from "./texts/streams";
 import { type Generator, useGeneration } from "./texts/use-generation";
 
 import "@/components/prompt/prompt.css";
 import "./steering.css";
-import "./sweep/sweep.css";
-import "./edits/edits.css";
+import "./strength.css";
 import "./find/find.css";
-import "./inputs/settings.css";
-import "./texts/streams.css";
 
 interface SharedEdits {
   readonly edits: readonly Edit[];
@@ -76,46 +81,24 @@ function useSharedEdits(): SharedEdits {
   return { edits: tray.edits, replaceAll };
 }
 
-/** A chat as plain text, once it has been routed. */
-function joinPrompt(routing: RoutingResponse | undefined): string {
-  const tokens = routing?.tokens.filter((token) => !token.start) ?? [];
-  return tokens.map((token) => token.text).join("");
-}
-
 /** The prompt as text, formatted by the chat template for a chat. Other pages continue with a chat's text. */
-function usePromptText(
-  { prompt, turns }: Pick<SteeringParams, "prompt" | "turns">,
-  routed: RoutingResponse | undefined,
-) {
+function usePromptText({ prompt, turns }: SteeringParams, routed: RoutingResponse | undefined) {
   const isChat = turns.length > 0;
-  const text = isChat ? joinPrompt(routed) : prompt;
+  const tokens = routed?.tokens.filter((token) => !token.start) ?? [];
+  const text = isChat ? tokens.map((token) => token.text).join("") : prompt;
   useEffect(() => {
     if (isChat && text !== "") rememberPrompt(text);
   }, [isChat, text]);
   return text;
 }
 
-/** The beginning of the reply that a chat prescribes. */
-const replyStart = (turns: SteeringParams["turns"]): string => {
-  const last = turns.at(-1);
-  return last?.role === "assistant" ? last.text : "";
-};
-
-/** The turns with the replies to them; without replies, the turns before the unanswered message. */
-function withReplies(turns: SteeringParams["turns"], replies: ReturnType<typeof bothReplies>): SteeringParams["turns"] {
-  const [before, last] = [turns.slice(0, -1), turns.at(-1)];
-  if (replies === undefined) return last?.role === "user" ? before : turns;
-  const start = replyStart(turns);
-  const reply = { role: "assistant" as const, text: start + replies.steered, original: start + replies.original };
-  return [...(last?.role === "assistant" ? before : turns), reply];
-}
-
 function sideBySide(steered: Generator, original: Generator): Generator {
-  const stop = () => {
-    steered.stop();
-    original.stop();
+  const both = (name: "stop" | "clear") => () => {
+    steered[name]();
+    original[name]();
   };
-  return { ...steered, generation: withOriginal(steered.generation, original.generation), stop };
+  const generation = withOriginal(steered.generation, original.generation);
+  return { ...steered, generation, stop: both("stop"), clear: both("clear") };
 }
 
 /** The page's state, and the generation that it starts. */
@@ -149,8 +132,13 @@ function useSteering(run: RunSummary, view: View) {
   useEffect(() => {
     // The sweep generates its own texts.
     if (view === "strength") return;
+    // Texts go with their prompt, such as on the way back.
+    if (isEmptyPrompt(paramsToPrompt(params))) {
+      generator.clear();
+      return;
+    }
     // Without edits both texts are equal, so the first ones wait for the Generate button.
-    if (isEmptyPrompt(paramsToPrompt(params)) || (edits.length === 0 && isIdle && !isRequested.current)) return;
+    if (edits.length === 0 && isIdle && !isRequested.current) return;
     isRequested.current = false;
     start(request);
     // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
@@ -171,36 +159,7 @@ function useSteering(run: RunSummary, view: View) {
     setParams({ session: "" });
     replaceAll([]);
   };
-  return { params, setParams, edits, replaceAll, closeSession, generator, draft, request, generate, send, choose };
-}
-
-/** What the page's views share. */
-export type SteeringPageState = ReturnType<typeof useSteering>;
-
-interface LowerSectionsProps {
-  readonly run: RunSummary;
-  readonly state: SteeringPageState;
-  /** The prompt, and its tokens once it has been routed. */
-  readonly text: string;
-  readonly tokens: RoutingResponse["tokens"] | undefined;
-}
-
-/** Below the texts: settings and code export. */
-function LowerSections({ run, state: { params, setParams, request }, text, tokens }: LowerSectionsProps) {
-  return (
-    <div className="steering-settings">
-      <SamplingSettings params={params} setParams={setParams} />
-      <ScopeSettings params={params} setParams={setParams} tokens={tokens} />
-      <GateSettings run={run} params={params} setParams={setParams} />
-      {!isEmptyPrompt(paramsToPrompt(params)) && (
-        <CodeExport run={run} request={request} text={text} code={params.code} onCode={(code) => setParams({ code })} />
-      )}
-    </div>
-  );
-}
-
-function streamProps({ params, setParams, edits, generator, generate }: SteeringPageState) {
-  return {
+  const streamProps = {
     generation: generator.generation,
     maxTokens: params.tokens,
     edits: edits.length,
@@ -208,55 +167,12 @@ function streamProps({ params, setParams, edits, generator, generate }: Steering
     onLock: (lock: SteeringParams["lock"]) => setParams({ lock }),
     onRetry: generate,
   };
+  const actions = { setParams, replaceAll, closeSession, generate, send, choose };
+  return { params, edits, generator, draft, request, streamProps, ...actions };
 }
 
-/** The chats of the original and of the steered model. */
-function ChatColumns({ run, state }: Pick<LowerSectionsProps, "run" | "state">) {
-  const { params, setParams, edits, generator, send } = state;
-  const { generation } = generator;
-  const begun = params.turns.filter(({ text }) => text !== "");
-  const start = replyStart(begun);
-  return (
-    <>
-      <OpenedSession id={params.session} onClose={state.closeSession} />
-      {begun.length === 0 ? (
-        <div className="steering-empty">
-          {edits.length === 0 ? (
-            <EmptyState title="Add an expert to the tray, then send a message">
-              The original model and the model with the edits of the tray both answer it. The tray is empty, so both
-              would give the same answer. A saved chat below brings its own edit.
-            </EmptyState>
-          ) : (
-            <EmptyState title="Send a message">
-              The original model and the model with the edits of the tray both answer it. Each keeps its own history.
-            </EmptyState>
-          )}
-          <Gallery run={run} most={6} onlyChats>
-            <Examples prompts={MESSAGES} onChoose={send} />
-          </Gallery>
-        </div>
-      ) : (
-        <Streams
-          {...streamProps(state)}
-          prompt={start}
-          history={(variant) => <History turns={start === "" ? begun : begun.slice(0, -1)} variant={variant} />}
-        />
-      )}
-      <ChatInput
-        key={`${params.turns.length} ${lastMessage(params.turns)}`} // empty after a message was sent
-        initial={begun.length === 0 ? params.prompt : ""}
-        isGenerating={isRunning(generation)}
-        hasTurns={begun.length > 0}
-        onSend={send}
-        onStop={generator.stop}
-        onNew={() => {
-          generator.stop();
-          setParams({ turns: NO_MESSAGE, prompt: "", ...NO_SELECTION }, "push");
-        }}
-      />
-    </>
-  );
-}
+/** What the page's views share. */
+export type SteeringPageState = ReturnType<typeof useSteering>;
 
 interface EmptyPromptProps {
   readonly run: RunSummary;
@@ -280,9 +196,16 @@ function EmptyPrompt({ run, isTyped, onChoose }: EmptyPromptProps) {
   );
 }
 
-function Steering({ run, view }: { readonly run: RunSummary; readonly view: View }) {
+interface SteeringProps {
+  readonly run: RunSummary;
+  readonly view: View;
+  /** Receives the beginning of the steered text, for a session. */
+  readonly steeredTextRef: RefObject<string | null>;
+}
+
+function Steering({ run, view, steeredTextRef }: SteeringProps) {
   const state = useSteering(run, view);
-  const { params, edits, replaceAll, generator, draft, generate, choose } = state;
+  const { params, edits, generator, draft, generate } = state;
   const { generation } = generator;
   const prompt = paramsToPrompt(params);
   const needsRouting = edits.length > 0 || params.scope === "chosen" || params.turns.length > 0;
@@ -290,12 +213,11 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
   const routed = routing.isPlaceholderData ? undefined : routing.data;
   const text = usePromptText(params, routed);
   const linkTo = usePromptedLink();
-  const tray = useTray();
-  const isNarrow = useIsNarrow();
-  useShare(
-    run.name,
-    hasBothTexts(generation) && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null,
-  );
+  const isShown = hasBothTexts(generation);
+  useShare(run.name, isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null);
+  useEffect(() => {
+    steeredTextRef.current = isShown ? continuationText(generation.steered.continuations[0]).slice(0, SAVED_TEXT) : null;
+  }, [steeredTextRef, isShown, generation]);
   return (
     <div className="steering">
       <EditList
@@ -305,14 +227,11 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
         steered={generation.steered}
         sweepUrl={view === "strength" ? null : linkTo("strength")}
         onBeforeChange={draft.commit}
-        onReset={replaceAll}
+        onReset={state.replaceAll}
       />
       <div className="steering-main">
-        {/* Beside the texts, the tray itself stays in view. */}
-        {view !== "strength" && isNarrow && edits.length > 0 && (
-          <Strengths run={run.name} edits={edits} onChange={(edit) => tray.put(edit)} />
-        )}
-        {view === "chat" && <ChatColumns run={run} state={state} />}
+        {view !== "strength" && <NarrowStrengths run={run.name} edits={edits} />}
+        {view === "chat" && <ChatView run={run} state={state} />}
         {view === "strength" && <StrengthView run={run} state={state} />}
         {view === "text" && (
           <>
@@ -324,55 +243,23 @@ function Steering({ run, view }: { readonly run: RunSummary; readonly view: View
               onStop={isRunning(generation) ? generator.stop : null}
             />
             {generation.status === "idle" && (isEmptyPrompt(prompt) || edits.length === 0) ? (
-              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={choose} />
+              <EmptyPrompt run={run} isTyped={draft.text.trim() !== ""} onChoose={state.choose} />
             ) : (
-              <Streams {...streamProps(state)} prompt={params.prompt} />
+              <Streams {...state.streamProps} prompt={params.prompt} />
             )}
           </>
         )}
-        <LowerSections run={run} state={state} text={text} tokens={routed?.tokens} />
+        <Settings run={run} state={state} text={text} tokens={routed?.tokens} />
       </div>
     </div>
-  );
-}
-
-/** The page bar's button that saves a session. */
-function Save({ run }: { readonly run: string }) {
-  const [params, setParams] = useUrlState(STEERING_PARAMS);
-  const { edits } = useTray();
-  if (isEmptyPrompt(paramsToPrompt(params))) return null;
-  return (
-    <SaveSession run={run} request={steeringRequest(params, edits)} onSaved={(session) => setParams({ session })} />
-  );
-}
-
-/** A chat, and why the run's tokenizer has none. */
-function Chat({ run }: { readonly run: RunSummary }) {
-  const { data } = useQuery(routingOptionsQuery(run.name));
-  return (
-    <>
-      {data?.chat === false && (
-        <p className="no-chat" role="note">
-          {data.no_chat}
-        </p>
-      )}
-      <Steering run={run} view="chat" />
-    </>
   );
 }
 
 const VIEWS = { text: "Text", chat: "Chat", strength: "Strength", sessions: "Sessions" } as const;
 type View = keyof typeof VIEWS;
 const VIEW_OF: Readonly<Record<string, View>> = { "/chat": "chat", "/strength": "strength", "/sessions": "sessions" };
-
-/** Replies are longer than the continuations of a text. */
-const CHAT_TOKENS = 128;
-
-/** Short questions that a small model answers in a few sentences. */
-const MESSAGES = ["How do I make a good cup of tea?", "What do you like about Mondays?", "Tell me about a river."];
-
-/** A chat to which nothing has been sent. */
-const NO_MESSAGE: SteeringParams["turns"] = [{ role: "user", text: "" }];
+/** Characters of the steered text that a session keeps. */
+const SAVED_TEXT = 240;
 
 /** The address of a new chat, whose input holds the prompt. */
 function chatUrl(search: string): string {
@@ -381,9 +268,25 @@ function chatUrl(search: string): string {
   return `/chat${writeParams(STEERING_PARAMS, search, changed)}`;
 }
 
+/** The page bar's button that saves a session. */
+function Save({ run, steeredTextRef }: Pick<SteeringProps, "steeredTextRef"> & { readonly run: string }) {
+  const [params, setParams] = useUrlState(STEERING_PARAMS);
+  const { edits } = useTray();
+  if (isEmptyPrompt(paramsToPrompt(params))) return null;
+  return (
+    <SaveSession
+      run={run}
+      request={steeringRequest(params, edits)}
+      text={() => steeredTextRef.current}
+      onSaved={(session) => setParams({ session })}
+    />
+  );
+}
+
 export default function SteeringPage() {
   const { summary } = useCurrentRun();
   const { pathname, search } = useLocation();
+  const steeredTextRef = useRef<string | null>(null);
   const view = VIEW_OF[pathname] ?? "text";
   const isChat = new URLSearchParams(search).has("turns");
   if (view === "text" && isChat) return <Navigate replace to={`/chat${search}`} />;
@@ -391,17 +294,17 @@ export default function SteeringPage() {
   return (
     <>
       <title>{`${VIEWS[view]} · Steer · MxD Explorer`}</title>
-      <PageBar crumbs={[{ label: VIEWS[view] }]}>{summary !== null && <Save run={summary.name} />}</PageBar>
+      <PageBar crumbs={[{ label: VIEWS[view] }]}>
+        {summary !== null && view !== "sessions" && <Save run={summary.name} steeredTextRef={steeredTextRef} />}
+      </PageBar>
       <WithRun>
         {(run) =>
           view === "sessions" ? (
             <div className="sessions-page">
               <Gallery run={run} />
             </div>
-          ) : view === "chat" ? (
-            <Chat key={run.name} run={run} />
           ) : (
-            <Steering key={`${run.name} ${view}`} run={run} view={view} />
+            <Steering key={`${run.name} ${view}`} run={run} view={view} steeredTextRef={steeredTextRef} />
           )
         }
       </WithRun>

@@ -1,8 +1,15 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 
 import { readParams, writeParams } from "@/hooks/use-url-state";
 
-import { requestToParams, describeSampling, describeScope, STEERING_PARAMS, steeringRequest } from "./steering-params";
+import {
+  describeSampling,
+  describeScope,
+  requestToParams,
+  STEERING_PARAMS,
+  steeringRequest,
+  wantedTexts,
+} from "./steering-params";
 
 const read = (search: string) => readParams(STEERING_PARAMS, search);
 
@@ -87,4 +94,21 @@ describe("the steering request", () => {
     );
     expect(describeScope(read("?scope=generated&mode=replace"))).toBe("generated tokens only, full replacement");
   });
+});
+
+test("a wanted word gets the space that separates it from the prompt", () => {
+  expect(wantedTexts("medicine", "to take the")).toEqual([" medicine"]);
+  expect(wantedTexts(" medicine ", "to take the ")).toEqual(["medicine"]);
+  expect(wantedTexts("medicine", "line\n")).toEqual(["medicine"]);
+  expect(wantedTexts("medicine", "")).toEqual(["medicine"]);
+});
+
+test("punctuation follows without a space, an opening quotation mark with one", () => {
+  expect(wantedTexts("!", "to take the")).toEqual(["!"]);
+  expect(wantedTexts("“Yes", "He said")).toEqual([" “Yes"]);
+});
+
+test("alternatives are separated by a vertical bar", () => {
+  expect(wantedTexts("sea | the beach |", "went to")).toEqual([" sea", " the beach"]);
+  expect(wantedTexts(" | ", "went to")).toEqual([]);
 });

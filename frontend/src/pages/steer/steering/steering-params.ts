@@ -15,6 +15,7 @@ import {
 } from "@/hooks/use-url-state";
 import { readHttpCondition } from "@/lib/edits/conditions";
 import { type Edit, toHttpEdit } from "@/lib/edits/edits";
+import { formatPlural } from "@/lib/text/format";
 
 /** A locked token: variant, sample and position. */
 export interface SteeringLock {
@@ -64,31 +65,23 @@ interface SamplingSetting extends Required<Range> {
   readonly digits: 0 | 2;
 }
 
+const setting = (
+  field: SamplingSetting["field"],
+  [label, hint]: readonly [string, string],
+  usual: number,
+  [min, max]: readonly [number, number],
+  digits: 0 | 2 = 0,
+): SamplingSetting => ({ field, label, hint, usual, min, max, digits });
+
 export const SAMPLING = {
-  tokens: { field: "max_tokens", usual: 64, min: 1, max: 4096, label: "Tokens", hint: "maximum", digits: 0 },
-  samples: { field: "samples", usual: 1, min: 1, max: 16, label: "Samples", hint: "per variant", digits: 0 },
-  temperature: {
-    field: "temperature",
-    usual: 0.7,
-    min: 0,
-    max: 5,
-    label: "Temperature",
-    hint: "0 = greedy",
-    digits: 2,
-  },
-  top_p: { field: "top_p", usual: 0.95, min: 0.01, max: 1, label: "Top p", hint: "1 = off", digits: 2 },
-  top_k: { field: "top_k", usual: 0, min: 0, max: 100_000, label: "Top k", hint: "0 = off", digits: 0 },
-  penalty: {
-    field: "repetition_penalty",
-    usual: 1.1,
-    min: 0.5,
-    max: 3,
-    label: "Repetition penalty",
-    hint: "1 = off",
-    digits: 2,
-  },
-  seed: { field: "seed", usual: 0, min: 0, max: 2 ** 53 - 1, label: "Seed", hint: "both texts", digits: 0 },
-} as const satisfies Readonly<Record<string, SamplingSetting>>;
+  tokens: setting("max_tokens", ["Tokens", "maximum"], 64, [1, 4096]),
+  samples: setting("samples", ["Samples", "per variant"], 1, [1, 16]),
+  temperature: setting("temperature", ["Temperature", "0 = greedy"], 0.7, [0, 5], 2),
+  top_p: setting("top_p", ["Top p", "1 = off"], 0.95, [0.01, 1], 2),
+  top_k: setting("top_k", ["Top k", "0 = off"], 0, [0, 100_000]),
+  penalty: setting("repetition_penalty", ["Repetition penalty", "1 = off"], 1.1, [0.5, 3], 2),
+  seed: setting("seed", ["Seed", "both texts"], 0, [0, 2 ** 53 - 1]),
+};
 
 export type SettingName = keyof typeof SAMPLING;
 export const SETTING_NAMES = Object.keys(SAMPLING) as SettingName[];
@@ -178,20 +171,31 @@ export function requestToParams(request: SteeringRequest): Partial<SteeringParam
 }
 
 /** Summary of the sampling settings, e.g. `greedy, 64 tokens, seed 16`. */
-export function describeSampling(params: SteeringParams): string {
+export function describeSampling({ temperature, tokens, samples, seed, stop }: SteeringParams): string {
   const parts = [
-    params.temperature === 0 ? "greedy" : `temperature ${params.temperature}`,
-    `${params.tokens} ${params.tokens === 1 ? "token" : "tokens"}`,
-    ...(params.samples > 1 ? [`${params.samples} samples`] : []),
-    ...(params.temperature === 0 ? [] : [`seed ${params.seed}`]),
-    ...(params.stop.length > 0 ? [`${params.stop.length} stop ${params.stop.length === 1 ? "text" : "texts"}`] : []),
+    temperature === 0 ? "greedy" : `temperature ${temperature}`,
+    formatPlural(tokens, "token"),
+    samples > 1 && `${samples} samples`,
+    temperature > 0 && `seed ${seed}`,
+    stop.length > 0 && formatPlural(stop.length, "stop text"),
   ];
-  return parts.join(", ");
+  return parts.filter((part) => part !== false).join(", ");
 }
 
 const SCOPES = { all: "all tokens", generated: "generated tokens only", prompt: "prompt tokens only" } as const;
 
 export function describeScope({ scope, mode, at }: Pick<SteeringParams, "scope" | "mode" | "at">): string {
-  const chosen = `${at.length} selected prompt ${at.length === 1 ? "token" : "tokens"}`;
+  const chosen = formatPlural(at.length, "selected prompt token");
   return `${scope === "chosen" ? chosen : SCOPES[scope]}, ${mode === "residual" ? "residual" : "full replacement"}`;
 }
+
+/** Alternatives are separated by a vertical bar. Each gets the space that separates it from the prompt. */
+export function wantedTexts(typed: string, prompt: string): string[] {
+  const texts = typed
+    .split("|")
+    .map((text) => text.trim())
+    .filter((text) => text !== "");
+  const isAfterWord = prompt !== "" && !/\s$/u.test(prompt);
+  return texts.map((text) => (isAfterWord && !/^[\p{Po}\p{Pe}\p{Pf}]/u.test(text) ? ` ${text}` : text));
+}
+

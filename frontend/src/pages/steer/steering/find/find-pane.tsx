@@ -18,10 +18,8 @@ import { ScrollBox } from "@/components/ui/scroll-box";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import type { SetParams } from "@/hooks/use-url-state";
 import { describeEdit, type Edit } from "@/lib/edits/edits";
-import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
-import type { STEERING_PARAMS, SteeringParams } from "@/pages/steer/steering/steering-params";
-
-import { wantedTexts } from "./wanted";
+import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
+import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
 type HttpEdit = FoundExpert["edit"];
 
@@ -62,15 +60,19 @@ function useRequest(run: RunSummary, params: SteeringParams): FindRequest | null
   }, [run, params.prompt, params.turns, params.wanted, params.unwanted, data, error]);
 }
 
+const FIELDS = [
+  { name: "wanted", label: "I want it to say", placeholder: "medicine" },
+  { name: "unwanted", label: "and not", placeholder: "optional" },
+] as const;
+
 export function FindPane({ run, params, setParams, prompt, commit }: FindPaneProps) {
   const [typed, setTyped] = useState<Partial<Pick<SteeringParams, "wanted" | "unwanted">>>({});
   const { wanted, unwanted } = { ...params, ...typed };
   const request = useRequest(run, params);
   const isEmpty = (prompt.trim() === "" && params.turns.length === 0) || wanted.trim() + unwanted.trim() === "";
-  const search = () => {
-    commit();
-    setParams({ wanted, unwanted });
+  const set = (texts: typeof typed) => {
     setTyped({});
+    setParams(texts);
   };
   return (
     <section className="find" aria-label="Search by effect">
@@ -78,28 +80,22 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
         className="find-form"
         onSubmit={(event) => {
           event.preventDefault();
-          if (!isEmpty) search();
+          if (isEmpty) return;
+          commit();
+          set({ wanted, unwanted });
         }}
       >
-        <label>
-          I want it to say
-          <input
-            className="field"
-            value={wanted}
-            placeholder="medicine"
-            title="What should follow the prompt. Separate alternatives by |."
-            onChange={(event) => setTyped({ ...typed, wanted: event.target.value })}
-          />
-        </label>
-        <label>
-          and not
-          <input
-            className="field"
-            value={unwanted}
-            placeholder="optional"
-            onChange={(event) => setTyped({ ...typed, unwanted: event.target.value })}
-          />
-        </label>
+        {FIELDS.map(({ name, label, placeholder }) => (
+          <label key={name} title="What should follow the prompt. Separate alternatives by |.">
+            {label}
+            <input
+              className="field"
+              value={{ wanted, unwanted }[name]}
+              placeholder={placeholder}
+              onChange={(event) => setTyped({ ...typed, [name]: event.target.value })}
+            />
+          </label>
+        ))}
         <Button type="submit" icon="search" disabled={isEmpty}>
           Find experts
         </Button>
@@ -108,10 +104,7 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
             variant="ghost"
             icon="close"
             aria-label="Close the search"
-            onClick={() => {
-              setTyped({});
-              setParams({ wanted: "", unwanted: "" });
-            }}
+            onClick={() => set({ wanted: "", unwanted: "" })}
           />
         )}
       </form>
@@ -123,80 +116,97 @@ export function FindPane({ run, params, setParams, prompt, commit }: FindPanePro
 /** A probability from which an expert is worth trying. */
 const LIKELY = 0.01;
 
+/** A probability in percent with two significant digits, such as `0.0031`. */
+const percent = (probability: number) =>
+  probability >= 0.0995 ? formatPercent(probability, 0) : String(Number((100 * probability).toPrecision(2)));
+
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const found = useQuery(findQuery(request));
+  const { probability = 0, experts = [] } = found.data?.found ?? {};
+  const prices = useQuery(pricesQuery(request, experts));
   if (found.error !== null) return <ErrorState error={found.error} onRetry={() => void found.refetch()} />;
   if (found.data === undefined)
     return <LoadingState label="Searching; the language model is loaded on first use" rows={3} />;
-  const { probability, experts } = found.data.found;
   const what = request.wanted?.length
     ? request.wanted.map((text) => `“${text.trim()}”`).join(" or ")
     : "no unwanted text";
+  const best = Math.max(0, ...experts.map((expert) => expert.probability));
+  const dear = prices.data?.filter(isDear).length ?? 0;
   return (
     <>
       <p role="status">
-        {what} follows with a probability of {formatProbability(probability)} %.{" "}
+        {what} follows with a probability of {percent(probability)} %.{" "}
         {experts.length === 0
           ? "No expert makes it more probable."
-          : experts.every((expert) => expert.probability < LIKELY) &&
-            `None of these experts brings it to ${formatPercent(LIKELY, 0)} %, so they hardly make the model say it.`}
+          : best < LIKELY && (
+              <b>
+                None of these experts works: the best one brings it to {percent(best)} %, and below{" "}
+                {formatPercent(LIKELY, 0)} % the model hardly ever says it.
+              </b>
+            )}{" "}
+        {dear > 0 && (
+          <span className="bad">
+            {dear === experts.length ? "All" : dear} of these {experts.length} change other text more than a random
+            expert does: see the price.
+          </span>
+        )}
       </p>
-      {experts.length > 0 && <FoundTable run={run} request={request} found={found.data} />}
+      {experts.length > 0 && <FoundTable run={run} found={found.data} prices={prices.data} />}
+      {prices.error !== null && <ErrorState error={prices.error} />}
     </>
   );
 }
 
-interface FoundTableProps {
-  readonly run: string;
-  readonly request: FindRequest;
-  readonly found: FindResponse;
+interface Price {
+  readonly price: number;
+  readonly random_price: number;
 }
 
-function FoundTable({ run, request, found }: FoundTableProps) {
-  const { experts } = found.found;
-  const prices = useQuery(pricesQuery(request, experts));
+const isDear = ({ price, random_price: random }: Price) => price > random;
+
+interface FoundTableProps {
+  readonly run: string;
+  readonly found: FindResponse;
+  /** Undefined until they are measured. */
+  readonly prices: readonly Price[] | undefined;
+}
+
+function FoundTable({ run, found: { found, experts: infos }, prices }: FoundTableProps) {
   return (
     <ScrollBox className="find-table" label="Experts found">
       <table>
         <thead>
           <tr>
             <th scope="col">Expert</th>
-            <th scope="col" className="num">
-              Strength
-            </th>
-            <th scope="col" className="num">
-              Predicted <span className="unit">nats</span>
-            </th>
-            <th scope="col" className="num">
-              Measured <span className="unit">nats</span>
-            </th>
-            <th scope="col" className="num">
-              Probability <span className="unit">%</span>
-            </th>
-            <th scope="col" className="num">
-              <Term id="edit_price">Price</Term> <span className="unit">nats</span>
-            </th>
-            <th scope="col" className="num">
-              Random price
-            </th>
+            {[
+              ["Strength", ""],
+              ["Predicted", "nats"],
+              ["Measured", "nats"],
+              ["Probability", "%"],
+              [<Term key="price" id="edit_price">Price</Term>, "nats"],
+              ["Random price", "nats"],
+            ].map(([name, unit], i) => (
+              <th key={i} scope="col" className="num">
+                {name} <span className="unit">{unit}</span>
+              </th>
+            ))}
             <th scope="col">
               <span className="sr">Add to tray</span>
             </th>
           </tr>
         </thead>
         <tbody>
-          {experts.map((expert, index) => (
+          {found.experts.map((expert, index) => (
             <FoundRow
               key={`${expert.edit.run}/${expert.edit.expert}`}
               run={run}
               expert={expert}
-              info={found.experts[expert.edit.run ?? run]?.[expert.edit.expert]}
-              price={prices.data?.[index]}
+              info={infos[expert.edit.run ?? run]?.[expert.edit.expert]}
+              price={prices?.[index]}
             />
           ))}
         </tbody>
       </table>
-      {prices.error !== null && <ErrorState error={prices.error} />}
     </ScrollBox>
   );
 }
@@ -205,40 +215,34 @@ interface FoundRowProps {
   readonly run: string;
   readonly expert: FoundExpert;
   readonly info: RoutedExpertInfo | undefined;
-  /** Undefined until it is measured. */
-  readonly price: { readonly price: number; readonly random_price: number } | undefined;
+  readonly price: Price | undefined;
 }
 
 function FoundRow({ run, expert: { edit, ...effect }, info, price }: FoundRowProps) {
   const tray = useTray();
   const own = edit.run ?? run;
   const isInTray = tray.has(edit.expert, own);
+  const figures = {
+    strength: describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 }),
+    "predicted, nats": formatSigned(effect.predicted),
+    "measured, nats": formatSigned(effect.change),
+    "probability, %": percent(effect.probability),
+    "price, nats": price === undefined ? "…" : formatFixed(price.price, 3),
+    "price of a random expert": price === undefined ? "…" : formatFixed(price.random_price, 3),
+  };
   return (
-    <tr>
+    <tr data-dear={(price !== undefined && isDear(price)) || undefined}>
       <th scope="row">
         <Link className="mono" to={pageLinks(own).expert(edit.expert)}>
           {own === run ? edit.expert : `${own}/${edit.expert}`}
         </Link>{" "}
         <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} topTokens={info?.top_tokens ?? []} />
       </th>
-      <td className="num" data-name="strength">
-        {describeEdit({ mode: edit.mode, strength: edit.strength ?? 1 })}
-      </td>
-      <td className="num" data-name="predicted, nats">
-        {formatSigned(effect.predicted)}
-      </td>
-      <td className="num" data-name="measured, nats">
-        {formatSigned(effect.change)}
-      </td>
-      <td className="num" data-name="probability, %">
-        {formatProbability(effect.probability)}
-      </td>
-      <td className="num" data-name="price, nats">
-        {price === undefined ? "…" : formatFixed(price.price, 3)}
-      </td>
-      <td className="num dim" data-name="price of a random expert">
-        {price === undefined ? "…" : formatFixed(price.random_price, 3)}
-      </td>
+      {Object.entries(figures).map(([name, text]) => (
+        <td key={name} className="num" data-name={name}>
+          {text}
+        </td>
+      ))}
       <td>
         <Button
           size="small"

@@ -166,7 +166,7 @@ export function continuationText(continuation: Continuation | undefined): string
 
 const CHARACTERS_PER_TOKEN = 4.5;
 /** A text below this share of its expected length has ended early. */
-const ENDED_EARLY = 0.6;
+const ENDED_EARLY = 0.75;
 
 /** Characters of a text and its prompt for which to leave room, so that what follows stays in place while it grows. */
 export function expectedCharacters(generation: Generation, prompt: string, maxTokens: number): number {

@@ -5,8 +5,9 @@ import { type ReactNode, useEffect, useLayoutEffect, useRef, useState } from "re
 
 import { ApiError, NO_RESPONSE } from "@/api/http/errors";
 import { healthQuery } from "@/api/queries";
-import type { TokenEvent, Variant } from "@/api/types";
+import type { Variant } from "@/api/types";
 import { Term } from "@/components/terms/term";
+import { StreamTip } from "@/components/tokens/alternatives-tip";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenStrip } from "@/components/tokens/token-strip";
@@ -15,7 +16,7 @@ import { ErrorState } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatFixed, formatPlural } from "@/lib/text/format";
-import type { Piece } from "@/lib/text/kwic";
+import { markdownPieces } from "@/lib/text/markdown";
 import { markBoundaries } from "@/lib/text/token-text";
 import type { SteeringLock } from "@/pages/steer/steering/steering-params";
 
@@ -30,7 +31,6 @@ import {
   isRunning,
   meanKl,
 } from "./generation";
-import { StreamTip } from "@/components/tokens/alternatives-tip";
 
 /** End of the colour scale in nats. */
 export const SCALE_LIMIT = 4;
@@ -39,7 +39,8 @@ const MAX_PROMPT_LENGTH = 120;
 /** Auto-scrolls if the end is at most this many pixels away. */
 const AUTO_SCROLL_DISTANCE = 60;
 
-const shade = (piece: Piece) => divergingClass(piece.value ?? 0, SCALE_LIMIT);
+const shownEnd = (prompt: string) =>
+  prompt.length > MAX_PROMPT_LENGTH ? `…${prompt.slice(-MAX_PROMPT_LENGTH)}` : prompt;
 
 interface Hovered {
   readonly sample: number;
@@ -54,7 +55,7 @@ interface StreamPaneProps {
   /** Tokens that were asked for. */
   readonly maxTokens: number;
   readonly badge?: ReactNode;
-  /** The turns of a chat before the text. */
+  /** The turns of a chat before the text. Its replies are Markdown. */
   readonly history?: ReactNode;
   readonly lock: SteeringLock | null;
   /** Token under the pointer in either pane; the token at the same position is outlined in the other. */
@@ -63,14 +64,9 @@ interface StreamPaneProps {
   readonly onLock: (lock: SteeringLock | null) => void;
 }
 
-interface TextProps extends Omit<StreamPaneProps, "badge" | "history" | "maxTokens"> {
+interface TextProps extends StreamPaneProps {
   readonly sample: number;
   readonly continuation: Continuation;
-}
-
-function tokenTip(tokens: readonly TokenEvent[], index: number) {
-  const token = tokens[index];
-  return token === undefined ? null : <StreamTip token={token} />;
 }
 
 /** Shows a locked token's tooltip while no other token is hovered. */
@@ -80,9 +76,8 @@ function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProp
   const position = lock?.variant === variant && lock.sample === sample ? lock.position : null;
   const token = position === null || hovered !== null ? undefined : continuation.tokens[position];
   useEffect(() => {
-    if (token === undefined || position === null) return undefined;
-    const anchor = box.current?.querySelector(`[data-token="${position}"]`);
-    if (anchor == null) return undefined;
+    const anchor = token && box.current?.querySelector(`[data-token="${position}"]`);
+    if (token === undefined || anchor == null) return undefined;
     tips.show(anchor, <StreamTip token={token} />, "locked");
     return tips.hide;
   }, [position, tips, token]);
@@ -90,24 +85,26 @@ function useLockedTip({ variant, sample, continuation, lock, hovered }: TextProp
 }
 
 function ContinuationText(props: TextProps) {
-  const { variant, sample, continuation, generation, prompt, hovered, onHover, onLock } = props;
+  const { variant, sample, continuation, generation, prompt, history, hovered, onHover, onLock } = props;
   const { box, position } = useLockedTip(props);
-  const shown = prompt.length > MAX_PROMPT_LENGTH ? `…${prompt.slice(-MAX_PROMPT_LENGTH)}` : prompt;
+  const { pieces, styles } =
+    history === undefined ? { pieces: continuation.pieces, styles: [] } : markdownPieces(continuation.pieces);
   return (
     <div ref={box} className="stream-text" data-outdated={generation.isOutdated || undefined}>
-      <span className="stream-prompt">{markBoundaries(shown)}</span>
+      <span className="stream-prompt">{markBoundaries(shownEnd(prompt))}</span>
       <TokenStrip
         className="stream-tokens"
-        label={variant === "baseline" ? "Baseline text" : "Steered text"}
-        pieces={continuation.pieces}
-        shade={shade}
+        label={`${NAMES[variant]} text`}
+        pieces={pieces}
+        shade={({ value, index }) => `${divergingClass(value ?? 0, SCALE_LIMIT)} ${styles[index] ?? ""}`.trim()}
         peak={hovered?.sample === sample ? hovered.position : null}
         locked={position}
-        tip={(piece) => tokenTip(continuation.tokens, piece.index)}
+        tip={({ index }) => {
+          const token = continuation.tokens[index];
+          return token === undefined ? null : <StreamTip token={token} />;
+        }}
         onHover={(piece) => onHover(piece === null ? null : { sample, position: piece.index })}
-        onLock={(piece) =>
-          onLock(piece.index === position ? null : { variant: variant, sample, position: piece.index })
-        }
+        onLock={({ index }) => onLock(index === position ? null : { variant, sample, position: index })}
       />
       {isGrowing(generation, variant, sample) && <span className="stream-caret" aria-hidden="true" />}
     </div>
@@ -120,8 +117,8 @@ const NAMES: Readonly<Record<Variant, string>> = { baseline: "Baseline", steered
 const roomFor = (characters: number) => `\n${"one of the ".repeat(Math.ceil(characters / 11))}`;
 
 /** The text of one variant while it is generated, each token shaded by its change in log-probability. */
-function StreamPane({ badge, history, ...props }: StreamPaneProps) {
-  const { variant, generation, prompt, maxTokens } = props;
+function StreamPane(props: StreamPaneProps) {
+  const { variant, generation, prompt, maxTokens, badge, history } = props;
   const { continuations } = generation[variant];
   return (
     <section className="stream-pane" aria-label={NAMES[variant]} aria-busy={isRunning(generation)}>
@@ -143,7 +140,7 @@ function StreamPane({ badge, history, ...props }: StreamPaneProps) {
       {history}
       <div
         className="stream-texts"
-        data-room={history === undefined ? roomFor(expectedCharacters(generation, prompt, maxTokens)) : undefined}
+        data-room={history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined}
       >
         {continuations.map((continuation, sample) => (
           <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />

@@ -53,6 +53,8 @@ export interface Generator {
   readonly generation: Generation;
   readonly start: (request: SteeringRequest) => void;
   readonly stop: () => void;
+  /** Back to no text. */
+  readonly clear: () => void;
 }
 
 export function useGeneration(run: string): Generator {
@@ -74,6 +76,10 @@ export function useGeneration(run: string): Generator {
     controllerRef.current?.abort();
     setGeneration(stopped);
   }, []);
+  const clear = useCallback(() => {
+    controllerRef.current?.abort();
+    setGeneration(NO_GENERATION);
+  }, []);
   useEffect(
     () => () => {
       controllerRef.current?.abort();
@@ -81,5 +87,5 @@ export function useGeneration(run: string): Generator {
     },
     [],
   );
-  return { generation, start, stop };
+  return { generation, start, stop, clear };
 }

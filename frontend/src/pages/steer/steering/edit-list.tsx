@@ -1,7 +1,7 @@
 /** The tray on the Steering page: one card per edit, and ways to add experts. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type KeyboardEvent, useState } from "react";
+import { Fragment, type KeyboardEvent, type ReactNode, useState } from "react";
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
@@ -22,32 +22,30 @@ import { useCurrentRun } from "@/components/runs/current-run";
 import { methodName } from "@/components/runs/run-labels";
 import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
-import { Button, LinkButton } from "@/components/ui/button";
+import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
 import { Remaining } from "@/components/ui/remaining";
 import { useBestExperts } from "@/hooks/use-best-experts";
 import { useStreamedWork } from "@/hooks/use-streamed-work";
 import { type Edit, editKey, hasStrength, NEUTRAL_STRENGTH, newEdit, toHttpEdit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatPlural, formatSigned } from "@/lib/text/format";
-import { MAX_EDITS } from "@/pages/steer/steering/steering-params";
-import type { VariantText } from "@/pages/steer/steering/texts/generation";
+import { MAX_EDITS } from "./steering-params";
+import type { VariantText } from "./texts/generation";
 
-import { measureActivity } from "./activity";
 import { EditCard } from "./edit-card";
-
-import "./edit-price.css";
+import { measureActivity } from "./edit-notes";
 
 interface Choice {
   readonly id: string;
-  readonly expert: number;
+  /** Null for a typed id. */
   readonly hit: SearchHit | null;
 }
 
 /** The typed id first, then the search hits. */
 function choices(text: string, hits: readonly SearchHit[], numExperts: number): readonly Choice[] {
-  const searchChoices = hits.map((hit): Choice => ({ id: String(hit.expert), expert: hit.expert, hit }));
-  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !searchChoices.some((choice) => choice.id === text);
-  return isId ? [{ id: text, expert: Number(text), hit: null }, ...searchChoices] : searchChoices;
+  const found = hits.map((hit): Choice => ({ id: String(hit.expert), hit }));
+  const isId = /^\d+$/.test(text) && Number(text) < numExperts && !found.some(({ id }) => id === text);
+  return isId ? [{ id: text, hit: null }, ...found] : found;
 }
 
 const MATCH_LABELS = {
@@ -58,11 +56,10 @@ const MATCH_LABELS = {
   related: "related word",
 } as const;
 
-function ChoiceRow({ choice }: { readonly choice: Choice }) {
-  const { expert, hit } = choice;
+function ChoiceRow({ choice: { id, hit } }: { readonly choice: Choice }) {
   return (
-    <ListBoxItem id={choice.id} textValue={hit?.label ?? `Expert ${expert}`} className="hit">
-      <span className="mono id">{expert}</span>
+    <ListBoxItem id={id} textValue={hit?.label ?? `Expert ${id}`} className="hit">
+      <span className="mono id">{id}</span>
       <span className="lab">
         {hit === null ? (
           <span className="dim">this id</span>
@@ -88,11 +85,11 @@ interface AddExpertProps {
 }
 
 /** Adds an expert of any layer to the tray, found by id, label, token or words in its examples. */
-function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
+function AddExpert({ run, ...props }: AddExpertProps) {
   const { data } = useQuery(routingOptionsQuery(run.name));
-  const { runs } = useCurrentRun();
   const [chosen, setChosen] = useState(run.name);
-  const other = runs.find((one) => one.name === chosen) ?? run;
+  const { runs } = useCurrentRun();
+  const other = runs.find(({ name }) => name === chosen) ?? run;
   const layers = [run, ...(data?.layers ?? [])].toSorted((a, b) => a.layer - b.layer);
   return (
     <>
@@ -108,13 +105,7 @@ function AddExpert({ run, focusOnOpen, onAdded }: AddExpertProps) {
           </select>
         </label>
       )}
-      <ExpertSearch
-        key={other.name}
-        run={other}
-        {...(other.name !== run.name && { editRun: other.name })}
-        focusOnOpen={focusOnOpen}
-        onAdded={onAdded}
-      />
+      <ExpertSearch key={other.name} run={other} {...(other.name !== run.name && { editRun: other.name })} {...props} />
     </>
   );
 }
@@ -177,32 +168,51 @@ const percent = (share: number) => `${formatPercent(share, 1)} %`;
 function Price({ price }: { readonly price: EditPrice }) {
   const { edits, random, original_ability: original, ability, random_ability: randomAbility, items } = price;
   const kinds = KINDS.map((kind) => `${kind} ${percent(original[kind])} → ${percent(ability[kind])}`).join(", ");
+  const rows = [
+    ["KL divergence", formatFixed(edits.kl), formatFixed(random.kl)],
+    ["Loss", formatSigned(edits.loss_increase), formatSigned(random.loss_increase)],
+    ["Ability", `${percent(original.all)} → ${percent(ability.all)}`, percent(randomAbility.all)],
+  ] as const;
   return (
-    <dl>
-      <dt>KL divergence</dt>
-      <dd>
-        {formatFixed(edits.kl)} <small>random {formatFixed(random.kl)}</small>
-      </dd>
-      <dt>Loss</dt>
-      <dd>
-        {formatSigned(edits.loss_increase)} <small>random {formatSigned(random.loss_increase)}</small>
-      </dd>
-      <dt>Ability</dt>
-      <dd title={`Share of ${items} items: ${kinds}`}>
-        {percent(original.all)} → {percent(ability.all)} <small>random {percent(randomAbility.all)}</small>
-      </dd>
-    </dl>
+    <div role="status">
+      <dl title={`Share of ${items} items: ${kinds}`}>
+        {rows.map(([name, own, ofRandom]) => (
+          <Fragment key={name}>
+            <dt>{name}</dt>
+            <dd>
+              {own} <small>random {ofRandom}</small>
+            </dd>
+          </Fragment>
+        ))}
+      </dl>
+      <p>KL divergence and loss in nats per token. Random: the same edits of random experts.</p>
+    </div>
   );
 }
 
-interface EditPriceProps {
-  /** The steered run. */
-  readonly run: string;
-  readonly edits: readonly Edit[];
+interface PaneProps {
+  readonly label: string;
+  readonly title: string;
+  /** The pane's button. */
+  readonly action: ReactNode;
+  readonly children: ReactNode;
+}
+
+/** What can be measured of the tray, below its cards. */
+function MeasurePane({ label, title, action, children }: PaneProps) {
+  return (
+    <section className="edit-price" aria-label={label}>
+      <header>
+        <h3>{title}</h3>
+        {action}
+      </header>
+      {children}
+    </section>
+  );
 }
 
 /** What the tray costs where nothing should change: on unrelated text and in an ability test, beside random experts. */
-function EditPriceLine({ run, edits }: EditPriceProps) {
+function EditPricePane({ run, edits }: { readonly run: string; readonly edits: readonly Edit[] }) {
   const [measured, setMeasured] = useState<{ readonly key: string; readonly price: EditPrice } | null>(null);
   const work = useStreamedWork<PriceRequest, PriceProgressEvent, PriceDoneEvent>(
     (request, signal) => streamPrice(run, request, signal),
@@ -213,22 +223,19 @@ function EditPriceLine({ run, edits }: EditPriceProps) {
   const { done = 0, total = 0 } = work.progress ?? {};
   const hasCondition = edits.some((edit) => edit.when !== undefined);
   const isWorking = work.status === "working";
+  const button = isWorking ? (
+    <Button size="small" icon="stop" onClick={work.stop}>
+      Stop
+    </Button>
+  ) : (
+    price === null && (
+      <Button size="small" icon="chart" disabled={hasCondition} onClick={() => work.start(request)}>
+        Measure
+      </Button>
+    )
+  );
   return (
-    <section className="edit-price" aria-label="Price of the edits">
-      <header>
-        <h3>Side effects on other text</h3>
-        {isWorking ? (
-          <Button size="small" icon="stop" onClick={work.stop}>
-            Stop
-          </Button>
-        ) : (
-          price === null && (
-            <Button size="small" icon="chart" disabled={hasCondition} onClick={() => work.start(request)}>
-              Measure
-            </Button>
-          )
-        )}
-      </header>
+    <MeasurePane label="Price of the edits" title="Side effects on other text" action={button}>
       {isWorking && (
         <label className="dim">
           <progress {...(done > 0 && { value: done / total })} /> {done} of {total || "…"} texts
@@ -236,70 +243,46 @@ function EditPriceLine({ run, edits }: EditPriceProps) {
         </label>
       )}
       {work.failure !== null && <p className="bad">{work.failure}</p>}
-      {price !== null ? (
-        <div role="status">
-          <Price price={price} />
-          <p>KL divergence and loss in nats per token. Random: the same edits of random experts.</p>
-        </div>
-      ) : (
-        !isWorking && (
-          <p>
-            {hasCondition
-              ? "Edits with conditions have no price, because they may not apply to other text."
-              : "KL divergence, loss and a 200-item ability test, beside random experts. Takes about half a minute."}
-          </p>
-        )
+      {price !== null && <Price price={price} />}
+      {price === null && !isWorking && (
+        <p>
+          {hasCondition
+            ? "Edits with conditions have no price, because they may not apply to other text."
+            : "KL divergence, loss and a 200-item ability test, beside random experts. Takes about half a minute."}
+        </p>
       )}
-    </section>
+    </MeasurePane>
   );
 }
 
 const MAX_SUGGESTIONS = 8;
 
-function Suggestions({ run }: { readonly run: string }) {
-  const { experts } = useBestExperts(run);
-  if (experts.length === 0) return null;
-  return (
-    <>
-      <p>Or start with one of these experts, the labelled ones first:</p>
-      <ul className="suggestions">
-        {experts.slice(0, MAX_SUGGESTIONS).map((row) => (
-          <li key={row.expert}>
-            <ExpertLink
-              expert={row.expert}
-              label={row.label}
-              automatic={row.automatic}
-              topTokens={row.top_tokens.map((token) => token.text).slice(0, 3)}
-            />
-          </li>
-        ))}
-      </ul>
-    </>
-  );
-}
-
 function EmptyTray({ run }: { readonly run: RunSummary }) {
+  const { experts } = useBestExperts(run.name);
+  const suggested = run.indexed_tokens === null ? [] : experts.slice(0, MAX_SUGGESTIONS);
   return (
     <div className="empty-tray">
       <p>
         The tray is empty. Search for an expert above, or press <Icon name="plus" /> next to an expert on any page.
       </p>
-      {run.indexed_tokens !== null && <Suggestions run={run.name} />}
+      {suggested.length > 0 && (
+        <>
+          <p>Or start with one of these experts, the labelled ones first:</p>
+          <ul className="suggestions">
+            {suggested.map((row) => (
+              <li key={row.expert}>
+                <ExpertLink
+                  expert={row.expert}
+                  label={row.label}
+                  automatic={row.automatic}
+                  topTokens={row.top_tokens.map((token) => token.text).slice(0, 3)}
+                />
+              </li>
+            ))}
+          </ul>
+        </>
+      )}
     </div>
-  );
-}
-
-function SuggestStrength({ to }: { readonly to: string }) {
-  return (
-    <section className="edit-price" aria-label="Strength">
-      <header>
-        <h3>Strength</h3>
-        <LinkButton size="small" icon="chart" to={to}>
-          Suggest a strength
-        </LinkButton>
-      </header>
-      <p>Texts at seven strengths, beside those of a random expert. Takes about a quarter of a minute.</p>
-    </section>
   );
 }
 
@@ -324,14 +307,25 @@ interface EditListProps {
   readonly onReset: (edits: readonly Edit[]) => void;
 }
 
-function ResetButtons({ edits, onReset }: Pick<EditListProps, "edits" | "onReset">) {
+interface TrayButtonsProps extends Pick<EditListProps, "edits" | "onReset"> {
+  readonly adding: boolean;
+  readonly onAdding: (adding: boolean) => void;
+}
+
+function TrayButtons({ edits, onReset, adding, onAdding }: TrayButtonsProps) {
   return (
     <>
-      <Button size="small" variant="ghost" onClick={() => onReset(neutralise(edits))}>
-        Reset
-      </Button>
-      <Button size="small" variant="ghost" onClick={() => onReset([])}>
-        Clear
+      <GhostButton onClick={() => onReset(neutralise(edits))}>Reset</GhostButton>
+      <GhostButton onClick={() => onReset([])}>Clear</GhostButton>
+      <Button
+        size="small"
+        icon="plus"
+        aria-label="Add expert"
+        aria-expanded={adding}
+        disabled={edits.length >= MAX_EDITS}
+        onClick={() => onAdding(!adding)}
+      >
+        Add
       </Button>
     </>
   );
@@ -349,21 +343,7 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
         <h2>Tray</h2>
         <span className="note">{isEmpty ? "empty" : formatPlural(edits.length, "edit")}</span>
         <span className="grow" />
-        {!isEmpty && <ResetButtons edits={edits} onReset={onReset} />}
-        {!isEmpty && (
-          <Button
-            size="small"
-            icon="plus"
-            aria-label="Add expert"
-            aria-expanded={adding}
-            disabled={edits.length >= MAX_EDITS}
-            onClick={() => setAdding(!adding)}
-          >
-            <span>
-              Add<span className="wide"> expert</span>
-            </span>
-          </Button>
-        )}
+        {!isEmpty && <TrayButtons edits={edits} onReset={onReset} adding={adding} onAdding={setAdding} />}
       </div>
       {(adding || isEmpty) && <AddExpert run={run} focusOnOpen={adding} onAdded={() => setAdding(false)} />}
       {isEmpty ? (
@@ -386,8 +366,20 @@ export function EditList({ run, edits, routing, steered, sweepUrl, onBeforeChang
           ))}
         </ol>
       )}
-      {edits.some(hasStrength) && sweepUrl !== null && <SuggestStrength to={sweepUrl} />}
-      {!isEmpty && <EditPriceLine run={run.name} edits={edits} />}
+      {edits.some(hasStrength) && sweepUrl !== null && (
+        <MeasurePane
+          label="Strength"
+          title="Strength"
+          action={
+            <LinkButton size="small" icon="chart" to={sweepUrl}>
+              Suggest a strength
+            </LinkButton>
+          }
+        >
+          <p>Texts at seven strengths, beside those of a random expert. Takes about a quarter of a minute.</p>
+        </MeasurePane>
+      )}
+      {!isEmpty && <EditPricePane run={run.name} edits={edits} />}
     </section>
   );
 }

@@ -1,4 +1,4 @@
-/** Save a session under a name and short URL; the one that is open. */
+/** Saved sessions as a gallery, the form that saves one under a short URL, and the one that is open. */
 
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef, useState } from "react";
@@ -8,20 +8,21 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/http/errors";
 import { useDeleteSession, useSaveSession } from "@/api/mutations";
 import { sessionQuery, sessionsQuery } from "@/api/queries";
-import type { RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
+import type { ExpertRow, RunSummary, SessionSummary, SteeringRequest } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { sessionUrl, usePageLinks } from "@/components/runs/page-links";
 import { layerLabel } from "@/components/runs/run-labels";
-import { Button, TriggerButton } from "@/components/ui/button";
+import { Button, GhostButton, TriggerButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Failure } from "@/components/ui/states";
 import { useExpertRows } from "@/hooks/use-expert-rows";
 import { describeEdit, editKey } from "@/lib/edits/edits";
 import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
-import { requestEdits } from "@/pages/steer/steering/steering-params";
+
+import { requestEdits } from "./steering-params";
 
 import "./sessions.css";
 
@@ -29,99 +30,87 @@ const MAX_RUNS = 8;
 /** Lines of a card; further edits are counted. */
 const SHOWN_EDITS = 2;
 
+const fullUrl = (id: string) => window.location.origin + sessionUrl(id);
+
+/** Deletes at the second press. */
+function DeleteButton({ run, id, name }: { readonly run: string; readonly id: string; readonly name: string }) {
+  const [isAsked, setAsked] = useState(false);
+  const remove = useDeleteSession(run);
+  return (
+    <GhostButton
+      icon="close"
+      aria-label={isAsked ? `Delete ${name}: press again` : `Delete ${name}`}
+      disabled={remove.isPending}
+      onClick={() => (isAsked ? remove.mutate(id) : setAsked(true))}
+      onBlur={() => setAsked(false)}
+    >
+      {isAsked && "Delete"}
+    </GhostButton>
+  );
+}
+
+interface CardProps {
+  readonly session: SessionSummary;
+  /** Rows of the run's experts, by number. */
+  readonly experts: ReadonlyMap<number, ExpertRow>;
+}
+
+/** A session: its name, what it says, and what it edits. */
+function Card({ session: { id, name, run, prompt, text, ...session }, experts }: CardProps) {
+  const edits = requestEdits(session.edits);
+  const shown = edits.length > SHOWN_EDITS ? edits.slice(0, SHOWN_EDITS - 1) : edits;
+  const date = session.saved_at.slice(0, 10);
+  return (
+    <li>
+      <Link to={sessionUrl(id)} title={`${session.is_chat ? "Chat" : "Text"}, saved on ${date}`}>
+        <b>{name}</b>
+        <q>
+          <span className="dim">{toOneLine(prompt, true)}</span> {session.is_chat && <br />}
+          {text === null ? "…" : `${toOneLine(text, true)} …`}
+        </q>
+        {shown.map((edit, i) => {
+          const row = (edit.run ?? run) === run ? experts.get(edit.expert) : undefined;
+          return (
+            <span key={i}>
+              <span className="sr">Expert </span>
+              <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
+              {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
+            </span>
+          );
+        })}
+        {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
+      </Link>
+      <CopyButton
+        size="small"
+        variant="ghost"
+        aria-label={`Copy link to ${name}`}
+        icon="link"
+        text={() => fullUrl(id)}
+      />
+      <DeleteButton run={run} id={id} name={name} />
+    </li>
+  );
+}
+
 interface RunSessions {
   readonly run: RunSummary;
   readonly sessions: readonly SessionSummary[];
 }
 
-/** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
-function useSavedSessions(run: RunSummary, { most = Infinity, onlyChats = false }): readonly RunSessions[] | undefined {
-  const { runs } = useCurrentRun();
-  const others = runs
-    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
-    .toSorted((a, b) => a.layer - b.layer);
-  const listed = [run, ...others].slice(0, MAX_RUNS);
-  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
-  if (results.some(({ isPending }) => isPending)) return undefined;
-  return listed.flatMap((each, i) => {
-    const all = results[i]?.data?.sessions ?? [];
-    const sessions = all.filter(({ is_chat: isChat }) => isChat || !onlyChats).slice(0, most);
-    return sessions.length === 0 ? [] : [{ run: each, sessions }];
-  });
-}
-
-interface DeleteButtonProps {
-  readonly name: string;
-  readonly disabled: boolean;
-  readonly onDelete: () => void;
-}
-
-/** Deletes at the second press. */
-function DeleteButton({ name, disabled, onDelete }: DeleteButtonProps) {
-  const [isAsked, setAsked] = useState(false);
-  return (
-    <Button
-      size="small"
-      variant="ghost"
-      icon="close"
-      aria-label={isAsked ? `Delete ${name}: press again` : `Delete ${name}`}
-      disabled={disabled}
-      onClick={() => (isAsked ? onDelete() : setAsked(true))}
-      onBlur={() => setAsked(false)}
-    >
-      {isAsked && "Delete"}
-    </Button>
-  );
-}
-
 function RunGroup({ run, sessions }: RunSessions) {
   const { runs } = useCurrentRun();
   const own = sessions.flatMap(({ edits }) => edits.filter((edit) => (edit.run ?? run.name) === run.name));
-  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, [
-    ...new Set(own.map(({ expert }) => expert)),
-  ]);
-  const remove = useDeleteSession(run.name);
+  const numbers = [...new Set(own.map(({ expert }) => expert))];
+  const experts = useExpertRows(run.indexed_tokens === null ? null : run.name, numbers);
   return (
     <>
       <h3>
         Layer {layerLabel(run, runs)} <span className="dim">{run.name}</span>
       </h3>
       <ul>
-        {sessions.map(({ id, name, prompt, ...session }) => {
-          const edits = requestEdits(session.edits);
-          const shown = edits.length > SHOWN_EDITS ? edits.slice(0, SHOWN_EDITS - 1) : edits;
-          return (
-            <li key={id}>
-              <Link to={sessionUrl(id)} title={`Prompt: ${toOneLine(prompt, true)}`}>
-                <b>{name}</b>
-                <span>
-                  {shown.map((edit, i) => {
-                    const row = (edit.run ?? run.name) === run.name ? experts.get(edit.expert) : undefined;
-                    return (
-                      <span key={i}>
-                        <span className="sr">Expert </span>
-                        <span className="mono">{editKey(edit)}</span> <b className="num">{describeEdit(edit)}</b>{" "}
-                        {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
-                      </span>
-                    );
-                  })}
-                  {shown.length < edits.length && <span>{formatPlural(edits.length - shown.length, "more edit")}</span>}
-                </span>
-                <span className="dim">
-                  {session.is_chat ? "Chat" : "Text"}, {session.saved_at.slice(0, 10)}: “{toOneLine(prompt, true)} …”
-                </span>
-              </Link>
-              <CopyButton
-                size="small"
-                variant="ghost"
-                aria-label={`Copy link to ${name}`}
-                icon="link"
-                text={() => window.location.origin + sessionUrl(id)}
-              />
-              <DeleteButton name={name} disabled={remove.isPending} onDelete={() => remove.mutate(id)} />
-            </li>
-          );
-        })}
+        {sessions.map((session) => (
+          <Card key={session.id} session={session} experts={experts} />
+        ))}
       </ul>
     </>
   );
@@ -136,14 +125,30 @@ interface GalleryProps {
   readonly children?: ReactNode;
 }
 
-/** Saved sessions as a gallery: what each of them edits, those of the run first. */
-export function Gallery({ run, children, ...shown }: GalleryProps) {
+/** Sessions of the run, then those of other runs of its language model, by layer; undefined while loading. */
+function useSavedSessions({ run, most = Infinity, onlyChats = false }: GalleryProps) {
+  const { runs } = useCurrentRun();
+  const others = runs
+    .filter(({ name, language_model: model }) => name !== run.name && model === run.language_model)
+    .toSorted((a, b) => a.layer - b.layer);
+  const listed = [run, ...others].slice(0, MAX_RUNS);
+  const results = useQueries({ queries: listed.map(({ name }) => sessionsQuery(name)) });
+  if (results.some(({ isPending }) => isPending)) return undefined;
+  return listed.flatMap((each, i): RunSessions[] => {
+    const all = results[i]?.data?.sessions ?? [];
+    const sessions = all.filter(({ is_chat: isChat }) => isChat || !onlyChats).slice(0, most);
+    return sessions.length === 0 ? [] : [{ run: each, sessions }];
+  });
+}
+
+/** Saved sessions as a gallery: what each of them says and edits, those of the run first. */
+export function Gallery(props: GalleryProps) {
   const links = usePageLinks();
-  const groups = useSavedSessions(run, shown);
+  const groups = useSavedSessions(props);
   if (groups === undefined) return null;
   return (
     <section className="saved-prompts" aria-labelledby="saved-sessions">
-      <h2 id="saved-sessions">{shown.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
+      <h2 id="saved-sessions">{props.onlyChats === true ? "Saved chats" : "Saved sessions"}</h2>
       {groups.length === 0 && (
         <p className="dim">
           None yet. A session stores prompt, edits, sampling settings and seed, so that it reproduces the same texts.
@@ -152,34 +157,41 @@ export function Gallery({ run, children, ...shown }: GalleryProps) {
       {groups.map((group) => (
         <RunGroup key={group.run.name} {...group} />
       ))}
-      {shown.most !== undefined && groups.length > 0 && (
+      {props.most !== undefined && groups.length > 0 && (
         <Link className="link" to={links.page("sessions")}>
           All sessions
         </Link>
       )}
-      {children}
+      {props.children}
     </section>
   );
 }
 
-const NAME_LENGTH = 60;
+/** The beginning of a text, up to a whole word. */
+const beginning = (text: string, most: number) =>
+  text.length <= most ? text : `${text.slice(0, most).replace(/[\s,;:]*\S*$/u, "")} …`;
 
-/** The first edit's label, and the prompt. */
-function useDefaultName(run: string, { turns, prompt = "", edits: [first] = [] }: SteeringRequest): string {
+/** What tells one session from others: the first edit with its strength, and the prompt. */
+function useDefaultName(run: string, { turns, prompt = "", edits = [] }: SteeringRequest): string {
+  const [first] = requestEdits(edits);
   const rows = useExpertRows(first?.run ?? run, first === undefined ? [] : [first.expert]);
-  const row = first === undefined ? undefined : rows.get(first.expert);
-  const label = row?.label ?? shownAutomatic(row?.automatic)?.label ?? (first && `Expert ${first.expert}`);
-  const text = toOneLine(turns?.at(-1)?.text ?? prompt, true);
-  return (label === undefined ? text : `${label}: ${text}`).slice(0, NAME_LENGTH);
+  const text = beginning(toOneLine(turns?.at(-1)?.text ?? prompt, true), 40);
+  if (first === undefined) return text;
+  const row = rows.get(first.expert);
+  const label = row?.label ?? shownAutomatic(row?.automatic)?.label ?? `Expert ${first.expert}`;
+  const others = edits.length > 1 ? ` and ${edits.length - 1} more` : "";
+  return `${beginning(label, 36)} ${describeEdit(first)}${others}: ${text}`;
 }
 
 interface SaveProps {
   readonly run: string;
   readonly request: SteeringRequest;
+  /** The beginning of the steered text; null before it is there. */
+  readonly text: () => string | null;
   readonly onSaved: (id: string) => void;
 }
 
-function SaveForm({ run, request, onSaved }: SaveProps) {
+function SaveForm({ run, request, text, onSaved }: SaveProps) {
   const usual = useDefaultName(run, request);
   const [typed, setName] = useState<string | null>(null);
   const name = typed ?? usual;
@@ -189,13 +201,12 @@ function SaveForm({ run, request, onSaved }: SaveProps) {
     if (typed === null) inputRef.current?.select();
   }, [typed, usual]);
   const save = useSaveSession(run);
-  const submit = () => save.mutate({ name, steering: request }, { onSuccess: (session) => onSaved(session.id) });
   return (
     <form
       className="session-save"
       onSubmit={(event) => {
         event.preventDefault();
-        submit();
+        save.mutate({ name, steering: request, text: text() }, { onSuccess: (session) => onSaved(session.id) });
       }}
     >
       <span className="field">
@@ -255,19 +266,12 @@ export function OpenedSession({ id, onClose }: { readonly id: string; readonly o
               {sentence}
             </span>
           ))}
-          <CopyButton
-            size="small"
-            variant="ghost"
-            icon="link"
-            text={() => window.location.origin + sessionUrl(data.id)}
-          >
+          <CopyButton size="small" variant="ghost" icon="link" text={() => fullUrl(data.id)}>
             Copy link
           </CopyButton>
         </>
       )}
-      <Button
-        size="small"
-        variant="ghost"
+      <GhostButton
         icon="close"
         aria-label="Close session"
         title="Close the session and empty the tray"

@@ -22,7 +22,7 @@ const SAMPLES = 4;
 /** The page's request, with one edit at every strength of its mode. */
 export function sweepRequest(request: SteeringRequest, edit: StrengthEdit): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
-  const index = edits.findIndex((other) => editKey({ expert: other.expert, ...runOf(other) }) === editKey(edit));
+  const index = edits.findIndex(({ expert, run }) => editKey(run == null ? { expert } : { expert, run }) === editKey(edit));
   return {
     ...request,
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),
@@ -50,10 +50,6 @@ export function rowsSoFar(strengths: readonly number[], texts: readonly Strength
     const { text, control_text, kl } = found;
     return { strength, text, control_text, kl };
   });
-}
-
-function runOf({ run }: { readonly run?: string | null }): { run?: string } {
-  return run == null ? {} : { run };
 }
 
 /** Cache key of a sweep: the request without the edit's own strength. */
@@ -91,5 +87,5 @@ export function describeSuggestion(strength: string, point: SweepRowData | undef
 
 /** What the figures are measured on. */
 export function describeSample({ sampling = {} }: SteeringRequest): string {
-  return `Figures are means over ${SAMPLES} texts of up to ${sweepTokens(sampling)} tokens. Only the difference has an interval, ± 2 standard errors.`;
+  return `Figures are means over ${SAMPLES} texts of up to ${sweepTokens(sampling)} tokens.`;
 }

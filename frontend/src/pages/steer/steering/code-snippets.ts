@@ -2,7 +2,7 @@
 
 import type { Sampling, SteeringRequest } from "@/api/types";
 import { formatEdit } from "@/lib/edits/edits";
-import { requestEdits, SAMPLING } from "@/pages/steer/steering/steering-params";
+import { requestEdits, SAMPLING } from "./steering-params";
 
 /** Quote a word for a POSIX shell, if necessary. */
 export function shellWord(text: string): string {

@@ -1,37 +1,42 @@
-/** Collapsible settings: sampling, scope of the edits, active experts. */
+/** Below the texts: sampling, scope of the edits and active experts, and the same generation as code. */
 
 import { type ReactNode, useState } from "react";
 
-import type { RoutingResponse, RunSummary } from "@/api/types";
-import { describeTrainedK, effectiveK, KSlider } from "@/components/runs/k-slider";
-import { Button } from "@/components/ui/button";
+import { isEmptyPrompt } from "@/api/queries";
+import type { RoutingResponse, RunSummary, SteeringRequest } from "@/api/types";
+import { describeTrainedK, KSlider } from "@/components/runs/k-slider";
+import { GhostButton, RemoveChip } from "@/components/ui/button";
+import { Code, useCommandFlags } from "@/components/ui/copyable-command";
 import { Icon } from "@/components/ui/icon";
 import { NumberInput } from "@/components/ui/number-input";
-import { SegmentedControl } from "@/components/ui/segmented-control";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
 import { visibleText } from "@/lib/text/token-text";
+
+import { steerCommand, steerPython } from "./code-snippets";
+import type { SteeringPageState } from "./index";
 import {
   describeSampling,
   describeScope,
   MAX_STOP_TEXTS,
+  paramsToPrompt,
   SAMPLING,
   SETTING_NAMES,
   type SettingName,
   type SteeringState,
-} from "@/pages/steer/steering/steering-params";
+} from "./steering-params";
 
-interface PromptTokensProps {
+interface TokensProps extends SteeringState {
+  /** Tokens of the prompt; undefined while loading. */
   readonly tokens: RoutingResponse["tokens"] | undefined;
-  /** Token indices; 0 is the start token. */
-  readonly chosen: readonly number[];
-  readonly onChoose: (positions: readonly number[]) => void;
 }
 
 /** The prompt's tokens as toggle buttons, to select those to edit. */
-function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
+function PromptTokens({ tokens, params: { at: chosen }, setParams }: TokensProps) {
+  const choose = (at: readonly number[]) => setParams({ at });
   if (tokens === undefined) return <p className="card-note">Loading tokens…</p>;
   const toggle = (position: number) => {
     const without = chosen.filter((other) => other !== position);
-    onChoose(without.length < chosen.length ? without : [...chosen, position].sort((a, b) => a - b));
+    choose(without.length < chosen.length ? without : [...chosen, position].sort((a, b) => a - b));
   };
   const all = tokens.flatMap((token, position) => (token.start ? [] : [position]));
   return (
@@ -53,9 +58,9 @@ function PromptTokens({ tokens, chosen, onChoose }: PromptTokensProps) {
         {chosen.length === 0
           ? "Click the tokens to edit. None is selected, so the edits have no effect."
           : `${chosen.length} of ${tokens.length} tokens; generated tokens are not edited.`}
-        <Button size="small" variant="ghost" onClick={() => onChoose(chosen.length === all.length ? [] : all)}>
+        <GhostButton onClick={() => choose(chosen.length === all.length ? [] : all)}>
           {chosen.length === all.length ? "None" : "All"}
-        </Button>
+        </GhostButton>
       </p>
     </div>
   );
@@ -88,9 +93,7 @@ function NumberField({ name, params, setParams }: SteeringState & { readonly nam
         {label} <small>{hint}</small>
       </span>
       {name === "seed" && (
-        <Button
-          size="small"
-          variant="ghost"
+        <GhostButton
           icon="dice"
           aria-label="Random seed"
           onClick={() => setParams({ seed: Math.floor(Math.random() * 1e6) })}
@@ -138,31 +141,14 @@ function StopTexts({ params, setParams }: SteeringState) {
         {params.stop.map((stop) => (
           <span key={stop} className="chip mono">
             {escaped(stop)}
-            <button
-              type="button"
-              className="x"
-              aria-label={`Remove stop text ${escaped(stop)}`}
-              onClick={() => setParams((current) => ({ stop: current.stop.filter((other) => other !== stop) }))}
-            >
-              ×
-            </button>
+            <RemoveChip
+              label={`Remove stop text ${escaped(stop)}`}
+              onRemove={() => setParams((current) => ({ stop: current.stop.filter((other) => other !== stop) }))}
+            />
           </span>
         ))}
       </span>
     </div>
-  );
-}
-
-export function SamplingSettings(props: SteeringState) {
-  return (
-    <CollapsibleSection title="Sampling" summary={describeSampling(props.params)}>
-      <div className="settings">
-        {SETTING_NAMES.map((name) => (
-          <NumberField key={name} name={name} {...props} />
-        ))}
-        <StopTexts {...props} />
-      </div>
-    </CollapsibleSection>
   );
 }
 
@@ -171,12 +157,8 @@ const MODE_HINTS = {
   replace: "The run’s layer replaces the MLP in both texts, so both include its reconstruction error.",
 } as const;
 
-interface ScopeProps extends SteeringState {
-  /** Tokens of the prompt; undefined while loading. */
-  readonly tokens: RoutingResponse["tokens"] | undefined;
-}
-
-export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
+function Scope(props: TokensProps) {
+  const { params, setParams } = props;
   return (
     <CollapsibleSection title="Scope of edits" summary={describeScope(params)}>
       <div className="scope">
@@ -184,24 +166,14 @@ export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
           label="Tokens to edit"
           value={params.scope}
           onChange={(scope) => setParams({ scope })}
-          segments={[
-            { value: "all", label: "All tokens" },
-            { value: "generated", label: "Generated" },
-            { value: "prompt", label: "Prompt" },
-            { value: "chosen", label: "Selected" },
-          ]}
+          segments={segmentsOf({ all: "All tokens", generated: "Generated", prompt: "Prompt", chosen: "Selected" })}
         />
-        {params.scope === "chosen" && (
-          <PromptTokens tokens={tokens} chosen={params.at} onChoose={(at) => setParams({ at })} />
-        )}
+        {params.scope === "chosen" && <PromptTokens {...props} />}
         <SegmentedControl
           label="Mode"
           value={params.mode}
           onChange={(mode) => setParams({ mode })}
-          segments={[
-            { value: "residual", label: "Residual (add difference)" },
-            { value: "replace", label: "Full replacement" },
-          ]}
+          segments={segmentsOf({ residual: "Residual (add difference)", replace: "Full replacement" })}
         />
         <p className="card-note">{MODE_HINTS[params.mode]}</p>
       </div>
@@ -209,16 +181,72 @@ export function ScopeSettings({ params, setParams, tokens }: ScopeProps) {
   );
 }
 
-/** Number of active experts per token, before edits. */
-export function GateSettings({ run, params, setParams }: SteeringState & { readonly run: RunSummary }) {
-  if (!run.has_top_k || run.k === 1) return null;
-  const k = effectiveK(run, params.k) ?? run.k;
+/** Characters of a prompt that the code shows. */
+const SHOWN_PROMPT = 240;
+
+interface CodeProps extends SteeringState {
+  readonly run: string;
+  readonly request: SteeringRequest;
+  /** The prompt as a single text, even if it is a chat. */
+  readonly text: string;
+}
+
+/** The same generation as a shell command and as Python code. */
+function CodeExport({ run, request, text, params: { code }, setParams }: CodeProps) {
+  const flags = useCommandFlags();
+  const of = (prompt: string) =>
+    code === "command" ? steerCommand(run, { ...request, prompt }, flags) : steerPython(run, { ...request, prompt });
+  const isLong = text.length > SHOWN_PROMPT;
   return (
-    <CollapsibleSection
-      title="Active experts per token"
-      summary={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
-    >
-      <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
-    </CollapsibleSection>
+    <section className="code-export" aria-label="Use this in code">
+      <div className="pane-h">
+        <h2>Use this in code</h2>
+        {isLong && <span className="note">prompt shortened here, complete when copied</span>}
+        <span className="grow" />
+        <SegmentedControl
+          label="Language"
+          value={code}
+          onChange={(next) => setParams({ code: next })}
+          segments={segmentsOf({ command: "Command", python: "Python" })}
+        />
+      </div>
+      <Code text={of(text)} {...(isLong && { shown: of(`${text.slice(0, SHOWN_PROMPT)} …`) })} />
+    </section>
+  );
+}
+
+interface SettingsProps extends Pick<TokensProps, "tokens"> {
+  readonly run: RunSummary;
+  readonly state: SteeringPageState;
+  /** The prompt as a single text. */
+  readonly text: string;
+}
+
+export function Settings({ run, state: { params, setParams, request }, text, tokens }: SettingsProps) {
+  const props = { params, setParams };
+  const k = params.k ?? run.k;
+  return (
+    <div className="steering-settings">
+      <CollapsibleSection title="Sampling" summary={describeSampling(params)}>
+        <div className="settings">
+          {SETTING_NAMES.map((name) => (
+            <NumberField key={name} name={name} {...props} />
+          ))}
+          <StopTexts {...props} />
+        </div>
+      </CollapsibleSection>
+      <Scope {...props} tokens={tokens} />
+      {run.has_top_k && run.k > 1 && (
+        <CollapsibleSection
+          title="Active experts per token"
+          summary={`K ${k}${k === run.k ? "" : ` of ${run.k}`}, ${describeTrainedK(run)}`}
+        >
+          <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
+        </CollapsibleSection>
+      )}
+      {!isEmptyPrompt(paramsToPrompt(params)) && (
+        <CodeExport run={run.name} request={request} text={text} {...props} />
+      )}
+    </div>
   );
 }

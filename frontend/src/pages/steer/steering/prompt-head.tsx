@@ -1,0 +1,90 @@
+/** What the texts continue, above them: a prompt with its search by effect, or the chat that was opened before. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+
+import { messageOf } from "@/api/http/errors";
+import { routingQuery } from "@/api/queries";
+import type { RunSummary } from "@/api/types";
+import { PromptRow } from "@/components/prompt/prompt-row";
+import { Button } from "@/components/ui/button";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { formatCount, formatPlural } from "@/lib/text/format";
+import { continuationPrompt, lastMessage } from "@/lib/text/prompts";
+import { toOneLine } from "@/lib/text/token-text";
+
+import { FindPane } from "./find/find-pane";
+import type { SteeringPageState } from "./index";
+import { OpenedSession } from "./sessions";
+
+interface PromptHeadProps {
+  readonly run: RunSummary;
+  readonly state: SteeringPageState;
+  /** Name of the button that submits. */
+  readonly action: string;
+  readonly onSubmit: () => void;
+  /** Stops what was submitted, while it runs. */
+  readonly onStop: (() => void) | null;
+}
+
+/** Tokens of the prompt as typed, and the most that fit; why it is too long. */
+function Length({ run, text, k }: { readonly run: string; readonly text: string; readonly k: number | null }) {
+  const typed = useDebouncedValue(text);
+  const { data, error, isFetching } = useQuery(routingQuery(run, { text: typed, k }));
+  if (typed === "") return null;
+  if (error !== null) return <span className="length bad">{messageOf(error)}</span>;
+  const startTokens = data?.tokens.filter((token) => token.start).length ?? 0;
+  return (
+    <span className="length" aria-live="polite" data-busy={isFetching || undefined}>
+      {data === undefined ? "…" : formatPlural(data.tokens.length - startTokens, "token")}{" "}
+      {data !== undefined && <span className="dim">of {formatCount(data.max_tokens - startTokens)}</span>}
+    </span>
+  );
+}
+
+export function PromptHead({ run, state, action, onSubmit, onStop }: PromptHeadProps) {
+  const { params, setParams, draft, choose } = state;
+  const message = lastMessage(params.turns);
+  const [isOpen, setOpen] = useState(state.edits.length === 0);
+  const isFinding = isOpen || params.wanted + params.unwanted !== "";
+  return (
+    <>
+      {message === "" ? (
+        <>
+          <PromptRow
+            run={run}
+            draft={draft}
+            placeholder="Type a prompt to continue"
+            action={action}
+            onSubmit={onSubmit}
+            onExample={(example) => choose(continuationPrompt(example))}
+            onStop={onStop}
+          >
+            <Length run={run.name} text={draft.text} k={params.k} />
+            {!isFinding && <Button onClick={() => setOpen(true)}>I want it to say …</Button>}
+          </PromptRow>
+          {isFinding && (
+            <FindPane run={run} params={params} setParams={setParams} prompt={draft.text} commit={draft.commit} />
+          )}
+        </>
+      ) : (
+        <section className="prompt-row">
+          <p className="chat-prompt">
+            The reply to <b>“{toOneLine(message, true)}”</b> in the chat, with its chat template.
+          </p>
+          <div className="prompt-actions">
+            <Button onClick={() => choose(message)}>Use as plain text</Button>
+            <Button
+              variant={onStop === null ? "primary" : "plain"}
+              {...(onStop !== null && { icon: "stop" })}
+              onClick={onStop ?? onSubmit}
+            >
+              {onStop === null ? action : "Stop"}
+            </Button>
+          </div>
+        </section>
+      )}
+      <OpenedSession id={params.session} onClose={state.closeSession} />
+    </>
+  );
+}

@@ -1,0 +1,378 @@
+/** Strength: one edit of the tray at several strengths, measured as soon as there are a prompt and an edit. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useEffect, useState } from "react";
+import { Link, useLocation } from "react-router";
+
+import { streamStrengthSweep } from "@/api/http/stream";
+import { isEmptyPrompt, showcaseQuery } from "@/api/queries";
+import type {
+  ConceptScore,
+  RunSummary,
+  SteeringRequest,
+  StrengthSweepDoneEvent,
+  StrengthSweepProgressEvent,
+  StrengthSweepRequest,
+} from "@/api/types";
+import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { useTray } from "@/components/tray/tray-context";
+import { LinkButton } from "@/components/ui/button";
+import { SegmentedControl, segmentsOf } from "@/components/ui/segmented-control";
+import { EmptyState } from "@/components/ui/states";
+import { useStreamedWork } from "@/hooks/use-streamed-work";
+import { writeParams } from "@/hooks/use-url-state";
+import { describeEdit, type Edit, editKey, formatEdits, hasStrength, type StrengthEdit } from "@/lib/edits/edits";
+import { formatFixed, formatPlural } from "@/lib/text/format";
+import { toOneLine } from "@/lib/text/token-text";
+
+import type { SteeringPageState } from "./index";
+import { PromptHead } from "./prompt-head";
+import { paramsToPrompt, requestEdits, STEERING_PARAMS } from "./steering-params";
+import {
+  describeSample,
+  describeScore,
+  describeSuggestion,
+  formatShare,
+  rowsSoFar,
+  SWEEP_STRENGTHS,
+  sweepKey,
+  sweepRequest,
+  type SweepRowData,
+} from "./sweep";
+
+/** Measures an edit at several strengths in one request, whenever the request or the edit's kind changes. */
+function useSweep(run: string, request: SteeringRequest, edit: StrengthEdit | undefined) {
+  const [done, setDone] = useState<{ readonly key: string; readonly event: StrengthSweepDoneEvent } | null>(null);
+  const { start, stop, ...work } = useStreamedWork<
+    StrengthSweepRequest,
+    StrengthSweepProgressEvent,
+    StrengthSweepDoneEvent
+  >(
+    (body, signal) => streamStrengthSweep(run, body, signal),
+    (event, body) => setDone({ key: JSON.stringify(body), event }),
+  );
+  const key = edit === undefined ? null : sweepKey(request, edit);
+  const measure = () => {
+    if (edit === undefined) stop();
+    else start(sweepRequest(request, edit));
+  };
+  // eslint-disable-next-line react-hooks/exhaustive-deps -- the key contains everything that determines the texts
+  useEffect(measure, [key]);
+  const isMeasured = work.status !== "working" && done?.key === key;
+  return { ...work, measure, stop, result: isMeasured ? done.event : null };
+}
+
+/** What the server does now. Until the running texts have ended, it reports progress without a total. */
+function describeProgress(progress: StrengthSweepProgressEvent | null, strengths: number): string {
+  const { queue_position: before = 0, texts = [], tokens = 0, total = 0 } = progress ?? {};
+  if (before > 0) return `${formatPlural(before, "request")} ahead`;
+  if (progress !== null && total === 0) return "Waiting for the running texts";
+  if (texts.length < strengths) return "Reading the prompt";
+  return tokens < total ? "Generating" : "Scoring the texts";
+}
+
+/** What is missing for a sweep, and an example of one: the demo's session. */
+function NoSweep({ edits, hasPrompt }: { readonly edits: number; readonly hasPrompt: boolean }) {
+  const missing = [...(hasPrompt ? [] : ["a prompt above"]), ...(edits > 0 ? [] : ["an expert to the tray"])];
+  const { run, steering } = useQuery(showcaseQuery).data?.showcase?.session ?? {};
+  return (
+    <EmptyState title={missing.length === 0 ? "Ablated experts have no strength" : `Add ${missing.join(" and ")}`}>
+      <p>
+        {missing.length === 0 ? "Scale, add or set an expert instead. " : ""}
+        Then the prompt is continued at seven strengths. The texts are scored beside those of a random expert, and the
+        smallest strength that clearly exceeds it is suggested.
+      </p>
+      {run !== undefined && steering !== undefined && (
+        <LinkButton
+          icon="chart"
+          to={pageLinks(run).page("strength", {
+            prompt: steering.prompt ?? "",
+            edits: formatEdits(requestEdits(steering.edits ?? [])),
+          })}
+        >
+          Measure an example
+        </LinkButton>
+      )}
+    </EmptyState>
+  );
+}
+
+/** The texts of the edited expert, or of the control. */
+type Shown = "steered" | "control";
+
+interface ScoreBarProps {
+  readonly score: ConceptScore | undefined;
+  /** End of the bars. */
+  readonly largest: number;
+  readonly shown: Shown;
+}
+
+/** Bar of the shown texts with ± 2 standard errors of the difference, and a mark at the score of the others. */
+function ScoreBar({ score, largest, shown }: ScoreBarProps) {
+  if (score === undefined) return <span className="dim">–</span>;
+  const other = shown === "steered" ? "control" : "steered";
+  const percent = (value: number) => `${(100 * Math.min(largest, Math.max(0, value))) / largest}%`;
+  const interval = 2 * score.standard_error;
+  return (
+    <span className="sweep-score" title={describeScore(score)}>
+      <span className="num">{formatShare(score[shown])}</span>
+      <span className="sweep-bar" aria-hidden="true">
+        <i style={{ width: percent(score[shown]) }} />
+        <s style={{ left: percent(score[shown] - interval), right: `calc(100% - ${percent(score[shown] + interval)})` }} />
+        <b style={{ left: percent(score[other]) }} />
+      </span>
+      <span className="sr">
+        % ({other} {formatShare(score[other])} %, difference ± {formatShare(interval)})
+      </span>
+    </span>
+  );
+}
+
+const MEASURES = {
+  activation: { name: "Mean activation", unit: "% of p99", term: "concept_activation" },
+  promoted: { name: "Promoted", unit: "% of tokens", term: "promoted_share" },
+} as const;
+type Measure = keyof typeof MEASURES;
+
+/** A tiny score never fills a bar. */
+const SMALLEST_FULL_BAR = 0.05;
+
+function SweepHead({ measures, isSteered }: { readonly measures: readonly Measure[]; readonly isSteered: boolean }) {
+  const ofSteered = !isSteered && <small className="unit">of steered texts</small>;
+  return (
+      <thead>
+        <tr>
+          <th scope="col">Strength</th>
+          <th scope="col">{isSteered ? "Steered text" : "Control text"}</th>
+          {measures.map((measure) => (
+            <th key={measure} scope="col">
+              <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
+              <span className="unit">{MEASURES[measure].unit}</span>
+            </th>
+          ))}
+          <th scope="col" className="num">
+            <Term id="kl">KL</Term> <span className="unit">nats</span>
+            {ofSteered}
+          </th>
+          <th scope="col" className="num">
+            <Term id="perplexity_ratio">Perplexity</Term>
+            {ofSteered}
+          </th>
+        </tr>
+      </thead>
+  );
+}
+
+interface SweepTableProps {
+  readonly rows: readonly SweepRowData[];
+  readonly suggested: number | null;
+  readonly current: number;
+  readonly shown: Shown;
+  readonly describe: (strength: number) => string;
+  readonly onChoose: (strength: number) => void;
+}
+
+/** The row of texts by strength, each with concept scores beside the control's, effect and fluency. */
+function SweepTable({ rows, suggested, current, shown, describe, onChoose }: SweepTableProps) {
+  const ends = (measure: Measure) =>
+    rows.flatMap(({ [measure]: score }) =>
+      score === undefined ? [] : [Math.max(score.steered, score.control) + 2 * score.standard_error],
+    );
+  const hasPromoted = rows.some(({ promoted }) => promoted !== undefined && promoted.steered + promoted.control > 0);
+  const measures = (["activation", "promoted"] as const).filter((measure) => measure === "activation" || hasPromoted);
+  const largest = (measure: Measure) => Math.max(SMALLEST_FULL_BAR, ...ends(measure));
+  const isSteered = shown === "steered";
+  return (
+    <table className="sweep-table">
+      <SweepHead measures={measures} isSteered={isSteered} />
+      <tbody>
+        {rows.map(({ strength, perplexity_ratio: ratio, kl, ...row }) => {
+          const text = isSteered ? row.text : row.control_text;
+          const isCurrent = strength === current;
+          const isBroken = isSteered && row.is_fluent === false;
+          return (
+            <tr key={strength} data-current={isCurrent || undefined} data-broken={isBroken || undefined}>
+              <th scope="row">
+                <button type="button" className="link" aria-pressed={isCurrent} onClick={() => onChoose(strength)}>
+                  {describe(strength)}
+                </button>
+                {strength === suggested && <span className="chip">suggested</span>}
+              </th>
+              <td className="sweep-text">
+                <span>{text === undefined ? "" : `…${toOneLine(text, true)}`}</span>
+              </td>
+              {measures.map((measure) => (
+                <td key={measure} data-name={`${MEASURES[measure].name}, ${MEASURES[measure].unit}`}>
+                  <ScoreBar score={row[measure]} largest={largest(measure)} shown={shown} />
+                </td>
+              ))}
+              <td className="num" data-name="KL">
+                {kl === undefined ? "–" : formatFixed(kl)}
+              </td>
+              <td className="num" data-name="Perplexity">
+                {ratio === undefined ? "–" : `× ${formatFixed(ratio, 1)}`}
+              </td>
+            </tr>
+          );
+        })}
+      </tbody>
+    </table>
+  );
+}
+
+const MAX_PROMOTED = 6;
+
+interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
+  readonly result: StrengthSweepDoneEvent;
+  readonly shown: Shown;
+}
+
+/** What the figures are measured on and compared with. */
+function Sample({ result, run, request, shown }: SampleProps) {
+  return (
+    <p className="sweep-sample dim">
+          Bars: {shown} texts. Marks: {shown === "steered" ? "control" : "steered"} texts. Whiskers: ± 2 standard errors
+          of the difference, so a whisker clear of its mark is a clear difference. {describeSample(request)} The first
+          text per strength is shown. {shown === "steered" && "Texts that are no longer fluent are greyed. "}
+          Tokens that the expert promotes here:{" "}
+          {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
+            <TokenChip key={i} text={text} />
+          ))}{" "}
+          <Term id="control_expert">Control</Term>:{" "}
+          <Link className="link" to={pageLinks(run).expert(result.control)}>
+            expert {result.control}
+          </Link>
+          , a random expert of similar density.
+        </p>
+  );
+}
+
+interface SweepResultProps {
+  readonly sweep: ReturnType<typeof useSweep>;
+  /** The expert's run. */
+  readonly run: string;
+  readonly request: SteeringRequest;
+  readonly edit: StrengthEdit;
+  /** Address of the texts with the edit. */
+  readonly textsUrl: (edit: Edit) => string;
+}
+
+/** The verdict once all texts are scored, and the texts by strength as they arrive. */
+function SweepResult({ sweep: { result, progress }, run, request, edit, textsUrl }: SweepResultProps) {
+  const tray = useTray();
+  const [shown, setShown] = useState<Shown>("steered");
+  const describe = (strength: number) =>
+    strength === 0 ? "0" : describeEdit({ mode: edit.mode, strength }).replace(/\.0$/, "");
+  const suggested = result?.suggested ?? null;
+  const used = suggested ?? edit.strength;
+  const rows = result?.points ?? rowsSoFar(SWEEP_STRENGTHS[edit.mode], progress?.texts ?? []);
+  const suggestion = rows.find(({ strength }) => strength === suggested);
+  return (
+    <>
+      <div className="sweep-verdict" role="status">
+        <div>
+          <h3>
+            {result === null
+              ? "The suggestion follows once all texts are scored"
+              : suggested === null
+                ? "No suggestion"
+                : describeSuggestion(describe(suggested), suggestion)}
+          </h3>
+          {result !== null && suggested === null && <p>{result.verdict}</p>}
+          <p className="dim">
+            Click a strength to put it into the tray.
+            {!rows.some(({ strength }) => strength === edit.strength) && ` The tray has ${describe(edit.strength)}.`}
+          </p>
+        </div>
+        <SegmentedControl
+          label="Texts to show"
+          value={shown}
+          onChange={setShown}
+          segments={segmentsOf({ steered: "Steered", control: "Control" })}
+        />
+        <LinkButton
+          variant={result === null ? "plain" : "primary"}
+          icon="steering"
+          to={textsUrl({ ...edit, strength: used })}
+        >
+          Steer with {describe(used)}
+        </LinkButton>
+      </div>
+      <SweepTable
+        rows={rows}
+        suggested={suggested}
+        current={edit.strength}
+        shown={shown}
+        describe={describe}
+        onChoose={(strength) => tray.put({ ...edit, strength })}
+      />
+      {result !== null && <Sample result={result} run={run} request={request} shown={shown} />}
+    </>
+  );
+}
+
+interface StrengthViewProps {
+  readonly run: RunSummary;
+  readonly state: SteeringPageState;
+}
+
+export function StrengthView({ run, state }: StrengthViewProps) {
+  const { params, edits, request, draft } = state;
+  const { search } = useLocation();
+  const [chosen, setChosen] = useState<string | null>(null);
+  const hasPrompt = !isEmptyPrompt(paramsToPrompt(params));
+  const sweepable = edits.filter(hasStrength);
+  const edit = hasPrompt ? (sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0]) : undefined;
+  const sweep = useSweep(run.name, request, edit);
+  const isMeasuring = sweep.status === "working";
+  const { tokens = 0, total = 0 } = sweep.progress ?? {};
+  /** The address of the texts, which have the edit at another strength. */
+  const textsUrl = (changed: Edit) => {
+    const others = edits.map((one) => (editKey(one) === editKey(changed) ? changed : one));
+    return (params.turns.length > 0 ? "/chat" : "/steering") + writeParams(STEERING_PARAMS, search, { edits: others });
+  };
+  return (
+    <>
+      <PromptHead
+        run={run}
+        state={state}
+        action="Measure"
+        onSubmit={draft.text === params.prompt ? sweep.measure : draft.commit}
+        onStop={isMeasuring ? sweep.stop : null}
+      />
+      {edit === undefined ? (
+        <NoSweep edits={edits.length} hasPrompt={hasPrompt} />
+      ) : (
+        <section className="strength-sweep" aria-label="Strength sweep">
+          <div className="pane-h wrap">
+            <h2>
+              <Term id="strength_sweep">Strength sweep</Term>
+            </h2>
+            <span className="note">{edit.mode}, expert</span>
+            {sweepable.length === 1 ? (
+              <span className="chip mono">{editKey(edit)}</span>
+            ) : (
+              <select aria-label="Edit to measure" value={editKey(edit)} onChange={(event) => setChosen(event.target.value)}>
+                {sweepable.map((one) => (
+                  <option key={editKey(one)} value={editKey(one)}>
+                    {editKey(one)} {describeEdit(one)}
+                  </option>
+                ))}
+              </select>
+            )}
+            {isMeasuring && (
+              <label className="dim sweep-progress">
+                {describeProgress(sweep.progress, SWEEP_STRENGTHS[edit.mode].length)}{" "}
+                <progress {...(tokens > 0 && { value: tokens / total })} />
+              </label>
+            )}
+          </div>
+          {sweep.failure !== null && <p className="bad">{sweep.failure}</p>}
+          <SweepResult sweep={sweep} run={edit.run ?? run.name} request={request} edit={edit} textsUrl={textsUrl} />
+        </section>
+      )}
+    </>
+  );
+}
