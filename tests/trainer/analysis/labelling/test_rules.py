@@ -150,7 +150,7 @@ def test_cancelling_changes_nothing(world: World, run: Run) -> None:
 def describe(**features: list[str]) -> str:
     vocabularies = {name: Vocabulary() for name in FEATURES}
     rule = tuple(
-        Condition(FEATURES.index(name), tuple(vocabularies[name].get_id(text) for text in texts))
+        Condition(FEATURES.index(name), tuple(vocabularies[name][text] for text in texts))
         for name, texts in features.items()
     )
     return describe_rule(rule, vocabularies)
