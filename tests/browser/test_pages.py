@@ -1,4 +1,4 @@
-"""Every page in both themes and on a narrow screen: content, width, accessibility."""
+"""Every page and overlay is accessible in every look, and failed requests can be retried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from playwright.sync_api import Locator, Page, Route, ViewportSize, expect
 
 from mxd.trainer.evaluation.evaluation_metrics import routing_warning
 from tests.browser.axe import ALL, COLOURS, LAYOUT, violations
-from tests.browser.rest import settle
+from tests.browser.rest import hover, settle
 from tests.browser.sample import ANSWERING
 from tests.helpers.processes import wait_for
 
@@ -113,3 +113,124 @@ def test_page_is_accessible_in_every_look_and_warns_if_the_routing_does_little(p
     check_looks(page, PLACES[name].shown)
     expect(page.get_by_role("note").filter(has_text=warning)).to_be_visible()
     expect(page).to_have_title(re.compile("MxD Explorer$"))
+
+
+TRAY = f"edits={ANSWERING}:scale:3,40:ablate"
+
+
+class Overlay(NamedTuple):
+    """Something that opens: where, how, and what is then there."""
+
+    address: str
+    open: Callable[[Page], None]
+    shown: Callable[[Page], Locator]
+
+
+def _hover_example(page: Page) -> None:
+    """Point at the token of the first example that it is kept for; those before it may lie under the column beside."""
+    hover(page.get_by_role("group", name="Example 1", exact=True).first.locator("[tabindex='0']"))
+
+
+def search(page: Page) -> None:
+    """Type into the search over every page."""
+    page.get_by_role("combobox", name="Search labels, tokens and examples").press_sequentially("html")
+
+
+OVERLAYS = {
+    "keys": Overlay(
+        "/runs",
+        lambda page: page.keyboard.press("?"),
+        lambda page: page.get_by_role("dialog", name="Keyboard shortcuts"),
+    ),
+    "runs": Overlay(
+        "/runs",
+        lambda page: page.get_by_role("button", name=re.compile("demo-l3-k16")).first.click(),
+        lambda page: page.get_by_role("option").first,
+    ),
+    "search": Overlay("/runs?run=demo-l3-k16", search, lambda page: page.get_by_role("option").first),
+    "filter": Overlay(
+        "/experts?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="Filter").click(),
+        lambda page: page.get_by_role("dialog", name="Add filter"),
+    ),
+    "tray": Overlay(
+        f"/runs?run=demo-l3-k16&{TRAY}",
+        lambda page: page.get_by_role("complementary", name="Tray").get_by_role("button", name="Tray").click(),
+        lambda page: page.get_by_role("region", name="Edits in the tray"),
+    ),
+    "tip": Overlay(
+        f"/experts/{ANSWERING}?run=demo-l3-k16",
+        _hover_example,
+        lambda page: page.get_by_role("tooltip"),
+    ),
+    "label": Overlay(
+        f"/experts/{ANSWERING}?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="Edit label").click(),
+        lambda page: page.get_by_role("textbox", name="Label"),
+    ),
+    "context": Overlay(
+        "/routing?run=demo-l3-k16",
+        lambda page: page.get_by_role("button", name="From an example").click(),
+        lambda page: page.get_by_role("dialog", name="Prompt from an example").get_by_role("listitem").first,
+    ),
+    "menu": Overlay(
+        "/routing?run=demo-l3-k16&prompt=One+day",
+        lambda page: page.get_by_role("button", name="Download").click(),
+        lambda page: page.get_by_role("menuitem", name="Routing, JSON"),
+    ),
+    "settings": Overlay(
+        f"/steering?run=demo-l3-k16&{TRAY}",
+        lambda page: page.get_by_text("Sampling", exact=True).click(),
+        lambda page: page.get_by_role("textbox", name="Seed"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_overlay_is_accessible_in_both_themes(page: Page, name: str) -> None:
+    overlay = OVERLAYS[name]
+    page.goto(overlay.address)
+    # The page has no shortcuts before it is drawn.
+    expect(page.get_by_role("banner")).to_be_visible()
+    settle(page)
+    overlay.open(page)
+    expect(overlay.shown(page)).to_be_visible()
+    assert violations(page) == []
+    page.emulate_media(color_scheme="dark")
+    expect(overlay.shown(page)).to_be_visible()
+    assert violations(page, COLOURS) == []
+
+
+@pytest.mark.parametrize("address", ["/runs", "/routing?run=demo-l3-k16&prompt=One+day"])
+def test_failed_requests_show_an_error_and_can_be_retried(page: Page, forgiven: list[str], address: str) -> None:
+    forgiven += ["500", "503", "console", "Failed to load resource"]
+    failing = True
+    refused = '{"error": {"code": "busy", "message": "The server is busy; try again in a moment.", "detail": {}}}'
+
+    def answer(route: Route) -> None:
+        if failing:
+            route.fulfill(status=503, content_type="application/json", body=refused)
+        else:
+            route.continue_()
+
+    page.route(re.compile(r"/api/(runs$|runs/demo-l3-k16/routing)"), answer)
+    page.goto(address)
+    alert = page.get_by_role("alert").first
+    expect(alert).to_contain_text("The server is busy; try again in a moment.")
+    assert violations(page) == []
+    failing = False
+    alert.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.get_by_role("table").first).to_be_visible()
+
+
+def test_a_failed_script_download_shows_an_error_until_the_server_is_back(page: Page, forgiven: list[str]) -> None:
+    forgiven += ["Failed to load", "net::ERR_FAILED", "Unable to preload", "imported module", "could not be loaded"]
+    page.goto("/experts?run=demo-l3-k16")
+    expect(page.get_by_role("table").first).to_be_visible()
+    page.route(re.compile(r"/assets/"), lambda route: route.abort())
+    page.get_by_role("navigation").get_by_role("link", name="Runs").first.click()
+    expect(page.get_by_role("alert")).to_contain_text("could not be loaded")
+    expect(page.get_by_role("alert").get_by_role("button", name="Try again")).to_be_visible()
+    page.unroute_all()
+    expect(page.get_by_role("link", name="demo-l3-k16").first).to_be_visible()
