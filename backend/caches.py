@@ -22,12 +22,7 @@ class StampedCache(Generic[T]):
     """The most recently used values by key. A value is built again when its stamp has changed."""
 
     def __init__(self, capacity: int = 8, is_full: Callable[[Iterable[T]], bool] = lambda _values: False) -> None:
-        """Create an empty cache.
-
-        Args:
-            capacity: largest number of values.
-            is_full: tells that fewer values must be kept. The last one always stays.
-        """
+        """Keep at most ``capacity`` values, and fewer while ``is_full`` says so; the last one always stays."""
         self._capacity, self._is_full = capacity, is_full
         self._lock = Lock()
         self._turns: WeakValueDictionary[Hashable, _Turn] = WeakValueDictionary()

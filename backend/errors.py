@@ -62,11 +62,7 @@ class CursorError(UserError):
 
 
 class BusyError(Exception):
-    """The request queue is full.
-
-    Args:
-        seconds: seconds after which a new attempt is likely to succeed.
-    """
+    """The request queue is full. A new attempt is likely to succeed after some ``seconds``."""
 
     code: ClassVar[str] = "busy"
 

@@ -47,11 +47,7 @@ Role = Literal["read", "write"]
 """read: browse, and route within limits. write: also steer, label and delete."""
 INSTALLED_FRONTEND = Path(__file__).resolve().parent / "built_frontend"
 """Folder of the built frontend in an installed package."""
-
-
-def _frontend() -> Path:
-    checkout = Path(__file__).resolve().parents[1] / "frontend" / "dist"
-    return INSTALLED_FRONTEND if INSTALLED_FRONTEND.is_dir() else checkout
+CHECKOUT_FRONTEND = Path(__file__).resolve().parents[1] / "frontend" / "dist"
 
 
 def _split_names(value: object) -> object:
@@ -79,7 +75,9 @@ class Settings(BaseSettings):
     """Address to listen on. The default is only reachable from this machine."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8000
     """Port to listen on. 0 picks a free one."""
-    frontend: Path = Field(default_factory=_frontend)
+    frontend: Path = Field(
+        default_factory=lambda: INSTALLED_FRONTEND if INSTALLED_FRONTEND.is_dir() else CHECKOUT_FRONTEND
+    )
     """Folder of the built frontend. Default: the one of this installation."""
     device: str = "auto"
     """Device of the language models: auto, cpu, cuda, xpu, mps, or one of several such as cuda:1."""
@@ -159,10 +157,8 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bind and return a listening socket.
-
-    Raises UserError: the port is in use, or the host is not an address of this machine.
-    """
+    """Bind and return a listening socket. Raises UserError: the port is in use, or the host is not an address of this
+    machine."""
     unknown_host = f"Unknown host '{host}'. Choose an address of this machine with --host."
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

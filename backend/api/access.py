@@ -33,10 +33,8 @@ SAME_SITE = frozenset({"same-origin", "none"})
 
 
 def is_own_host(name: str, allowed: Collection[str]) -> bool:
-    """Return True for an IP address, localhost, or a name that the settings allow.
-
-    Under DNS rebinding a browser sends the attacker's name. An IP address cannot be rebound.
-    """
+    """Return True for an IP address, localhost, or a name that the settings allow. Under DNS rebinding a browser sends
+    the attacker's name. An IP address cannot be rebound."""
     return name == "localhost" or name in allowed or is_ip_address(name)
 
 
@@ -90,11 +88,8 @@ class Authenticator:
         self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
 
     def check_address(self, method: str, path: str, headers: Headers) -> None:
-        """Check that a request is meant for this server.
-
-        Raises MisdirectedError: the Host is a name that is not this server's; ForbiddenError: the request comes from
-        another site's page.
-        """
+        """Check that a request is meant for this server. Raises MisdirectedError: the Host is a name that is not this
+        server's; ForbiddenError: the request comes from another site's page."""
         name = host_name(headers.get("host", ""))
         if not is_own_host(name, self._own_names):
             raise MisdirectedError(
@@ -104,10 +99,8 @@ class Authenticator:
             raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
 
     async def check_access(self, method: str, path: str, headers: Headers) -> None:
-        """Check token and role. Without tokens, every request passes.
-
-        Raises NotSignedInError: the token is missing or not valid; ForbiddenError: its role is not sufficient.
-        """
+        """Check token and role. Without tokens, every request passes. Raises NotSignedInError: the token is missing or
+        not valid; ForbiddenError: its role is not sufficient."""
         needed = needed_role(method, path)
         if not self.settings.requires_tokens or needed is None:
             return

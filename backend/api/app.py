@@ -38,7 +38,7 @@ from mxd.backend.database.write_access import WriteAccess, reading_connections
 from mxd.backend.errors import BusyError, ClientGoneError, NotSignedInError, error_body, to_client_error
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
-from mxd.backend.queries.run_cache import RunCache
+from mxd.backend.queries.expert_table import RunCache
 from mxd.backend.responses import error_response, response_to
 from mxd.backend.schemas.base import ErrorBody, ErrorResponse
 from mxd.backend.settings import Settings
@@ -51,10 +51,8 @@ DEFAULT_BODY_BYTES: int = Settings.model_fields["body_bytes"].default
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """Create the server's application. The database is opened here, so that its errors appear at start-up.
-
-    Raises UserError: the database cannot be opened.
-    """
+    """Create the server's application. The database is opened here, so that its errors appear at start-up. Raises
+    UserError: the database cannot be opened."""
     run_loader = RunLoader(settings.data, settings.runs_in_memory)
     database = open_database(settings.database_url, reading_connections(settings.statement_seconds))
     metrics = Metrics()

@@ -58,7 +58,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        """End the timers."""
         self._stop(self._arrival)
         self._stop(self._reading)
         super().connection_lost(exc)
@@ -75,7 +74,6 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def on_message_begin(self) -> None:
-        """A request begins."""
         self._in_head = True
         if self._arrival is None:
             self._time_arrival()
@@ -99,13 +97,11 @@ class LimitedProtocol(HttpToolsProtocol):
 
     @override
     def on_body(self, body: bytes) -> None:
-        """Keep a part of the body."""
         self._undelivered = 0
         super().on_body(body)
 
     @override
     def on_message_complete(self) -> None:
-        """The request has arrived."""
         self._undelivered = 0
         self._stop(self._arrival)
         self._arrival = None

@@ -18,7 +18,7 @@ from mxd.backend.database.write_access import WriteAccess
 from mxd.backend.inference.run_loader import RunLoader
 from mxd.backend.inference.service import ChatFormatter, InferenceService
 from mxd.backend.queries.coactivation import CoactivationIndex
-from mxd.backend.queries.run_cache import RunCache
+from mxd.backend.queries.expert_table import RunCache
 from mxd.backend.settings import Settings
 from mxd.trainer.language_model.chat_template import Turn
 
@@ -70,9 +70,6 @@ ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
 
 
 async def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
-    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer.
-
-    Raises BusyError: other chats take too long; UserError: the tokenizer has no template, or the template rejects these
-    turns.
-    """
+    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer. Raises BusyError: other
+    chats take too long; UserError: the tokenizer has no template, or the template rejects these turns."""
     return await services.chats.text(run, turns) if turns else text

@@ -35,12 +35,8 @@ def encode(name: str, data: EventData) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """A response that sends events as they are produced.
-
-    Args:
-        events: closed when the client disconnects, wherever it is waiting.
-        ping_seconds: longest time without sending anything.
-    """
+    """A response that sends events as they are produced. ``ping_seconds``: longest time without sending anything.
+    ``events`` is closed when the client disconnects, wherever it is waiting."""
 
     media_type = "text/event-stream"
 
@@ -133,8 +129,7 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Resul
     FastAPI does not notify ordinary handlers of a disconnect. Without this, abandoned requests would occupy the
     language model, and the client's next request would wait for them. The body must have been read.
 
-    Raises:
-        ClientGoneError: the client disconnected first.
+    Raises ClientGoneError: the client disconnected first.
     """
 
     async def disconnected() -> None:

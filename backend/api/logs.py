@@ -45,10 +45,8 @@ class _Kind:
 
 
 class RepetitionFilter(logging.Filter):
-    """Drops problems that clients can cause again and again, so that they cannot fill the disk.
-
-    The last record that passes in a period says so. Lines of the request log are not limited.
-    """
+    """Drops problems that clients can cause again and again, so that they cannot fill the disk. The last record that
+    passes in a period says so. Lines of the request log are not limited."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()

@@ -23,10 +23,8 @@ OPEN_BODY_BYTES = 4096
 
 
 class BodyLimitMiddleware:
-    """Rejects a body by its announced length, or when more bytes arrive than allowed.
-
-    The application starts when the body is complete, so a slow client occupies nothing but its connection.
-    """
+    """Rejects a body by its announced length, or when more bytes arrive than allowed. The application starts when the
+    body is complete, so a slow client occupies nothing but its connection."""
 
     def __init__(self, app: ASGIApp, most_bytes: int) -> None:
         self.app = app
@@ -105,8 +103,6 @@ class SecurityHeadersMiddleware:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the request and add the headers."""
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -159,7 +155,6 @@ class MetricsMiddleware:
         self.metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle the request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

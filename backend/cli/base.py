@@ -44,11 +44,9 @@ Several = Annotated[
 
 @dataclass(frozen=True)
 class FlagsOf:
-    """Marks a field whose flags are the fields of a config class, nested ones included.
-
-    A field annotated as ``dict`` receives the given flags by name, unvalidated and without defaults. A field annotated
-    as the config class itself receives a validated config.
-    """
+    """Marks a field whose flags are the fields of a config class, nested ones included. A field annotated as ``dict``
+    receives the given flags by name, unvalidated and without defaults. A field annotated as the config class itself
+    receives a validated config."""
 
     model: type[BaseModel]
     only: frozenset[str] = frozenset()
@@ -76,8 +74,8 @@ class Command(BaseModel):
 
     examples: ClassVar[tuple[str, ...]] = ()
     """Command lines shown below the help."""
-    groups: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Heading in the help -> flags listed below it, without dashes. The rest is listed under "Options"."""
+    groups: ClassVar[str] = ""
+    """Lines of a heading in the help, a colon, and the flags below it, without dashes. Others are below "options"."""
     shares_work: ClassVar[bool] = False
     """True if the processes that torchrun starts share the command's work."""
 
@@ -138,12 +136,7 @@ class Command(BaseModel):
 
     def report_measured(self, result: Any, text: str, runs: Iterable[Run], texts: Iterable[TextConfig] = ()) -> None:
         """Print as ``report``. The JSON of each result also has its ``provenance``, so that it can be repeated.
-
-        Args:
-            result: a dictionary, or a list of them. Values of a ``provenance`` that it has take precedence.
-            runs: runs that were measured.
-            texts: texts that they were measured on.
-        """
+        ``result``: a dictionary, or a list of them. Values of a ``provenance`` that it has take precedence."""
         if self.as_json:
             from mxd.trainer.storage.run_sets import provenance
 
@@ -175,11 +168,8 @@ class ModelCommand(Command):
     and logits are always computed in float32."""
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
-        """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device.
-
-        Raises:
-            UserError: it cannot be loaded.
-        """
+        """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device. Raises
+        UserError: it cannot be loaded."""
         from mxd.trainer.language_model.model import LanguageModel
 
         return LanguageModel.load(source, self.device if group is None else group.device(self.device), self.dtype)

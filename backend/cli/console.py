@@ -37,7 +37,6 @@ class ProgressBar:
         self.bar: tqdm[NoReturn] | None = None
 
     def __call__(self, done: int, total: int, note: str) -> None:
-        """Update the bar."""
         from tqdm import tqdm
 
         if self.bar is None:
@@ -159,10 +158,8 @@ class StopRequest:
 
 @contextmanager
 def stoppable() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a request to cancel.
-
-    Raises Interrupted: the task was cancelled; carries the message of its CancelledError.
-    """
+    """Turn the first Ctrl-C or SIGTERM into a request to cancel. Raises Interrupted: the task was cancelled; carries
+    the message of its CancelledError."""
     stop = StopRequest()
     with stop.listening():
         try:
@@ -173,10 +170,8 @@ def stoppable() -> Iterator[StopRequest]:
 
 @contextmanager
 def task(title: str, unit: str = "tokens") -> Iterator[Callbacks]:
-    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM.
-
-    Raises Interrupted: the task was cancelled.
-    """
+    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM. Raises Interrupted: the task was
+    cancelled."""
     with stoppable() as stop, progress(title, unit) as bar:
         yield Callbacks(bar, stop)
 
@@ -205,10 +200,8 @@ def write_output(path: Path, content: str) -> None:
 
 @contextmanager
 def existing_database(settings: Settings) -> Iterator[Engine]:
-    """Open the database of the settings; a missing one is not created.
-
-    Raises NotFoundError: there is no database; UserError: the database cannot be opened.
-    """
+    """Open the database of the settings; a missing one is not created. Raises NotFoundError: there is no database;
+    UserError: the database cannot be opened."""
     from mxd.backend.database.engine import opened
 
     with opened(existing_url(settings)) as database:

@@ -22,7 +22,8 @@ EXIT_SIGPIPE = 141
 def main() -> None:
     """Run the command line of this process and exit."""
     share_cores()
-    fall_back_to_cpu()
+    # Operations that PyTorch lacks on Apple's GPUs run on the CPU.
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     warnings.formatwarning = one_line_warning  # type: ignore[assignment]  # the name of an unused argument
     try:
         code = run(sys.argv[1:])
@@ -48,12 +49,6 @@ def share_cores() -> None:
     """Let PyTorch's idle threads sleep soon, unless the user has set how they wait. Call it before importing torch."""
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
-
-
-def fall_back_to_cpu() -> None:
-    """Run the operations that PyTorch lacks on Apple's GPUs on the CPU, unless the user has decided. Call it before
-    importing torch."""
-    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
 
 
 def run(words: Sequence[str]) -> int:

@@ -169,19 +169,13 @@ class Parser(ArgumentParser):
     """An ``ArgumentParser`` that raises instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise ``message`` as an error.
-
-        Raises:
-            UserError: always.
-        """
+        """Raise ``message`` as an error. Raises UserError: always."""
         raise UserError(f"{message[0].upper()}{message[1:]}. Run '{self.prog} --help' for a list of options.")
 
 
 def command_from(words: Sequence[str]) -> Command:
-    """Return the command that the words of a command line describe.
-
-    Raises UserError: a word or value is invalid, or the config file cannot be read.
-    """
+    """Return the command that the words of a command line describe. Raises UserError: a word or value is invalid, or
+    the config file cannot be read."""
     name, rest = split_command(words)
     command = parse(command_class(name), rest, f"mxd {name}")
     command.given(words)
@@ -189,10 +183,8 @@ def command_from(words: Sequence[str]) -> Command:
 
 
 def parse(model: type[M], words: Sequence[str], prog: str) -> M:
-    """Return an instance of ``model`` with the values given by ``words`` and by the config file they name.
-
-    Raises UserError: a word or value is invalid, or the config file cannot be read.
-    """
+    """Return an instance of ``model`` with the values given by ``words`` and by the config file they name. Raises
+    UserError: a word or value is invalid, or the config file cannot be read."""
     known, parser = options(model), _parser(model, prog)
     namespace, unknown = parser.parse_known_args(words)
     if unknown:
@@ -224,10 +216,8 @@ def _parser(model: type[BaseModel], prog: str) -> Parser:
 
 
 def validate(kind: type[M], values: Mapping[str, Any], command: type[Command], prog: str) -> M:
-    """Return a config made of values that a command collected from its flags.
-
-    Raises UserError: a value is missing or invalid.
-    """
+    """Return a config made of values that a command collected from its flags. Raises UserError: a value is missing or
+    invalid."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:
@@ -251,10 +241,8 @@ def full_parser() -> ArgumentParser:
 
 
 def print_completion(shell: str) -> int:
-    """Print a script that completes commands, flags and their values in a shell, and return the exit code.
-
-    Raises UserError: there is no script for it.
-    """
+    """Print a script that completes commands, flags and their values in a shell, and return the exit code. Raises
+    UserError: there is no script for it."""
     import shtab
 
     if shell not in SHELLS:
@@ -335,7 +323,8 @@ def _texts(model: type[BaseModel], prog: str) -> dict[str, Any]:
 
 
 def _add_options(parser: ArgumentParser, model: type[BaseModel]) -> None:
-    headings = {name: title for title, names in getattr(model, "groups", {}).items() for name in names}
+    lines = (line.partition(":") for line in getattr(model, "groups", "").strip().splitlines())
+    headings = {name: title.strip() for title, _, names in lines for name in names.split()}
     titles = dict.fromkeys([*headings.values(), "options", "global options"])
     parser._optionals.title = "global options"
     groups = {title: parser.add_argument_group(title) for title in titles if title != "global options"}
@@ -375,10 +364,8 @@ def _add_option(parser: Any, option: Option) -> None:
 
 
 def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
-    """Read options from a file, or from a preset if no file has this name.
-
-    Raises UserError: the file cannot be read, or names an unknown option.
-    """
+    """Read options from a file, or from a preset if no file has this name. Raises UserError: the file cannot be read,
+    or names an unknown option."""
     from mxd.trainer.config.presets import preset_file
 
     path = Path(named) if Path(named).is_file() else preset_file(named) or Path(named)

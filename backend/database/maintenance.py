@@ -263,10 +263,8 @@ class UpgradeResult:
 
 
 def upgrade_database(url: str) -> UpgradeResult:
-    """Upgrade the database at an SQLAlchemy ``url`` in one transaction.
-
-    Raises UserError: the database has a newer version, is damaged or read-only; NotFoundError: there is no database.
-    """
+    """Upgrade the database at an SQLAlchemy ``url`` in one transaction. Raises UserError: the database has a newer
+    version, is damaged or read-only; NotFoundError: there is no database."""
     engine = connect(url)
     try:
         if engine.dialect.name == "sqlite":

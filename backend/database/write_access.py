@@ -24,13 +24,8 @@ def reading_connections(statement_seconds: float) -> ConnectionConfig:
 
 
 class WriteAccess:
-    """Lets a few requests write at a time. The others wait without a thread or a connection.
-
-    Args:
-        url: SQLAlchemy URL of the database.
-        wait_seconds: longest wait for a turn, and then for a lock of another process.
-        statement_seconds: longest time of a statement.
-    """
+    """Lets a few requests write at a time. The others wait without a thread or a connection. ``wait_seconds``: longest
+    wait for a turn, and then for a lock of another process."""
 
     def __init__(self, url: str, wait_seconds: float, statement_seconds: float) -> None:
         self._seconds = wait_seconds

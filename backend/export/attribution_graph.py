@@ -189,15 +189,9 @@ def export_circuit(
     folder: Path,
     model_id: str | None = None,
 ) -> Path:
-    """Write a circuit, and feature files for the experts of indexed runs. Returns the path of the graph.
-
-    A run that the database does not know has no labels and no feature files.
-
-    Args:
-        check: its measured effects, if any.
-        folder: new folder, or one with other graphs, which are kept.
-        model_id: Neuronpedia's id of the language model.
-    """
+    """Write a circuit, and feature files for the experts of indexed runs. Returns the path of the graph. A run that the
+    database does not know has no labels and no feature files. ``folder`` is new, or has other graphs, which are kept.
+    ``model_id``: Neuronpedia's id of the language model."""
     labels = {}
     for run in runs:
         experts = {expert.expert for expert in circuit.experts if expert.run == run.name}
@@ -213,10 +207,8 @@ def export_circuit(
 
 
 def write_features(session: Session, exported: Exported, experts: Collection[int], folder: Path) -> None:
-    """Write ``features/F.json``, as circuit-tracer's front end and Neuronpedia read it, for experts of one run.
-
-    F numbers layer and expert.
-    """
+    """Write ``features/F.json``, as circuit-tracer's front end and Neuronpedia read it, for experts of one run. F
+    numbers layer and expert."""
     chunk = chunk_of(session, exported, sorted(experts))
     examples = chunk.examples_by_expert()
     target = folder / FOLDER

@@ -10,7 +10,6 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import LabelRecord, labels_of
 from mxd.backend.queries.automatic_labels import shown_labels
-from mxd.backend.schemas.experts import AutomaticLabel
 from mxd.trainer.config import Sampling, SteeringConfig
 from mxd.trainer.config.analysis import CircuitConfig, ContinuationTarget, DifferenceTarget, ExpertTarget, target_tokens
 from mxd.trainer.errors import NotFoundError
@@ -25,15 +24,9 @@ def origin_of(
     command: Sequence[str],
     seeds: Mapping[str, int] | None = None,
 ) -> Origin:
-    """Describe where a snapshot comes from.
-
-    Args:
-        session: database with the labels. None: without labels.
-        runs: runs of the snapshot, the first one's language model.
-        experts: run -> experts that the snapshot names.
-        command: words of the command that repeats it.
-        seeds: what else than the training is random -> seed.
-    """
+    """Describe where a snapshot comes from, without labels if there is no ``session``. ``experts``: run -> experts that
+    it names. ``command``: words of the command that repeats it. ``seeds``: what is random besides the training ->
+    seed."""
     labels = {} if session is None else names_in(session, experts)
     training = {"training": runs[0].config.seed} if runs[0].config.origin is None else {}
     return Origin(
@@ -63,14 +56,10 @@ def names_in(session: Session, experts: Mapping[str, Collection[int]]) -> dict[t
     for run, numbers in experts.items():
         automatic = shown_labels(session, find_record(session, run), numbers)
         own = labels_of(session, run, numbers) if has_annotations else {}
-        names |= {(run, expert): automatic_name(label) for expert, label in automatic.items()}
+        # A weak label says so, as on the dashboard's pages.
+        names |= {(run, at): it.label if it.is_clear else f"{it.label}, weak label" for at, it in automatic.items()}
         names |= {(run, expert): label for expert, label in own.items()}
     return names
-
-
-def automatic_name(label: AutomaticLabel) -> str:
-    """Name by an automatic label. A weak one says so, as on the dashboard's pages."""
-    return label.label if label.is_clear else f"{label.label}, weak label"
 
 
 # ---------------------------------------------------------------- commands

@@ -58,10 +58,7 @@ def chunks(session: Session, exported: Exported) -> Iterator[Chunk]:
 
 
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
-    """Open an indexed run for export.
-
-    Raises NoIndexError: it has no index.
-    """
+    """Open an indexed run for export. Raises NoIndexError: it has no index."""
     return Exported(run, find_index(session, run), vocabulary)
 
 
@@ -91,7 +88,6 @@ class Table(Protocol):
 
     def add(self, rows: Sequence[Row]) -> None:
         """Append rows."""
-        ...
 
 
 class JsonTable:
@@ -104,7 +100,6 @@ class JsonTable:
         self._between = "\n"
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append rows."""
         for row in rows:
             self._file.write(self._between + json.dumps(row, ensure_ascii=False))
             self._between = ",\n"
@@ -119,8 +114,6 @@ class CsvTable:
         self._writer.writeheader()
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append rows."""
-
         def cell(value: Any) -> Any:
             if isinstance(value, list | tuple | Mapping):
                 return printable(json.dumps(value, ensure_ascii=False))
@@ -139,7 +132,6 @@ class ParquetTable:
         self._writer = stack.enter_context(parquet.ParquetWriter(path, schema, compression="zstd"))
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Append rows."""
         import pyarrow
 
         # Active tokens and bins get named fields, because a list of mixed types has no column type.

@@ -54,11 +54,8 @@ def import_compute_modules() -> None:
 
 
 def preload_compute_modules(after_seconds: float, stop: Event) -> None:
-    """Import ``COMPUTE_MODULES`` after a delay, unless ``stop`` is set before.
-
-    Freezes the imported objects for the garbage collector. A full collection would take half a second otherwise, during
-    which no request is answered.
-    """
+    """Import ``COMPUTE_MODULES`` after a delay, unless ``stop`` is set before. Freezes the imported objects for the
+    garbage collector. A full collection would take half a second otherwise, during which no request is answered."""
     delay = after_seconds
     for module in COMPUTE_MODULES:
         if stop.wait(delay):
@@ -231,10 +228,8 @@ class RunLoader:
         self._loaded = StampedCache[LoadedRun](capacity, _fills_memory)
 
     def run(self, name: str) -> LoadedRun:
-        """The run of this name.
-
-        Raises RunNotFoundError: the data folder has no folder of this run; UnusableRunError: the run is damaged.
-        """
+        """The run of this name. Raises RunNotFoundError: the data folder has no folder of this run; UnusableRunError:
+        the run is damaged."""
         return self._loaded.get(name, self.fingerprint(name), lambda: self._load(name))
 
     def is_training(self, name: str) -> bool | None:

@@ -34,13 +34,7 @@ class ExpertSimilarity:
         self._norms: dict[By, Tensor] = {}
 
     def similar(self, expert: int, by: By, count: int) -> Closest:
-        """The ``count`` other experts with the largest cosine similarities.
-
-        Args:
-            expert: an expert of the run.
-            by: compare gate directions (rows of G) or output scalings (rows of C).
-            count: largest number of experts to return.
-        """
+        """The ``count`` other experts with the largest cosine similarities of gate directions or output scalings."""
         rows = self._rows(by)
         with self._lock:
             if by not in self._norms:
@@ -106,12 +100,10 @@ class Directions:
         return len(self._experts_E)
 
     def dense(self, rows_E: Tensor) -> Tensor:
-        """Unit directions of some experts."""
         rows_ED = self._rows(self._experts_E[rows_E]).float().cpu()  # steering may have moved the layer to a GPU
         return torch.nn.functional.normalize(rows_ED, dim=1, eps=TINY)
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
-        """Cosine similarities with some experts."""
         return directions_QD @ self.dense(torch.arange(start, end)).T
 
     def shuffled(self, seed: int) -> Candidates:
@@ -120,11 +112,9 @@ class Directions:
 
 
 class _ShuffledDirections:
-    """Directions whose values are each drawn from those of all experts for the same input.
-
-    Keeps each input's distribution of values and removes all relations between inputs. Computed block by block, with
-    the same result every time.
-    """
+    """Directions whose values are each drawn from those of all experts for the same input. Keeps each input's
+    distribution of values and removes all relations between inputs. Computed block by block, with the same result every
+    time."""
 
     def __init__(self, real: Directions, seed: int) -> None:
         self._real, self._seed = real, seed
@@ -133,7 +123,6 @@ class _ShuffledDirections:
         return len(self._real)
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
-        """Cosine similarities with some experts."""
         generator = torch.Generator().manual_seed(self._seed + start)
         # Draw from a sample of the experts, so that at most two blocks are in memory.
         sample_S = torch.randint(len(self), (min(EXPERTS_PER_BLOCK, len(self)),), generator=generator)
@@ -167,7 +156,6 @@ class TokenShares:
         return dense_ED
 
     def cosines(self, directions_QD: Tensor, start: int, end: int) -> Tensor:
-        """Cosine similarities with some experts."""
         entries = self._entries(start, end)
         shape = end - start, self._shape[1]
         block_ED = _sparse(self._rows_P[entries] - start, self._columns_P[entries], self._values_P[entries], shape)
@@ -247,14 +235,8 @@ def nearest(vectors: Vectors, places_Q: Tensor, candidates: Candidates) -> Neare
 
 
 def match(one: Vectors, other: Vectors, places_Q: Tensor, seed: int = 0) -> Matches:
-    """Match experts of ``one`` with their most similar experts of ``other``.
-
-    Args:
-        one: all candidates for the reverse search.
-        other: all candidates.
-        places_Q: indices of the query experts in ``one``; at least one.
-        seed: seed of the chance level.
-    """
+    """Match experts of ``one``, at least one at ``places_Q``, with their most similar experts of ``other``. All experts
+    of ``one`` are candidates of the reverse search. ``seed`` is that of the chance level."""
     matched = nearest(one, places_Q, other)
     chosen, inverse_Q = matched.places_Q.unique(return_inverse=True)
     reverse = nearest(other, chosen, one)

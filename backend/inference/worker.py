@@ -72,12 +72,6 @@ class GenerationRequest:
     position: int | None = None
     """Last position in the queue that was delivered."""
 
-    def deliver_position(self, before: int) -> None:
-        """Deliver the position in the queue if it has changed."""
-        if before != self.position:
-            self.position = before
-            self.deliver((ProgressEvent(queue_position=before),))
-
 
 class ModelWorker:
     """A language model with the only thread that uses it. The model is loaded when it is first needed."""
@@ -90,15 +84,8 @@ class ModelWorker:
         dtype: DtypeChoice = "auto",
         make_room: Callable[[ModelWorker], None] = lambda _worker: None,
     ) -> None:
-        """Create a worker without its language model.
-
-        Args:
-            source: Hub name, folder or GGUF file of the language model.
-            device: device of the language model.
-            max_rows: most rows of the batch.
-            dtype: data type of the language model.
-            make_room: called before the language model is loaded, on the worker thread.
-        """
+        """Create a worker without its language model, whose Hub name, folder or GGUF file is ``source``. ``max_rows``:
+        most rows of the batch. ``make_room`` is called on the worker thread before the model is loaded."""
         self.source = source
         self.last_used = 0.0
         """Time of the last request, on the monotonic clock."""
@@ -268,7 +255,9 @@ class ModelWorker:
         with self._lock:
             waiting = list(self._waiting)
         for before, request in enumerate(waiting):
-            request.deliver_position(before)
+            if before != request.position:
+                request.position = before
+                request.deliver((ProgressEvent(queue_position=before),))
 
     def _step(self) -> None:
         assert self._batch is not None

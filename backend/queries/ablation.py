@@ -74,10 +74,8 @@ def random_expert(session: Session, run: RunRecord, expert: int) -> int | None:
 
 
 def exceeds(promoted: Sequence[TokenEffect], others: Sequence[TokenEffect]) -> bool:
-    """Return whether an expert's largest rise of a log-probability says more than a random expert's.
-
-    Both promoted tokens are sorted by change, largest first; ``others`` is empty without a random expert.
-    """
+    """Return whether an expert's largest rise of a log-probability says more than a random expert's. Both promoted
+    tokens are sorted by change, largest first; ``others`` is empty without a random expert."""
     largest, of_random = (max([0.0, *(token.change for token in tokens[:1])]) for tokens in (promoted, others))
     return largest > 0 and largest >= EXCEEDS_FACTOR * of_random
 

@@ -34,10 +34,8 @@ index's sample of at most 131,072 tokens. The 95 % interval of a recall of 0 the
 def automatic_labels(
     session: Session, run: RunRecord, experts: Collection[int]
 ) -> dict[int, tuple[AutomaticLabel, ...]]:
-    """Return the automatic labels of those of ``experts`` that have any, the displayed one first.
-
-    Labels by a language model take precedence over heuristic ones.
-    """
+    """Return the automatic labels of those of ``experts`` that have any, the displayed one first. Labels by a language
+    model take precedence over heuristic ones."""
     table = AutomaticLabelRecord
     query = select(table).where(table.run_id == run.id, among(session, table.expert, experts))
     density = _densities(session, run.id, among(session, ExpertRecord.expert, experts))
@@ -121,10 +119,8 @@ def is_inside_word(before: str, typed: str) -> bool:
 
 
 def load_shown_labels(session: Session, run_id: int) -> ShownLabels:
-    """Load the displayed automatic labels, with the precedence of ``automatic_labels``.
-
-    They are in the order of the lower end of their accuracy's interval, so that few examples do not rank first.
-    """
+    """Load the displayed automatic labels, with the precedence of ``automatic_labels``. They are in the order of the
+    lower end of their accuracy's interval, so that few examples do not rank first."""
     table = AutomaticLabelRecord
     query = select(table.expert, *(getattr(table, name) for name in FIELDS)).where(table.run_id == run_id)
     best: dict[int, tuple[Any, ...]] = {}
@@ -167,11 +163,8 @@ def accuracy_interval(automatic: Mapping[str, Any] | None, density: float) -> tu
 
 
 def _served(row: Sequence[Any], density: float) -> dict[str, Any]:
-    """Return ``FIELDS`` as ``AutomaticLabel``, with its weaknesses.
-
-    Imported labels have no test examples, so no score was measured. A label without a match in the sample has no
-    precision, and a recall of 0.
-    """
+    """Return ``FIELDS`` as ``AutomaticLabel``, with its weaknesses. Imported labels have no test examples, so no score
+    was measured. A label without a match in the sample has no precision, and a recall of 0."""
     label = dict(zip(FIELDS, row, strict=True))
     if not label["test_examples"]:
         label["balanced_accuracy"] = None

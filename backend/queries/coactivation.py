@@ -73,10 +73,8 @@ class CoactivationIndex:
         return bool(self.active_N[expert] >= MIN_EVENTS)
 
     def companions(self, expert: int, shift: Shift, limit: int) -> list[Companion]:
-        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index.
-
-        With at least ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens.
-        """
+        """Return the experts active at a distance of ``shift`` tokens, by descending Jaccard index. With at least
+        ``MIN_EVENTS`` tokens, only those whose interval is above their rate on all tokens."""
         tokens = self.tokens_of(expert)
         if shift == 1:
             tokens = tokens[~self._last_T[tokens]]

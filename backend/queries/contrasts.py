@@ -33,9 +33,7 @@ MAX_FILE_BYTES = 2**26
 
 def read_kinds(session: Session, run: RunRecord, data: Path) -> TextKinds:
     """Count the kinds of the documents of a run's indexed text, if its file is in the data folder and has kinds.
-
-    Without an index, the training text is read.
-    """
+    Without an index, the training text is read."""
     text = _text_name(session, run)
     documents, characters = Counter[str](), Counter[str]()
     for each in _labelled(run, data / text):
@@ -46,10 +44,7 @@ def read_kinds(session: Session, run: RunRecord, data: Path) -> TextKinds:
 
 
 def read_texts(session: Session, run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
-    """Return the documents of both texts.
-
-    Raises UserError: the run's text has no such kind.
-    """
+    """Return the documents of both texts. Raises UserError: the run's text has no such kind."""
     of_kind: dict[str, list[str]] = defaultdict(list)
     if not (request.a.documents and request.b.documents):
         for each in _labelled(run, data / _text_name(session, run)):

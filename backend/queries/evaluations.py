@@ -19,10 +19,8 @@ from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:
-    """Return the evaluations of single runs, sorted by dataset, method and K.
-
-    Raises NoEvaluationsError: there are no evaluations.
-    """
+    """Return the evaluations of single runs, sorted by dataset, method and K. Raises NoEvaluationsError: there are no
+    evaluations."""
     query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     order = (EvaluationRecord.text, RunRecord.method, RunRecord.k, RunRecord.seed, RunRecord.name)
     records = [record for record in session.scalars(query.order_by(*order)) if "warnings" in record.result]
@@ -55,10 +53,8 @@ def newest(session: Session, run: RunRecord) -> EvaluationRecord:
 
 
 def loss_difference(session: Session, one: RunRecord, other: RunRecord) -> tuple[Interval, int] | None:
-    """Return the paired difference of two runs' loss increases and its number of tokens.
-
-    None without evaluations on the same sequences.
-    """
+    """Return the paired difference of two runs' loss increases and its number of tokens. None without evaluations on
+    the same sequences."""
     others = {sample_of(record): record for record in evaluations_of_run(session, other)}
     for record in evaluations_of_run(session, one):
         if twin := others.get(sample_of(record)):

@@ -99,11 +99,8 @@ def active_in(packed: bytes) -> tuple[tuple[int, float, int], ...]:
     return tuple([(position, float(f"{strength:.7g}"), rank) for position, strength, rank in unpack_active(packed)])
 
 
-class Place(NamedTuple):
-    """Key of a stored example."""
-
-    bin: int
-    rank: int
+Place = tuple[int, int]
+"""Bin and rank of a stored example."""
 
 
 class Draw(NamedTuple):
@@ -116,14 +113,8 @@ class Draw(NamedTuple):
 def draw_examples(
     tokens: Mapping[int, int], stored: Mapping[int, Sequence[int]], limit: int, chance: random.Random
 ) -> Draw:
-    """Draw examples one after another; all remaining active tokens are equally likely.
-
-    Args:
-        tokens: active tokens per bin.
-        stored: ranks of the stored examples per bin, a random sample of the bin.
-        limit: maximum number of examples.
-        chance: random number generator.
-    """
+    """Draw examples one after another; all remaining active tokens are equally likely. ``tokens``: active tokens per
+    bin. ``stored``: ranks of the stored examples per bin, a random sample of the bin."""
     left = dict(tokens)
     available = {number: chance.sample(list(ranks), len(ranks)) for number, ranks in sorted(stored.items())}
     places: list[Place] = []
@@ -131,7 +122,7 @@ def draw_examples(
         number = chance.choices(list(left), weights=list(left.values()))[0]
         if not available.get(number):
             return Draw(tuple(places), exhausted_bin=number)
-        places.append(Place(number, available[number].pop()))
+        places.append((number, available[number].pop()))
         left[number] -= 1
     return Draw(tuple(places), exhausted_bin=None)
 
@@ -149,7 +140,7 @@ def random_examples(
     # Seeded with the expert too, so that experts with equal bins get different samples.
     draw = draw_examples(tokens, stored, limit, random.Random(f"{seed}/{record.expert}"))
     conditions = (*mine, tuple_(ExampleRecord.bin, ExampleRecord.rank).in_(draw.places))
-    examples = {Place(example.bin, example.rank): example for example in stored_examples(session, conditions)}
+    examples = {(example.bin, example.rank): example for example in stored_examples(session, conditions)}
     return {
         "examples": [described(examples[place], vocabulary) for place in draw.places],
         "next_cursor": None,

@@ -15,9 +15,8 @@ from mxd.backend.database.lists import experts_in
 from mxd.backend.errors import CursorError, NoIndexError
 from mxd.backend.inference.run_loader import Vocabulary
 from mxd.backend.queries.cursors import ExpertCursor
-from mxd.backend.queries.expert_table import Floats, Mask
+from mxd.backend.queries.expert_table import BrowsedRun, Floats, Mask, RunCache
 from mxd.backend.queries.experts import described, known
-from mxd.backend.queries.run_cache import BrowsedRun, RunCache
 from mxd.backend.queries.search import MAX_RANKED, SearchText, find_experts, search
 from mxd.backend.schemas.experts import Order, PageSort
 from mxd.trainer.storage.database.expert_columns import BOUNDS
@@ -72,11 +71,9 @@ else:
 def expert_page(
     database: Engine, cache: RunCache, run: str, query: ExpertQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
-    """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them.
-
-    Raises RunNotFoundError: the database has no such run; NoIndexError: the run is not indexed, or has no experts of
-    the requested kind; CursorError: the cursor is invalid or belongs to another order.
-    """
+    """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them. Raises
+    RunNotFoundError: the database has no such run; NoIndexError: the run is not indexed, or has no experts of the
+    requested kind; CursorError: the cursor is invalid or belongs to another order."""
     browsed = cache.of(run)
     record, descending = browsed.record, query.order == "desc"
     with reading(database) as session:

@@ -2,7 +2,9 @@
 
 A page is chosen here and read with SQL. SQL alone is too slow for 86,015 experts: a filter on two columns takes 0.1 s
 per statement and an order without an index 0.2 s, while labels and recurrences are no columns at all. The numbers take
-10 MB. Shapes: N experts.
+10 MB. The state of a run is checked after any process has written to the database, and loaded again if it has changed.
+
+Shapes: N experts.
 """
 
 from __future__ import annotations
@@ -13,13 +15,18 @@ from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import func, select, text
+from sqlalchemy import Engine, func, select, text
 from sqlalchemy.orm import Session
 
+from mxd.backend.caches import StampedCache
+from mxd.backend.database.annotations import all_labels
+from mxd.backend.database.engine import DatabaseVersion, reading
+from mxd.backend.queries.automatic_labels import ShownLabels, load_shown_labels, shown_labels_stamp
 from mxd.backend.queries.experts import found_again
+from mxd.backend.queries.runs import find_index, find_run
 from mxd.trainer.storage.database.column_types import PackedLists
 from mxd.trainer.storage.database.expert_columns import ABLATION_COLUMNS, EXPERT_COLUMNS, NUMERIC, ExpertRecord
-from mxd.trainer.storage.database.tables import RecurrenceRecord
+from mxd.trainer.storage.database.tables import IndexRecord, RecurrenceRecord, RunRecord
 
 Mask = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -79,13 +86,8 @@ class Columns:
         return np.where(unknown, -LAST if descending else LAST, values)
 
     def label_keys(self, labels: Mapping[int, str], automatic: Sequence[int], descending: bool) -> Floats:
-        """Return the place of each expert in the order of labels, which has those without a label last.
-
-        Args:
-            labels: user labels by expert. They come first, in alphabetical order.
-            automatic: experts with an automatic label, best first. They follow those with a user label.
-            descending: sort order of the user labels.
-        """
+        """Return the place of each expert in the order of labels, which has those without a label last. User ``labels``
+        come first, in alphabetical order, ``descending`` or not; then ``automatic`` ones, best first."""
         written = sorted(labels, key=lambda expert: (labels[expert].casefold(), expert), reverse=descending)
         rest = np.array(automatic, np.int64)
         ordered = np.concatenate([np.array(written, np.int64), rest[~np.isin(rest, written)]])
@@ -183,10 +185,8 @@ class TokenIndex:
         return len(np.unique(self.expert[places[self.share[places] >= min_share]]))
 
     def weighted_users(self, weights: Mapping[int, float]) -> list[tuple[int, float, int, float]]:
-        """Return (expert, score, token, share) of the experts that fire on weighted tokens, highest score first.
-
-        The score sums weight times share; the token is the one that adds most to it.
-        """
+        """Return (expert, score, token, share) of the experts that fire on weighted tokens, highest score first. The
+        score sums weight times share; the token is the one that adds most to it."""
         places = self._places(list(weights))
         added = self.share[places] * np.array([weights[token] for token in self.token[places].tolist()], np.float32)
         score_N = np.bincount(self.expert[places], added)
@@ -220,3 +220,60 @@ def load_token_index(session: Session, run_id: int) -> TokenIndex:
         expert=np.repeat(experts, pairs)[order].astype(np.int32),
         share=(numbers[1::2] / np.repeat(np.maximum(active, 1), pairs))[order].astype(np.float32),
     )
+
+
+@dataclass(frozen=True)
+class BrowsedRun:
+    """An indexed run in one state of the database."""
+
+    record: RunRecord
+    """Detached from its session, as ``index``."""
+    index: IndexRecord
+    columns: Columns
+    automatic: ShownLabels
+    labels: Mapping[int, str]
+    """User labels."""
+
+
+class RunCache:
+    """The recently browsed runs of a database."""
+
+    def __init__(self, database: Engine) -> None:
+        self._database = database
+        self._version = DatabaseVersion(database)
+        self._browsed = StampedCache[BrowsedRun]()
+        self._columns = StampedCache[Columns]()
+        self._automatic = StampedCache[ShownLabels]()
+        self._tokens = StampedCache[TokenIndex]()
+
+    def of(self, name: str) -> BrowsedRun:
+        """Return a run in its current state. Raises RunNotFoundError: the database has no such run; NoIndexError: the
+        run is not indexed."""
+        # The version is read first: a write during loading then makes another version.
+        return self._browsed.get(name, self._version.now(), lambda: self._read(name))
+
+    def tokens(self, session: Session, browsed: BrowsedRun) -> TokenIndex:
+        """Return who is active on which token."""
+        index = browsed.index
+        return self._tokens.get(index.run_id, index.created_at, lambda: load_token_index(session, index.run_id))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._version.close()
+
+    def _read(self, name: str) -> BrowsedRun:
+        with reading(self._database) as session:
+            record = find_run(session, name)
+            index = find_index(session, record)
+            run_id, created = record.id, index.created_at
+            numbers, labels = (created, columns_stamp(session, run_id)), (created, shown_labels_stamp(session, run_id))
+            browsed = BrowsedRun(
+                record=record,
+                index=index,
+                columns=self._columns.get(run_id, numbers, lambda: load_columns(session, run_id)),
+                automatic=self._automatic.get(run_id, labels, lambda: load_shown_labels(session, run_id)),
+                labels=all_labels(session, name),
+            )
+            session.expunge(record)
+            session.expunge(index)
+            return browsed

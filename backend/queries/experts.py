@@ -88,21 +88,14 @@ def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, 
 
 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
-    """Return the statistics of an expert.
-
-    Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has no such expert.
-    """
+    """Return the statistics of an expert. Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has
+    no such expert."""
     check_expert(run, expert)
     record = session.get(ExpertRecord, (run.id, expert))
     if record is None:
         find_index(session, run)
-        raise not_indexed(run, expert)
+        raise ExpertNotFoundError(f"Expert {expert} is missing from the index of '{run.name}'. Index the run again.")
     return record
-
-
-def not_indexed(run: RunRecord, expert: int) -> ExpertNotFoundError:
-    """Return the error for an expert that is missing from the index."""
-    return ExpertNotFoundError(f"Expert {expert} is missing from the index of '{run.name}'. Index the run again.")
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
@@ -138,10 +131,8 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
 
 
 def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
-    """Return an expert with its bins, note, lists, measured effects and active neighbours.
-
-    Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has no such expert.
-    """
+    """Return an expert with its bins, note, lists, measured effects and active neighbours. Raises NoIndexError: the run
+    is not indexed; ExpertNotFoundError: the run has no such expert."""
     record = find_expert(session, run, expert)
     row = rows_of(session, run, [expert], vocabulary)[expert]
     automatic = automatic_labels(session, run, [expert]).get(expert, ())

@@ -53,9 +53,7 @@ class Line:
 
 def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
     """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
-
-    Raises NoEvaluationsError: the run was not evaluated.
-    """
+    Raises NoEvaluationsError: the run was not evaluated."""
     record = newest(session, run)
     sequences = sample_of(record)
     same = ("language_model", "layer")
@@ -185,10 +183,8 @@ def trained_k_of(point: SeedGroup) -> int:
 
 
 def lines_of(session: Session) -> list[Line]:
-    """Group by text, method and settings; each group has its points by K.
-
-    Runs that were evaluated at several K have lines of their own; other seeds are together.
-    """
+    """Group by text, method and settings; each group has its points by K. Runs that were evaluated at several K have
+    lines of their own; other seeds are together."""
     groups = seeds(session)
     results = [record.result for point in groups for record in point.records]
     several = {result["run"] for result in results if not is_at_its_own_k(result)}

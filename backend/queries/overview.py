@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import ColumnElement, func, select
-from sqlalchemy.orm import InstrumentedAttribute, Session
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from mxd.backend.database.annotations import all_labels, labels_of
 from mxd.backend.database.sql import among
 from mxd.backend.queries.automatic_labels import FEATURES, clear_labels
 from mxd.backend.queries.runs import last_step, metrics_after
-from mxd.backend.schemas.comparison import Interpretability, MeanOverExperts
 from mxd.trainer.config.training import DEAD_AFTER_TOKENS
 from mxd.trainer.storage.database.expert_columns import ExpertRecord
 from mxd.trainer.storage.database.tables import AutomaticLabelRecord, EvaluationRecord, IndexRecord, RunRecord
@@ -41,11 +40,8 @@ def densities(session: Session, run: RunRecord) -> NDArray[np.float64]:
 
 
 def sample(session: Session, run: RunRecord, count: int) -> tuple[list[Point], int]:
-    """Return at most ``count`` active experts and their total number.
-
-    Of a larger run they are the outliers of density and mean activation, the experts with a user label, and a fixed
-    random sample of the others.
-    """
+    """Return at most ``count`` active experts and their total number. Of a larger run they are the outliers of density
+    and mean activation, the experts with a user label, and a fixed random sample of the others."""
     active = (ExpertRecord.run_id == run.id, ExpertRecord.density > 0)
     experts = np.array(session.scalars(select(ExpertRecord.expert).where(*active)).all(), dtype=np.int64)
     chosen = experts
@@ -72,36 +68,31 @@ MIN_EXPERTS = 2
 """Number of experts that a standard error needs."""
 
 
-def interpretability(session: Session, run: RunRecord) -> Interpretability | None:
-    """Return the measures of a run's experts, or None if it is not indexed."""
-    index = session.get(IndexRecord, run.id)
-    if index is None:
-        return None
+class MeanOverExperts(NamedTuple):
+    """Mean over experts, with its standard error."""
+
+    value: float
+    standard_error: float
+
+
+def means_over_experts(session: Session, run: RunRecord) -> dict[str, MeanOverExperts]:
+    """Return the token entropy, in bits, and the label score of a run's experts; empty without an index. They say how
+    easily experts are described, and depend on the indexed text and its length."""
+    if session.get(IndexRecord, run.id) is None:
+        return {}
     expert, label = ExpertRecord, AutomaticLabelRecord
-    return Interpretability(
-        indexed_tokens=index.tokens,
-        index_text=index.text,
-        token_entropy=_mean(session, expert.entropy, expert.run_id == run.id, expert.active_tokens > 0),
-        # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
-        label_score=_mean(
-            session,
-            label.balanced_accuracy,
-            label.run_id == run.id,
-            label.labeller == FEATURES,
-            label.test_examples > 0,
-        ),
-    )
-
-
-def _mean(
-    session: Session, column: InstrumentedAttribute[float], *conditions: ColumnElement[Any]
-) -> MeanOverExperts | None:
-    query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
-    count, mean, mean_square = session.execute(query).one()
-    if count < MIN_EXPERTS:
-        return None
-    variance = max(0.0, mean_square - mean**2) * count / (count - 1)
-    return MeanOverExperts(value=mean, standard_error=math.sqrt(variance / count), experts=count)
+    active = (expert.run_id == run.id, expert.active_tokens > 0)
+    # Only one labeller, so that runs are comparable. Imported labels have no test examples and no score.
+    scored = (label.run_id == run.id, label.labeller == FEATURES, label.test_examples > 0)
+    columns = {"token_entropy": (expert.entropy, active), "label_score": (label.balanced_accuracy, scored)}
+    means = {}
+    for key, (column, conditions) in columns.items():
+        query = select(func.count(column), func.avg(column), func.avg(column * column)).where(*conditions)
+        count, mean, mean_square = session.execute(query).one()
+        if count >= MIN_EXPERTS:
+            variance = max(0.0, mean_square - mean**2) * count / (count - 1)
+            means[key] = MeanOverExperts(mean, math.sqrt(variance / count))
+    return means
 
 
 def card_figures(session: Session, name: str) -> dict[str, str]:

@@ -198,11 +198,9 @@ def _test_sizes(probed: Result) -> tuple[int, int]:
 
 
 def roc_auc_interval(area: float | None, positives: int, negatives: int) -> tuple[float | None, float | None]:
-    """95 % interval of an area under the ROC curve; stored probes have no bootstrap of it.
-
-    Its ends are the true areas from which the measured one is 1.96 standard errors away, as in Wilson's interval of a
-    share. Close to 1, an interval of equal width on both sides is too narrow.
-    """
+    """95 % interval of an area under the ROC curve; stored probes have no bootstrap of it. Its ends are the true areas
+    from which the measured one is 1.96 standard errors away, as in Wilson's interval of a share. Close to 1, an
+    interval of equal width on both sides is too narrow."""
     if area is None:
         return None, None
     ends = []

@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from mxd.backend.queries.evaluations import evaluate_command, evaluations_of_run, is_at_its_own_k, loss_difference
-from mxd.backend.queries.overview import interpretability
+from mxd.backend.queries.overview import means_over_experts
 from mxd.backend.queries.report_text import cell, in_unit, method_title, page, rounded, run_page
 from mxd.backend.schemas.report import Chapter, Head, Row, Section, Table
 from mxd.trainer.evaluation.evaluation_metrics import METRICS, Measured, Metric
@@ -100,11 +100,9 @@ def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
 def _metrics(session: Session, run: RunRecord, result: Mapping[str, Any]) -> dict[str, Measured]:
     found = ((metric.key, metric.measured(result)) for metric in EVALUATED)
     metrics = {key: measured for key, measured in found if measured is not None and measured["value"] is not None}
-    if (means := interpretability(session, run)) is not None:
-        for metric in MEANS_OVER_EXPERTS:
-            if (mean := getattr(means, metric.key)) is not None:
-                margin = NORMAL_95 * mean.standard_error
-                metrics[metric.key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
+    for key, mean in means_over_experts(session, run).items():
+        margin = NORMAL_95 * mean.standard_error
+        metrics[key] = {"value": mean.value, "low": mean.value - margin, "high": mean.value + margin}
     if session.get(IndexRecord, run.id) is not None:
         active = select(func.count()).where(ExpertRecord.run_id == run.id, ExpertRecord.active_tokens > 0)
         metrics[DEAD_IN_INDEX.key] = {"value": 1 - (session.scalar(active) or 0) / run.num_experts}

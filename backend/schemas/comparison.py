@@ -59,27 +59,6 @@ class RunComparison(Schema):
     """Pairs by density of the first expert, densest first."""
 
 
-class MeanOverExperts(Schema):
-    """Mean over experts, with its standard error."""
-
-    value: float
-    standard_error: float
-    experts: int
-    """Number of experts."""
-
-
-class Interpretability(Schema):
-    """Measures of how easily the experts of a run are described. They depend on the indexed text and its length."""
-
-    indexed_tokens: int
-    index_text: str
-    """Indexed dataset."""
-    token_entropy: MeanOverExperts | None
-    """Entropy of the tokens on which an expert is active, in bits; null without active experts."""
-    label_score: MeanOverExperts | None
-    """Balanced accuracy of the heuristic labels on held-out examples, 0.5 to 1; null without labels."""
-
-
 MAX_TOKENS = 32_768
 MAX_EXPERTS = 20_000
 WITH_EXAMPLES = 50

@@ -18,8 +18,8 @@ from mxd.backend.queries.ablation import most_promoted
 from mxd.backend.queries.automatic_labels import shown_labels
 from mxd.backend.queries.contrasts import read_kinds
 from mxd.backend.queries.experts import known
-from mxd.backend.queries.passage_search import passage_result
 from mxd.backend.queries.runs import find_run
+from mxd.backend.queries.search import passage_result
 from mxd.backend.queries.steering_units import options_of
 from mxd.backend.responses import json_response, model_response
 from mxd.backend.schemas.routing import (
@@ -31,11 +31,12 @@ from mxd.backend.schemas.routing import (
     EffectsRequest,
     EffectsResponse,
     JointRequest,
+    PassageRequest,
+    PassageResult,
     RoutedExpertInfo,
     RoutingResponse,
     RunOptions,
 )
-from mxd.backend.schemas.search import PassageRequest, PassageResult
 from mxd.trainer.analysis.circuits.graph import Circuit, CircuitCheck, ExpertAtToken, GroupEffect
 from mxd.trainer.config.analysis import CircuitConfig
 from mxd.trainer.inference.results import Predictions, Routing
@@ -121,10 +122,7 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
 
 
 def find_runs(services: Services, names: Sequence[str]) -> None:
-    """Check that the database has these runs.
-
-    Raises RunNotFoundError: it lacks one.
-    """
+    """Check that the database has these runs. Raises RunNotFoundError: it lacks one."""
     with reading(services.database) as session:
         for name in names:
             find_run(session, name)

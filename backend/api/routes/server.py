@@ -116,7 +116,6 @@ class BundleResponse(FileResponse):
     """A file whose background task also runs if sending it fails."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the file."""
         background, self.background = self.background, None
         assert background is not None
         try:

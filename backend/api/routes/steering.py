@@ -109,10 +109,8 @@ async def price(run: RunName, request: PriceRequest, services: ServicesDep) -> E
 async def prepared(
     services: Services, run: str, request: SteeringRequest | StrengthSweepRequest, kind: type[Config]
 ) -> tuple[Config, dict[str, dict[int, float]]]:
-    """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run.
-
-    A sweep has its control expert, and conditions have the medians of their experts.
-    """
+    """Return the trainer's configuration, with chat turns as text, and the units of its experts, by run. A sweep has
+    its control expert, and conditions have the medians of their experts."""
 
     def resolved() -> tuple[SteeringRequest | StrengthSweepRequest, dict[str, dict[int, float]]]:
         with reading(services.database) as session:

@@ -200,19 +200,19 @@ class RemoveCommand(Command):
                     f"Run '{self.name}' has {written} user-written labels, notes, tags, lists and sessions. "
                     "Add --with-labels to delete them too."
                 )
-            if not self.yes and not self._confirmed(written):
-                self.report({"run": self.name, "removed": False}, "Nothing was deleted.")
-                return 1
+            if not self.yes:
+                if not sys.stdin.isatty():
+                    raise UserError(
+                        f"Cannot ask whether to delete run '{self.name}'. Add --yes to delete it without asking."
+                    )
+                kept = f", its index and {written} labels, notes, tags, lists and sessions"
+                more = kept if written else " and its index"
+                print(f"Delete run '{self.name}'{more}? [y/N] ", end="", file=sys.stderr, flush=True)
+                if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+                    self.report({"run": self.name, "removed": False}, "Nothing was deleted.")
+                    return 1
             remove_run(self.name, data, database)
             with writing(database) as session:
                 remove_written(session, self.name)
         self.report({"run": self.name, "removed": True, "labels_and_notes": written}, f"Deleted run '{self.name}'.")
         return 0
-
-    def _confirmed(self, written: int) -> bool:
-        """Ask whether to delete the run. Raises UserError: stdin is not a terminal."""
-        if not sys.stdin.isatty():
-            raise UserError(f"Cannot ask whether to delete run '{self.name}'. Add --yes to delete it without asking.")
-        more = f", its index and {written} labels, notes, tags, lists and sessions" if written else " and its index"
-        print(f"Delete run '{self.name}'{more}? [y/N] ", end="", file=sys.stderr, flush=True)
-        return sys.stdin.readline().strip().lower() in ("y", "yes")

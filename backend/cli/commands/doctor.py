@@ -63,19 +63,15 @@ class DoctorCommand(Command):
     )
 
     def run(self) -> int:
-        findings = list(examine(self.settings(**self.flags)))
+        settings = self.settings(**self.flags)
+        checks = (_versions, _device, _disk, _database, _runs, _demo, _server)
+        findings = [finding for check in checks for finding in check(settings)]
         lines = [
             f"{MARKS[each.verdict]:4}  {each.check}: {each.state}" + (f"\n      {each.advice}" if each.advice else "")
             for each in findings
         ]
         self.report([asdict(finding) for finding in findings], "\n".join(lines))
         return int(any(finding.verdict == "bad" for finding in findings))
-
-
-def examine(settings: Settings) -> Iterator[Finding]:
-    """Yield the findings of all checks, one check after the other."""
-    for check in (_versions, _device, _disk, _database, _runs, _demo, _server):
-        yield from check(settings)
 
 
 def _versions(_settings: Settings) -> Iterator[Finding]:

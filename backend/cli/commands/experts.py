@@ -145,7 +145,7 @@ class ExpertsCommand(Command):
     def _list(self) -> None:
         from mxd.backend.inference.run_loader import Vocabulary
         from mxd.backend.queries.expert_page import ExpertQuery, expert_page
-        from mxd.backend.queries.run_cache import RunCache
+        from mxd.backend.queries.expert_table import RunCache
 
         order = self.order or ("asc" if self.sort in ("expert", "label") else "desc")
         filters = {"search": self.search or None, "tag": self.tag, "min_recurrence": self.min_recurrence}

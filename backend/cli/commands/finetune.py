@@ -30,21 +30,12 @@ class FinetuneCommand(ModelCommand):
         "mxd finetune l0 l1 l2 --dataset corpus.jsonl --tokens 2M --name '{run}-joint' --next-token-weight 0.1",
         "mxd finetune l0 l1 l2 --resume",
     )
-    groups: ClassVar = {
-        "model and data": (
-            "name",
-            "dataset",
-            "column",
-            "split",
-            "tokens",
-            "context-length",
-            "on-short-text",
-            "start-token",
-        ),
-        "optimizer": ("learning-rate", "warmup-ratio", "decay-ratio", "batch-tokens", "next-token-weight", "seed"),
-        "checkpoints and logging": ("resume", "checkpoint-every", "log-every"),
-        "hardware": ("device",),
-    }
+    groups: ClassVar = """
+    model and data: name dataset column split tokens context-length on-short-text start-token
+    optimizer: learning-rate warmup-ratio decay-ratio batch-tokens next-token-weight seed
+    checkpoints and logging: resume checkpoint-every log-every
+    hardware: device
+    """
 
     names: Positional[list[str]]
     """Names or folders of the runs. All must belong to the same language model and to different layers."""
@@ -84,10 +75,8 @@ class FinetuneCommand(ModelCommand):
         raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
 
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
-        """Return the settings given, on top of those of the runs to resume.
-
-        Raises UserError: a flag is missing or invalid.
-        """
+        """Return the settings given, on top of those of the runs to resume. Raises UserError: a flag is missing or
+        invalid."""
         given = nest(FinetuneConfig, self.flags)
         saved = self._saved(runs, data) if self.resume else {}
         trained = runs[0].config.text.model_dump(include={"context_length", "start_token"})

@@ -39,7 +39,7 @@ class LabelCommand(Command):
         "mxd label gpt2-l8-k32 --endpoint http://127.0.0.1:11434/v1 --language-model llama3.1 --experts 12,40",
         "mxd label gpt2-l8-k32 --endpoint https://api.openai.com/v1 --language-model gpt-4o-mini --limit 500",
     )
-    groups: ClassVar = {"labels by a language model": ("endpoint", "language-model", "limit", "experts", "timeout")}
+    groups: ClassVar = "labels by a language model: endpoint language-model limit experts timeout"
 
     name: Positional[str]
     """Name or folder of the run."""
@@ -96,10 +96,8 @@ class LabelCommand(Command):
 
 
 def label_run(run: Run, database: Engine) -> LabelResult:
-    """Label a run's experts and show progress.
-
-    Raises UserError: the run has no index; Interrupted: the task was cancelled. The labels are unchanged.
-    """
+    """Label a run's experts and show progress. Raises UserError: the run has no index; Interrupted: the task was
+    cancelled. The labels are unchanged."""
     from mxd.trainer.analysis.labelling.rules import label_experts
 
     with task(f"Labelling {run.name}", "experts") as callbacks:

@@ -155,10 +155,8 @@ class SteerCommand(ModelCommand):
 
 
 def parse_edit(word: str) -> Edit:
-    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``.
-
-    Raises UserError: the word is not an edit.
-    """
+    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``. Raises UserError:
+    the word is not an edit."""
     try:
         return Edit.model_validate(word)
     except ValidationError as error:

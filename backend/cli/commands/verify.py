@@ -76,7 +76,7 @@ class VerifyCommand(Command):
         left, verdicts = 60 * self.minutes, []
         for command, results in sorted(recorded.items(), key=lambda item: seconds_of(item[1])):
             verdict = self._verdict(shlex.split(command), results, left)
-            left -= seconds_of(results) if is_run(verdict) else 0
+            left -= seconds_of(results) if verdict.startswith(("repeats", "differs")) else 0  # it was run
             verdicts.append({"command": command, "verdict": verdict})
         table = columns(("command", "verdict"), [(each["command"], each["verdict"]) for each in verdicts], 2)
         self.report(verdicts, "\n".join(table))
@@ -142,11 +142,6 @@ class VerifyCommand(Command):
 def seconds_of(results: Sequence[Mapping[str, Any]]) -> float:
     """Recorded running time of the command of some results."""
     return float(max(result["provenance"]["seconds"] for result in results))
-
-
-def is_run(verdict: str) -> bool:
-    """True if a verdict is the outcome of a new execution."""
-    return verdict.startswith(("repeats", "differs"))
 
 
 def compare(recorded: Sequence[Mapping[str, Any]], now: Sequence[Mapping[str, Any]]) -> str:

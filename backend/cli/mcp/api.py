@@ -37,8 +37,7 @@ class Api:
     async def events(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Send a body and return the data of all events of the answer.
 
-        Raises:
-            ToolError: the stream ends with an error.
+        Raises ToolError: the stream ends with an error.
         """
         text = (await self._request("POST", path, json=dict(body))).text
         # Not splitlines(), which also splits at U+2028 and others that JSON does not escape.

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from mxd.backend.cli.mcp.api import Api
 from mxd.backend.schemas.experts import ExpertSort, Order, SimilarBy
-from mxd.backend.schemas.search import RankBy
+from mxd.backend.schemas.routing import RankBy
 from mxd.trainer import config
 from mxd.trainer.config import Edit
 from mxd.trainer.config.steering import CLAUSES, EDIT_FORMATS

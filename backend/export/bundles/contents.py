@@ -113,10 +113,8 @@ def check_finite(name: str, values: np.ndarray[Any, Any]) -> None:
 
 
 def check_as_written(adapter: TypeAdapter[Any], stored: object) -> None:
-    """Check that a stored result is what ``finite(asdict(result))`` writes: numbers may be null.
-
-    Other versions of the program may have written more or fewer fields, but not inside of fields that are known.
-    """
+    """Check that a stored result is what ``finite(asdict(result))`` writes: numbers may be null. Other versions of the
+    program may have written more or fewer fields, but not inside of fields that are known."""
     filled = json.loads(json.dumps(stored))
     try:
         result = adapter.validate_json(json.dumps(filled), strict=True)
@@ -168,10 +166,8 @@ class RunContents:
     """True if steering strengths have a row without steering, to which the others are compared."""
 
     def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield decoded rows of a table that every reader can use.
-
-        Raises UserError: a value is out of range, or does not match the rows before it.
-        """
+        """Yield decoded rows of a table that every reader can use. Raises UserError: a value is out of range, or does
+        not match the rows before it."""
         for number, row in enumerate(rows, start=self.counts.get(table, 0) + 1):
             try:
                 for name, value in row.items():
@@ -192,10 +188,8 @@ class RunContents:
             yield row
 
     def check_complete(self) -> None:
-        """Check that an index has a row for every expert, and steering a row without it.
-
-        Raises UserError: one is missing.
-        """
+        """Check that an index has a row for every expert, and steering a row without it. Raises UserError: one is
+        missing."""
         if self.counts.get("steering_strengths") and not self.has_unsteered:
             raise UserError(
                 "Invalid steering_strengths in the bundle: none is 0. Ask for the bundle to be packed again."

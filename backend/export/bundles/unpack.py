@@ -65,11 +65,9 @@ class Opened:
 
 
 def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
-    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused.
-
-    Raises NotFoundError: the file does not exist; UserError: the file is not a bundle or is damaged, or the folder
-    contains something else.
-    """
+    """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused. Raises
+    NotFoundError: the file does not exist; UserError: the file is not a bundle or is damaged, or the folder contains
+    something else."""
     if not file.is_file():
         raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
     try:
@@ -110,10 +108,8 @@ def _is_opened(folder: Path, manifest: Manifest) -> bool:
 
 
 def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
-    """Check names and sizes before anything is unpacked.
-
-    Raises UserError: an entry is not allowed, or expands beyond its stated size or the free disk space.
-    """
+    """Check names and sizes before anything is unpacked. Raises UserError: an entry is not allowed, or expands beyond
+    its stated size or the free disk space."""
     entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
     names = [entry.filename for entry in entries]
     strange = sorted(name for name in names if not is_known(name))
