@@ -157,7 +157,7 @@ def url_of(listener: socket.socket) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Bind and return a listening socket. Raises UserError: the port is in use, or the host is not an address of this
+    """Bind and return a listening socket. Raises UserError if the port is in use, or the host is not an address of this
     machine."""
     unknown_host = f"Unknown host '{host}'. Choose an address of this machine with --host."
     try:

@@ -88,8 +88,8 @@ class Authenticator:
         self._own_names = {socket.gethostname().lower(), *(name.lower() for name in settings.allowed_hosts)}
 
     def check_address(self, method: str, path: str, headers: Headers) -> None:
-        """Check that a request is meant for this server. Raises MisdirectedError: the Host is a name that is not this
-        server's; ForbiddenError: the request comes from another site's page."""
+        """Check that a request is meant for this server. Raises MisdirectedError if the Host is a name that is not this
+        server's, ForbiddenError if the request comes from another site's page."""
         name = host_name(headers.get("host", ""))
         if not is_own_host(name, self._own_names):
             raise MisdirectedError(
@@ -99,8 +99,8 @@ class Authenticator:
             raise ForbiddenError("Cross-site requests are not allowed. Open the server's own dashboard.")
 
     async def check_access(self, method: str, path: str, headers: Headers) -> None:
-        """Check token and role. Without tokens, every request passes. Raises NotSignedInError: the token is missing or
-        not valid; ForbiddenError: its role is not sufficient."""
+        """Check token and role. Without tokens, every request passes. Raises NotSignedInError if the token is missing
+        or not valid, ForbiddenError if its role is not sufficient."""
         needed = needed_role(method, path)
         if not self.settings.requires_tokens or needed is None:
             return

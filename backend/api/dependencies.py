@@ -70,6 +70,6 @@ ExpertId = Annotated[int, Path(ge=0, lt=2**31, description="Id of the expert.")]
 
 
 async def prompt_text(services: Services, run: str, text: str, turns: Sequence[Turn]) -> str:
-    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer. Raises BusyError: other
-    chats take too long; UserError: the tokenizer has no template, or the template rejects these turns."""
+    """Return the prompt; chat turns are formatted by the chat template of the run's tokenizer. Raises BusyError if
+    other chats take too long, UserError if the tokenizer has no template, or the template rejects these turns."""
     return await services.chats.text(run, turns) if turns else text

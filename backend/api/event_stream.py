@@ -129,7 +129,7 @@ async def cancel_on_disconnect(request: Request, work: Coroutine[Any, Any, Resul
     FastAPI does not notify ordinary handlers of a disconnect. Without this, abandoned requests would occupy the
     language model, and the client's next request would wait for them. The body must have been read.
 
-    Raises ClientGoneError: the client disconnected first.
+    Raises ClientGoneError if the client disconnected first.
     """
 
     async def disconnected() -> None:

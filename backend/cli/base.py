@@ -94,7 +94,7 @@ class Command(BaseModel):
     def run(self) -> int:
         """Run the command and return its exit code.
 
-        Raises UserError: an argument cannot be used.
+        Raises UserError if an argument cannot be used.
         """
 
     def settings(self, **more: Any) -> Settings:
@@ -124,7 +124,7 @@ class Command(BaseModel):
 
     @contextmanager
     def reading_existing(self) -> Iterator[Session]:
-        """Yield such a session. Raises NotFoundError: there is no database."""
+        """Yield such a session. Raises NotFoundError if there is no database."""
         from mxd.backend.database.engine import reading
 
         with existing_database(self.settings()) as database, reading(database) as session:
@@ -169,7 +169,7 @@ class ModelCommand(Command):
 
     def load_language_model(self, source: str, group: ProcessGroup | None = None) -> LanguageModel:
         """Load a language model as ``--device`` and ``--dtype`` say; each process of a group on its own device. Raises
-        UserError: it cannot be loaded."""
+        UserError if it cannot be loaded."""
         from mxd.trainer.language_model.model import LanguageModel
 
         return LanguageModel.load(source, self.device if group is None else group.device(self.device), self.dtype)

@@ -158,7 +158,7 @@ class StopRequest:
 
 @contextmanager
 def stoppable() -> Iterator[StopRequest]:
-    """Turn the first Ctrl-C or SIGTERM into a request to cancel. Raises Interrupted: the task was cancelled; carries
+    """Turn the first Ctrl-C or SIGTERM into a request to cancel. Raises Interrupted if the task was cancelled; carries
     the message of its CancelledError."""
     stop = StopRequest()
     with stop.listening():
@@ -170,7 +170,7 @@ def stoppable() -> Iterator[StopRequest]:
 
 @contextmanager
 def task(title: str, unit: str = "tokens") -> Iterator[Callbacks]:
-    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM. Raises Interrupted: the task was
+    """Callbacks of one task: progress on stderr, cancelled by Ctrl-C or SIGTERM. Raises Interrupted if the task was
     cancelled."""
     with stoppable() as stop, progress(title, unit) as bar:
         yield Callbacks(bar, stop)
@@ -200,8 +200,8 @@ def write_output(path: Path, content: str) -> None:
 
 @contextmanager
 def existing_database(settings: Settings) -> Iterator[Engine]:
-    """Open the database of the settings; a missing one is not created. Raises NotFoundError: there is no database;
-    UserError: the database cannot be opened."""
+    """Open the database of the settings; a missing one is not created. Raises NotFoundError if there is no database,
+    UserError if the database cannot be opened."""
     from mxd.backend.database.engine import opened
 
     with opened(existing_url(settings)) as database:
@@ -209,7 +209,7 @@ def existing_database(settings: Settings) -> Iterator[Engine]:
 
 
 def existing_url(settings: Settings) -> str:
-    """Return the URL of the settings' database. Raises NotFoundError: it is a file that does not exist."""
+    """Return the URL of the settings' database. Raises NotFoundError if it is a file that does not exist."""
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import ArgumentError
 

@@ -169,12 +169,12 @@ class Parser(ArgumentParser):
     """An ``ArgumentParser`` that raises instead of printing its usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
-        """Raise ``message`` as an error. Raises UserError: always."""
+        """Raise ``message`` as an error. Raises UserError always."""
         raise UserError(f"{message[0].upper()}{message[1:]}. Run '{self.prog} --help' for a list of options.")
 
 
 def command_from(words: Sequence[str]) -> Command:
-    """Return the command that the words of a command line describe. Raises UserError: a word or value is invalid, or
+    """Return the command that the words of a command line describe. Raises UserError if a word or value is invalid, or
     the config file cannot be read."""
     name, rest = split_command(words)
     command = parse(command_class(name), rest, f"mxd {name}")
@@ -184,7 +184,7 @@ def command_from(words: Sequence[str]) -> Command:
 
 def parse(model: type[M], words: Sequence[str], prog: str) -> M:
     """Return an instance of ``model`` with the values given by ``words`` and by the config file they name. Raises
-    UserError: a word or value is invalid, or the config file cannot be read."""
+    UserError if a word or value is invalid, or the config file cannot be read."""
     known, parser = options(model), _parser(model, prog)
     namespace, unknown = parser.parse_known_args(words)
     if unknown:
@@ -216,7 +216,7 @@ def _parser(model: type[BaseModel], prog: str) -> Parser:
 
 
 def validate(kind: type[M], values: Mapping[str, Any], command: type[Command], prog: str) -> M:
-    """Return a config made of values that a command collected from its flags. Raises UserError: a value is missing or
+    """Return a config made of values that a command collected from its flags. Raises UserError if a value is missing or
     invalid."""
     try:
         return kind.model_validate(values)
@@ -242,7 +242,7 @@ def full_parser() -> ArgumentParser:
 
 def print_completion(shell: str) -> int:
     """Print a script that completes commands, flags and their values in a shell, and return the exit code. Raises
-    UserError: there is no script for it."""
+    UserError if there is no script for it."""
     import shtab
 
     if shell not in SHELLS:
@@ -364,7 +364,7 @@ def _add_option(parser: Any, option: Option) -> None:
 
 
 def _read_config(named: str, known: Mapping[str, Option]) -> dict[str, Any]:
-    """Read options from a file, or from a preset if no file has this name. Raises UserError: the file cannot be read,
+    """Read options from a file, or from a preset if no file has this name. Raises UserError if the file cannot be read,
     or names an unknown option."""
     from mxd.trainer.config.presets import preset_file
 

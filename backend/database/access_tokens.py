@@ -73,7 +73,7 @@ def count_tokens(session: Session) -> int:
 
 
 def revoke_token(session: Session, token_id: int) -> None:
-    """Revoke a token. Raises NotFoundError: no token has this id."""
+    """Revoke a token. Raises NotFoundError if no token has this id."""
     if session.get(AccessTokenRecord, token_id) is None:
         raise NotFoundError(f"Unknown token: {token_id}. Run 'mxd token list' to see the active tokens.")
     session.execute(delete(AccessTokenRecord).where(AccessTokenRecord.id == token_id))

@@ -36,7 +36,7 @@ DATABASE_FILE = "database.sqlite.xz"
 
 def writable_demo() -> Path:
     """Return a demo folder with write access: that of a checkout, or a copy of a read-only one made on first use.
-    Raises UserError: the disk is too full for the copy."""
+    Raises UserError if the disk is too full for the copy."""
     if SAMPLE != INSTALLED_SAMPLE and all(os.access(folder, os.W_OK) for folder in (SAMPLE, SAMPLE.parent)):
         return SAMPLE
     from platformdirs import user_data_path
@@ -54,13 +54,13 @@ def writable_demo() -> Path:
 
 def demo_database_url(folder: Path) -> str:
     """Return the URL of a demo's database: one per version of the demo, because it belongs to the runs. Raises
-    NotFoundError: the folder has no demo."""
+    NotFoundError if the folder has no demo."""
     return sqlite_file_url(folder.parent / f".demo-{_digest(folder)}.sqlite")
 
 
 def unpacked_database(folder: Path) -> str:
     """Return the URL of a demo's database, which is unpacked on first use and upgraded if its tables are older. Raises
-    NotFoundError: the folder has no demo; UserError: the database is damaged, or the disk is full."""
+    NotFoundError if the folder has no demo, UserError if the database is damaged, or the disk is full."""
     url = demo_database_url(folder)
     target = Path(str(make_url(url).database))
     if not target.is_file():
@@ -72,7 +72,7 @@ def unpacked_database(folder: Path) -> str:
 
 
 def unpack_database(folder: Path, target: Path) -> None:
-    """Write a demo's database to ``target``, completely or not at all, with its search index. Raises UserError: the
+    """Write a demo's database to ``target``, completely or not at all, with its search index. Raises UserError if the
     packed database is damaged, or the disk is full."""
 
     def load_tokenizers() -> dict[str, PreTrainedTokenizerBase]:

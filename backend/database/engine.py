@@ -40,8 +40,8 @@ def remove_written(session: Session, run: str) -> None:
 
 
 def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing. Raises UserError: it cannot
-    be opened; DamagedDatabaseError: it is a damaged file of somebody else."""
+    """Open the database at an SQLAlchemy ``url``, creating the backend's tables if missing. Raises UserError if it
+    cannot be opened, DamagedDatabaseError if it is a damaged file of somebody else."""
     engine = open_maybe_damaged(url, config)
     try:
         check_foreign_file(engine)
@@ -52,7 +52,7 @@ def open_database(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> E
 
 
 def open_maybe_damaged(url: str, config: ConnectionConfig = DEFAULT_CONNECTIONS) -> Engine:
-    """Open a database as ``open_database`` does, without a check of its structure. Raises UserError: it cannot be
+    """Open a database as ``open_database`` does, without a check of its structure. Raises UserError if it cannot be
     opened."""
     try:
         engine = open_trainer_database(url, config)

@@ -42,7 +42,7 @@ class EntryRecord(NotesBase):
 
 
 def find_list(session: Session, run: str, list_id: int) -> ListRecord:
-    """Return a list of a run. Raises ListNotFoundError: the run has no list with this id."""
+    """Return a list of a run. Raises ListNotFoundError if the run has no list with this id."""
     record = session.get(ListRecord, list_id)
     if record is None or record.run != run:
         raise ListNotFoundError(f"Run '{run}' has no list {list_id}. It may have been deleted.")
@@ -50,7 +50,7 @@ def find_list(session: Session, run: str, list_id: int) -> ListRecord:
 
 
 def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> ListRecord:
-    """Create a list with some experts. Raises UserError: the run already has a list of this name."""
+    """Create a list with some experts. Raises UserError if the run already has a list of this name."""
     _check_name(session, run, name)
     now = utc_now()
     record = ListRecord(run=run, name=name, created_at=now, updated_at=now)
@@ -61,8 +61,8 @@ def make_list(session: Session, run: str, name: str, experts: Sequence[int]) -> 
 
 
 def change_list(session: Session, record: ListRecord, name: str | None, note: str | None) -> None:
-    """Change a list's name and note. None leaves a value unchanged; an empty note deletes it. Raises UserError: another
-    list of the run has this name."""
+    """Change a list's name and note. None leaves a value unchanged; an empty note deletes it. Raises UserError if
+    another list of the run has this name."""
     if name is not None and name != record.name:
         _check_name(session, record.run, name)
         record.name = name
@@ -102,7 +102,7 @@ def add_entries(session: Session, record: ListRecord, experts: Sequence[int]) ->
 
 
 def note_entry(session: Session, record: ListRecord, expert: int, note: str) -> None:
-    """Set the note of an entry; an empty note deletes it. Raises ListNotFoundError: the expert is not in the list."""
+    """Set the note of an entry; an empty note deletes it. Raises ListNotFoundError if the expert is not in the list."""
     entry = session.get(EntryRecord, (record.id, expert))
     if entry is None:
         raise ListNotFoundError(f"Expert {expert} is not in the list '{record.name}'. Add it first.")
@@ -117,7 +117,7 @@ def remove_entries(session: Session, record: ListRecord, experts: Sequence[int])
 
 
 def order_entries(session: Session, record: ListRecord, experts: Sequence[int]) -> None:
-    """Reorder a list. Raises UserError: ``experts`` are not exactly the list's experts."""
+    """Reorder a list. Raises UserError if ``experts`` are not exactly the list's experts."""
     entries = {entry.expert: entry for entry in entries_of(session, record)}
     if sorted(experts) != sorted(entries):
         raise UserError(f"The list '{record.name}' has changed. Reload it, then reorder it.")
@@ -148,5 +148,5 @@ def lists_holding(session: Session, run: str, experts: Collection[int]) -> dict[
 
 
 def experts_in(session: Session, run: str, list_id: int) -> set[int]:
-    """Return the experts of a list. Raises ListNotFoundError: the run has no list with this id."""
+    """Return the experts of a list. Raises ListNotFoundError if the run has no list with this id."""
     return {entry.expert for entry in entries_of(session, find_list(session, run, list_id))}

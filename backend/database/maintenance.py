@@ -220,7 +220,7 @@ def compact_database(database: Engine) -> CompactResult:
     SQLite rewrites the file, which temporarily doubles its size. PostgreSQL's ``VACUUM`` keeps the space for new rows
     and does not block other connections.
 
-    Raises UserError: another program is writing to it, or the disk is too full.
+    Raises UserError if another program is writing to it, or the disk is too full.
     """
     before = size_in_bytes(database)
     with database.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -263,8 +263,8 @@ class UpgradeResult:
 
 
 def upgrade_database(url: str) -> UpgradeResult:
-    """Upgrade the database at an SQLAlchemy ``url`` in one transaction. Raises UserError: the database has a newer
-    version, is damaged or read-only; NotFoundError: there is no database."""
+    """Upgrade the database at an SQLAlchemy ``url`` in one transaction. Raises UserError if the database has a newer
+    version, is damaged or read-only, NotFoundError if there is no database."""
     engine = connect(url)
     try:
         if engine.dialect.name == "sqlite":

@@ -68,7 +68,7 @@ def json_units(units: dict[str, dict[int, float]]) -> dict[str, dict[str, float]
 
 
 def find_session(session: Session, id: str) -> SessionRecord:
-    """Return the session with this id. Raises SessionNotFoundError: no session has this id."""
+    """Return the session with this id. Raises SessionNotFoundError if no session has this id."""
     record = session.get(SessionRecord, id)
     if record is None:
         raise SessionNotFoundError(f"Unknown session: {id}. It may have been deleted.")
@@ -87,7 +87,7 @@ def all_sessions(session: Session) -> list[SessionRecord]:
 
 
 def delete_session(session: Session, id: str) -> None:
-    """Delete a session. Raises SessionNotFoundError: no session has this id."""
+    """Delete a session. Raises SessionNotFoundError if no session has this id."""
     session.delete(find_session(session, id))
 
 

@@ -43,7 +43,7 @@ class WriteAccess:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Engine]:
-        """Yield an engine to write with. Raises BusyError: others have been writing for too long."""
+        """Yield an engine to write with. Raises BusyError if others have been writing for too long."""
         try:
             async with asyncio.timeout(self._seconds):
                 await self._turns.acquire()

@@ -34,8 +34,8 @@ class Target:
 
 
 def export_run(session: Session, run: Run, target: Target, callbacks: Callbacks) -> int:
-    """Export every expert of an indexed run. Returns their number. Raises UserError: the folder is not empty, or the
-    export was cancelled; no files are left; NoIndexError: the run has no index."""
+    """Export every expert of an indexed run. Returns their number. Raises UserError if the folder is not empty, or the
+    export was cancelled; no files are left, NoIndexError if the run has no index."""
     check_empty_folder(target.folder)
     exported = open_run(session, find_run(session, run.name), Vocabulary(run.tokenizer))
     target.folder.parent.mkdir(parents=True, exist_ok=True)

@@ -58,7 +58,7 @@ def chunks(session: Session, exported: Exported) -> Iterator[Chunk]:
 
 
 def open_run(session: Session, run: RunRecord, vocabulary: Vocabulary) -> Exported:
-    """Open an indexed run for export. Raises NoIndexError: it has no index."""
+    """Open an indexed run for export. Raises NoIndexError if it has no index."""
     return Exported(run, find_index(session, run), vocabulary)
 
 

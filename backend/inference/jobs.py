@@ -57,7 +57,7 @@ class JobContext:
 
     def token_ids(self, text: str) -> list[int]:
         """Token ids of a text with the start token. The jobs pass these on, so that it is tokenised once. Raises
-        TooLongError: the text has more tokens than the server or the language model accepts."""
+        TooLongError if the text has more tokens than the server or the language model accepts."""
         from mxd.trainer.language_model.tokenizer import prompt_ids
 
         ids = prompt_ids(self.language_model, text, start_token=self.runs[0].config.text.start_token)

@@ -228,8 +228,8 @@ class RunLoader:
         self._loaded = StampedCache[LoadedRun](capacity, _fills_memory)
 
     def run(self, name: str) -> LoadedRun:
-        """The run of this name. Raises RunNotFoundError: the data folder has no folder of this run; UnusableRunError:
-        the run is damaged."""
+        """The run of this name. Raises RunNotFoundError if the data folder has no folder of this run, UnusableRunError
+        if the run is damaged."""
         return self._loaded.get(name, self.fingerprint(name), lambda: self._load(name))
 
     def is_training(self, name: str) -> bool | None:

@@ -82,8 +82,8 @@ class InferenceService:
 
         Cancelling the task that awaits this cancels the job: before it starts, or at its next ``check_cancelled``.
 
-        Raises BusyError: too many requests are running or waiting; UnusableRunError: files of a run or its language
-        model are damaged; UserError: a run or the language model cannot be used, or the job raises it.
+        Raises BusyError if too many requests are running or waiting, UnusableRunError if files of a run or its language
+        model are damaged, UserError if a run or the language model cannot be used, or the job raises it.
         """
         cancelled = Event()
         with self._admission():
@@ -148,7 +148,7 @@ class InferenceService:
             worker.close()
 
     async def _load_runs(self, names: Sequence[str]) -> list[Run]:
-        """Load runs of one language model by name. Raises UserError: the runs belong to different language models."""
+        """Load runs of one language model by name. Raises UserError if the runs belong to different language models."""
         runs = [(await asyncio.to_thread(self._library.run, name)).run for name in names]
         for run in runs[1:]:
             if run.language_model_source != runs[0].language_model_source:
@@ -191,7 +191,7 @@ class InferenceService:
     @contextmanager
     def _admission(self) -> Iterator[Callable[[], None]]:
         """Count a request until the context ends or the yielded function is called, whichever is first. Raises
-        BusyError: too many requests are running or waiting."""
+        BusyError if too many requests are running or waiting."""
         with self._lock:
             if self._num_active >= self._settings.max_inference_requests:
                 raise BusyError(
@@ -213,8 +213,8 @@ class InferenceService:
 
 
 def _load_layers(runs: Sequence[Run]) -> None:
-    """Load the weights of the runs, on the worker thread. Raises UnusableRunError: the weights are damaged;
-    NotFoundError: a run has no weights yet."""
+    """Load the weights of the runs, on the worker thread. Raises UnusableRunError if the weights are damaged,
+    NotFoundError if a run has no weights yet."""
     for run in runs:
         try:
             _ = run.layer
@@ -233,8 +233,8 @@ BUSY_SECONDS = 0.5
 async def contrast_steps(
     live: InferenceService, run: str, texts: Sequence[Sequence[str]], config: ContrastConfig
 ) -> AsyncGenerator[ContrastProgressEvent | Contrast, None]:
-    """Yield the progress of each step, then the contrast. Closing the generator cancels it. Raises BusyError: too many
-    requests are waiting; UserError: the run cannot be used, a text is too short, or no expert is active often
+    """Yield the progress of each step, then the contrast. Closing the generator cancels it. Raises BusyError if too
+    many requests are waiting, UserError if the run cannot be used, a text is too short, or no expert is active often
     enough."""
 
     def begin(context: JobContext) -> ContrastMeasurement:
@@ -301,7 +301,8 @@ async def ablation_steps(
 
     Closing the generator cancels it; then nothing is stored.
 
-    Raises BusyError: too many requests are waiting; UserError: the run cannot be used, or the expert has no examples.
+    Raises BusyError if too many requests are waiting, UserError if the run cannot be used, or the expert has no
+    examples.
     """
 
     def begin(context: JobContext) -> AblationMeasurement:
@@ -338,8 +339,8 @@ class ChatFormatter:
         self._thread = ThreadPoolExecutor(1, "chats")
 
     async def text(self, run: str, turns: Sequence[Turn]) -> str:
-        """Return chat turns as text, formatted by the chat template of the run's tokenizer. Raises BusyError: other
-        chats take too long; UserError: the tokenizer has no template, or the template rejects these turns."""
+        """Return chat turns as text, formatted by the chat template of the run's tokenizer. Raises BusyError if other
+        chats take too long, UserError if the tokenizer has no template, or the template rejects these turns."""
         loaded = await asyncio.to_thread(self._library.run, run)
         tokenizer = await asyncio.to_thread(lambda: loaded.tokenizer)
         try:

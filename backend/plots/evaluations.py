@@ -175,7 +175,7 @@ KIND_DASHES = {"expert": "solid", "random_expert": "solid", "random_direction": 
 
 def steering(session: Session, run: RunRecord) -> Figure:
     """Return four figures of amplified experts' texts over the strength: medians over experts, next to baselines.
-    Raises NoEvaluationsError: steering has not been evaluated."""
+    Raises NoEvaluationsError if steering has not been evaluated."""
     records = session.scalars(select(SteeringStrengthRecord).where(SteeringStrengthRecord.run_id == run.id)).all()
     if not records:
         raise NoEvaluationsError(

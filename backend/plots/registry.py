@@ -24,7 +24,7 @@ OF_A_RUN = {
 
 def draw(session: Session, name: FigureName, run: str | None) -> Figure:
     """Build the figure with this name; an empty one, whose title says what to run, if nothing was measured. Raises
-    UserError: a run is missing or unknown, or has no index."""
+    UserError if a run is missing or unknown, or has no index."""
     if name == "added-layers":
         return evaluations.added_layers(session)
     if run is None:

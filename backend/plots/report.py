@@ -41,7 +41,7 @@ LINK = re.compile(r"\[([^]]*)\]\((/[^)\s]*|https://[^)\s]*)\)")
 
 
 def report(session: Session, data: Path) -> str:
-    """Return the whole file. ``data``: the data folder. Raises NoEvaluationsError: nothing has been evaluated."""
+    """Return the whole file. ``data``: the data folder. Raises NoEvaluationsError if nothing has been evaluated."""
     records = evaluated(session)
     runs = [session.get_one(RunRecord, run_id) for run_id in dict.fromkeys(record.run_id for record in records)]
     writer = _Writer(session)

@@ -44,7 +44,7 @@ def read_kinds(session: Session, run: RunRecord, data: Path) -> TextKinds:
 
 
 def read_texts(session: Session, run: RunRecord, data: Path, request: ContrastRequest) -> list[list[str]]:
-    """Return the documents of both texts. Raises UserError: the run's text has no such kind."""
+    """Return the documents of both texts. Raises UserError if the run's text has no such kind."""
     of_kind: dict[str, list[str]] = defaultdict(list)
     if not (request.a.documents and request.b.documents):
         for each in _labelled(run, data / _text_name(session, run)):

@@ -25,7 +25,7 @@ class Cursor(BaseModel):
 
     @classmethod
     def decode(cls, word: str) -> Self:
-        """Decode the output of ``encode``. Raises CursorError: it is invalid."""
+        """Decode the output of ``encode``. Raises CursorError if it is invalid."""
         try:
             return cls.model_validate_json(base64.b64decode(word + "=" * (-len(word) % 4), b"-_", validate=True))
         except (ValidationError, binascii.Error, ValueError) as error:

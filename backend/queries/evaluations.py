@@ -19,7 +19,7 @@ from mxd.trainer.utils.bootstrap import Bootstrap, Interval
 
 
 def evaluated(session: Session) -> list[EvaluationRecord]:
-    """Return the evaluations of single runs, sorted by dataset, method and K. Raises NoEvaluationsError: there are no
+    """Return the evaluations of single runs, sorted by dataset, method and K. Raises NoEvaluationsError if there are no
     evaluations."""
     query = select(EvaluationRecord).join(RunRecord, RunRecord.id == EvaluationRecord.run_id)
     order = (EvaluationRecord.text, RunRecord.method, RunRecord.k, RunRecord.seed, RunRecord.name)
@@ -30,7 +30,7 @@ def evaluated(session: Session) -> list[EvaluationRecord]:
 
 
 def seeds(session: Session) -> list[SeedGroup]:
-    """Return the same, grouped by everything but the seed. Raises NoEvaluationsError: there are no evaluations."""
+    """Return the same, grouped by everything but the seed. Raises NoEvaluationsError if there are no evaluations."""
     return group_by_seeds((record, session.get_one(RunRecord, record.run_id).config) for record in evaluated(session))
 
 
@@ -43,7 +43,7 @@ def added(session: Session) -> list[EvaluationRecord]:
 
 
 def newest(session: Session, run: RunRecord) -> EvaluationRecord:
-    """Return the newest evaluation of a run. Raises NoEvaluationsError: the run has none."""
+    """Return the newest evaluation of a run. Raises NoEvaluationsError if the run has none."""
     records = evaluations_of_run(session, run)
     if not records:
         raise NoEvaluationsError(

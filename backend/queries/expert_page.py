@@ -72,8 +72,8 @@ def expert_page(
     database: Engine, cache: RunCache, run: str, query: ExpertQuery, vocabulary: Vocabulary
 ) -> dict[str, Any]:
     """Return a page of experts as ``ExpertPage``. Dead experts are included unless the filters exclude them. Raises
-    RunNotFoundError: the database has no such run; NoIndexError: the run is not indexed, or has no experts of the
-    requested kind; CursorError: the cursor is invalid or belongs to another order."""
+    RunNotFoundError if the database has no such run, NoIndexError if the run is not indexed, or has no experts of the
+    requested kind, CursorError if the cursor is invalid or belongs to another order."""
     browsed = cache.of(run)
     record, descending = browsed.record, query.order == "desc"
     with reading(database) as session:

@@ -247,8 +247,8 @@ class RunCache:
         self._tokens = StampedCache[TokenIndex]()
 
     def of(self, name: str) -> BrowsedRun:
-        """Return a run in its current state. Raises RunNotFoundError: the database has no such run; NoIndexError: the
-        run is not indexed."""
+        """Return a run in its current state. Raises RunNotFoundError if the database has no such run, NoIndexError if
+        the run is not indexed."""
         # The version is read first: a write during loading then makes another version.
         return self._browsed.get(name, self._version.now(), lambda: self._read(name))
 

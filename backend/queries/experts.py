@@ -88,8 +88,8 @@ def _top_tokens(record: ExpertRecord, vocabulary: Vocabulary) -> list[dict[str, 
 
 
 def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
-    """Return the statistics of an expert. Raises NoIndexError: the run is not indexed; ExpertNotFoundError: the run has
-    no such expert."""
+    """Return the statistics of an expert. Raises NoIndexError if the run is not indexed, ExpertNotFoundError if the run
+    has no such expert."""
     check_expert(run, expert)
     record = session.get(ExpertRecord, (run.id, expert))
     if record is None:
@@ -99,7 +99,7 @@ def find_expert(session: Session, run: RunRecord, expert: int) -> ExpertRecord:
 
 
 def check_expert(run: RunRecord, expert: int) -> None:
-    """Check that an expert exists. Raises ExpertNotFoundError: it is not."""
+    """Check that an expert exists. Raises ExpertNotFoundError if it does not."""
     if not 0 <= expert < run.num_experts:
         raise ExpertNotFoundError(unknown_expert(expert, run.name, run.num_experts))
 
@@ -131,8 +131,8 @@ def known(session: Session, run: RunRecord, experts: Collection[int]) -> dict[in
 
 
 def expert_detail(session: Session, run: RunRecord, expert: int, vocabulary: Vocabulary) -> ExpertDetail:
-    """Return an expert with its bins, note, lists, measured effects and active neighbours. Raises NoIndexError: the run
-    is not indexed; ExpertNotFoundError: the run has no such expert."""
+    """Return an expert with its bins, note, lists, measured effects and active neighbours. Raises NoIndexError if the
+    run is not indexed, ExpertNotFoundError if the run has no such expert."""
     record = find_expert(session, run, expert)
     row = rows_of(session, run, [expert], vocabulary)[expert]
     automatic = automatic_labels(session, run, [expert]).get(expert, ())

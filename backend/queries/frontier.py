@@ -53,7 +53,7 @@ class Line:
 
 def frontier_of(session: Session, run: RunRecord) -> tuple[EvaluationRecord, list[tuple[str, Line]]]:
     """Return the newest evaluation of a run, and the named lines of its MLP on the same sample, the run's own first.
-    Raises NoEvaluationsError: the run was not evaluated."""
+    Raises NoEvaluationsError if the run was not evaluated."""
     record = newest(session, run)
     sequences = sample_of(record)
     same = ("language_model", "layer")

@@ -46,8 +46,8 @@ MAX_MATCHED = 2000
 
 
 def match_experts(session: Session, run: RunRecord, other: RunRecord, library: RunLoader) -> MatchedExperts:
-    """Match the densest experts of ``run`` with all active ones of ``other``. Raises NoIndexError: one of the runs has
-    no active expert; UserError: the runs have different inputs and different tokenizers."""
+    """Match the densest experts of ``run`` with all active ones of ``other``. Raises NoIndexError if one of the runs
+    has no active expert, UserError if the runs have different inputs and different tokenizers."""
     one, two = _active(session, run), _active(session, other)
     loaded = library.run(run.name), library.run(other.name)
     by = matched_by(*loaded)
@@ -75,7 +75,7 @@ def match_experts(session: Session, run: RunRecord, other: RunRecord, library: R
 
 
 def matched_by(one: LoadedRun, other: LoadedRun) -> MatchedBy:
-    """Return ``gate`` if both runs read the same MLP input, else ``tokens``. Raises UserError: the tokenizers differ,
+    """Return ``gate`` if both runs read the same MLP input, else ``tokens``. Raises UserError if the tokenizers differ,
     too."""
     runs = one.run, other.run
     same_place = len({(run.language_model_source, run.config.layer) for run in runs}) == 1

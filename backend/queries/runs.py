@@ -26,7 +26,7 @@ Scalar = str | int | float | bool | None
 
 
 def find_run(session: Session, name: str) -> RunRecord:
-    """Return the run with this name. Raises RunNotFoundError: the database has no such run."""
+    """Return the run with this name. Raises RunNotFoundError if the database has no such run."""
     record = session.scalar(select(RunRecord).where(RunRecord.name == name))
     if record is None:
         raise RunNotFoundError(unknown_run(name, session.scalars(select(RunRecord.name))))
@@ -34,7 +34,7 @@ def find_run(session: Session, name: str) -> RunRecord:
 
 
 def find_index(session: Session, run: RunRecord) -> IndexRecord:
-    """Return the index of a run. Raises NoIndexError: the run is not indexed."""
+    """Return the index of a run. Raises NoIndexError if the run is not indexed."""
     record = session.get(IndexRecord, run.id)
     if record is None:
         raise NoIndexError(f"Run '{run.name}' is not indexed. Run 'mxd index {run.name} --dataset DATASET --tokens N'.")
@@ -59,7 +59,7 @@ def list_runs(session: Session, is_fitting: IsFitting) -> RunList:
 
 
 def run_detail(session: Session, name: str, is_fitting: IsFitting) -> RunDetail:
-    """Return a run with all its metrics. Raises RunNotFoundError: the database has no such run."""
+    """Return a run with all its metrics. Raises RunNotFoundError if the database has no such run."""
     run = find_run(session, name)
     index = session.get(IndexRecord, run.id)
     metrics = metrics_after(session, run, -1)

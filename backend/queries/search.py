@@ -281,7 +281,7 @@ class Firing:
 
 
 def firings(tokens: Sequence[RoutedToken], position: int | None) -> dict[int, list[tuple[int, float]]]:
-    """Return expert -> (position, activation) on the considered tokens. Raises UserError: the position is out of
+    """Return expert -> (position, activation) on the considered tokens. Raises UserError if the position is out of
     range."""
     if position is not None and position >= len(tokens):
         raise UserError(f"Unknown token {position}. The passage has tokens 0 to {len(tokens) - 1}.")
@@ -310,7 +310,7 @@ def ranked(firings_of: Mapping[int, Firing], request: PassageRequest) -> list[Fi
 def passage_result(
     session: Session, run: RunRecord, routing: Routing, request: PassageRequest, vocabulary: Vocabulary
 ) -> PassageResult:
-    """Return the ranked experts of a routed passage. Raises UserError: the position is out of range."""
+    """Return the ranked experts of a routed passage. Raises UserError if the position is out of range."""
     firings_of = firings(routing.tokens, request.position)
     num_tokens = 1 if request.position is not None else max(sum(not token.start for token in routing.tokens), 1)
     records = known(session, run, firings_of)

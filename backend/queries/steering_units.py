@@ -21,8 +21,8 @@ from mxd.trainer.storage.run import Run
 
 
 def units_of(session: Session, library: RunLoader, run: str, request: SteeringConfig) -> dict[str, dict[int, float]]:
-    """Return the units of a request, see ``edit_units``. Raises RunNotFoundError: the database has no such run;
-    ExpertNotFoundError: a run has no such expert."""
+    """Return the units of a request, see ``edit_units``. Raises RunNotFoundError if the database has no such run,
+    ExpertNotFoundError if a run has no such expert."""
     for name in dict.fromkeys((run, *(name for name, _ in request.experts(run)))):
         record = find_run(session, name)
         for expert in sorted({expert for each, expert in request.experts(run) if each == name}):
@@ -40,8 +40,8 @@ NO_CHAT = "The tokenizer of this language model has no chat template. Use plain 
 
 
 def options_of(session: Session, library: RunLoader, name: str) -> RunOptions:
-    """Return the runs that can be combined with a run. Raises RunNotFoundError: the database or the data folder has no
-    such run."""
+    """Return the runs that can be combined with a run. Raises RunNotFoundError if the database or the data folder has
+    no such run."""
     record = find_run(session, name)
     known = library.run(name)
     run = known.run

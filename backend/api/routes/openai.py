@@ -210,8 +210,8 @@ def list_models(session: Session) -> ModelList:
 def steering_request(
     session: Session, request: ChatCompletionRequest | TextCompletionRequest, chance: Random
 ) -> tuple[str, SteeringRequest]:
-    """Return the run of a request's model, and the request as one to steer. Raises ModelNotFoundError: there is no such
-    model."""
+    """Return the run of a request's model, and the request as one to steer. Raises ModelNotFoundError if there is no
+    such model."""
     run, defaults = _model(session, request.model, chance)
     given = {name: value for name in STEERED if (value := getattr(request, name)) is not None}
     sampled = {name: getattr(request, name) for name in SAMPLED} | {

@@ -122,7 +122,7 @@ async def search_passage(run: RunName, request: PassageRequest, services: Servic
 
 
 def find_runs(services: Services, names: Sequence[str]) -> None:
-    """Check that the database has these runs. Raises RunNotFoundError: it lacks one."""
+    """Check that the database has these runs. Raises RunNotFoundError if it lacks one."""
     with reading(services.database) as session:
         for name in names:
             find_run(session, name)

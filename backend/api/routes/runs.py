@@ -55,8 +55,8 @@ class State(NamedTuple):
 
 
 def look(services: Services, name: str, after: int | None) -> State:
-    """Return the status of a run and its metrics after a step (None: no metrics). Raises RunNotFoundError: the database
-    has no such run."""
+    """Return the status of a run and its metrics after a step (None: no metrics). Raises RunNotFoundError if the
+    database has no such run."""
     with reading(services.database) as session:
         record = queries.find_run(session, name)
         status = queries.status_of(record, services.runs.is_training)

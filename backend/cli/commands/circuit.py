@@ -110,7 +110,7 @@ class CircuitCommand(ModelCommand):
         return super().load_language_model(source, group)
 
     def _target(self, language_model: LanguageModel) -> Target:
-        """The target of the flags. Raises UserError: flags exclude each other, or a text is not one token."""
+        """The target of the flags. Raises UserError if flags exclude each other, or a text is not one token."""
         kinds = [
             ("--target", self.target),
             ("--continuation", self.continuation),

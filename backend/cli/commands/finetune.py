@@ -75,7 +75,7 @@ class FinetuneCommand(ModelCommand):
         raise Interrupted("Stopped. To continue, run the same command with --resume.", stop.exit_code)
 
     def config(self, runs: Sequence[Run], data: Path) -> FinetuneConfig:
-        """Return the settings given, on top of those of the runs to resume. Raises UserError: a flag is missing or
+        """Return the settings given, on top of those of the runs to resume. Raises UserError if a flag is missing or
         invalid."""
         given = nest(FinetuneConfig, self.flags)
         saved = self._saved(runs, data) if self.resume else {}

@@ -96,7 +96,7 @@ class LabelCommand(Command):
 
 
 def label_run(run: Run, database: Engine) -> LabelResult:
-    """Label a run's experts and show progress. Raises UserError: the run has no index; Interrupted: the task was
+    """Label a run's experts and show progress. Raises UserError if the run has no index, Interrupted if the task was
     cancelled. The labels are unchanged."""
     from mxd.trainer.analysis.labelling.rules import label_experts
 

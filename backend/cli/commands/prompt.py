@@ -155,7 +155,7 @@ class SteerCommand(ModelCommand):
 
 
 def parse_edit(word: str) -> Edit:
-    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``. Raises UserError:
+    """Return an edit such as ``12:scale:3``, ``other-run/7:add:2`` or ``40:ablate@when:12>median``. Raises UserError if
     the word is not an edit."""
     try:
         return Edit.model_validate(word)
@@ -167,7 +167,7 @@ def parse_edit(word: str) -> Edit:
 
 
 def parse_positions(word: str) -> tuple[int, ...]:
-    """Return positions such as ``1,4,5``, or no position for ``none``. Raises UserError: the word is neither."""
+    """Return positions such as ``1,4,5``, or no position for ``none``. Raises UserError if the word is neither."""
     try:
         return () if word == "none" else tuple(int(part) for part in word.split(","))
     except ValueError as error:

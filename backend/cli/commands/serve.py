@@ -90,7 +90,7 @@ def open_browser(url: str) -> None:
 
 
 def serve(settings: Settings, when_ready: WhenReady) -> None:
-    """Serve until interrupted. Raises UserError: the address cannot be bound, or the database cannot be opened."""
+    """Serve until interrupted. Raises UserError if the address cannot be bound, or the database cannot be opened."""
     keep_freed_memory_in_threads()  # language models compute in threads
     # Before the slow imports, because the port is the likeliest error.
     with listen(settings.host, settings.port) as listener:
@@ -115,7 +115,7 @@ def serve(settings: Settings, when_ready: WhenReady) -> None:
 
 def create_protected_app(settings: Settings) -> FastAPI:
     """Create the application. If it requires tokens, only the owner can read its folder, and first tokens are printed.
-    Raises UserError: the database cannot be opened."""
+    Raises UserError if the database cannot be opened."""
     from mxd.backend.api.app import create_app
     from mxd.backend.cli.commands.database import create_first_tokens
 
@@ -177,8 +177,8 @@ class DemoCommand(Command):
 
 
 def prepare_language_models(folder: Path) -> None:
-    """Convert the language models of a demo's runs that are GGUF files, on first use. Raises NotFoundError: a GGUF file
-    or its package is missing; UserError: a run or a GGUF file is damaged."""
+    """Convert the language models of a demo's runs that are GGUF files, on first use. Raises NotFoundError if a GGUF
+    file or its package is missing, UserError if a run or a GGUF file is damaged."""
     from mxd.trainer.language_model.sources import converted_folder, is_converted, is_gguf
     from mxd.trainer.storage.run import Run, run_names
 

@@ -42,7 +42,7 @@ def combinations(values: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 def run_name(pattern: str, values: Mapping[str, Any], varied: Sequence[str]) -> str:
     """Return ``pattern`` with its ``{setting}`` placeholders filled in, followed by the varied settings it lacks.
-    Raises UserError: the pattern has an unknown placeholder."""
+    Raises UserError if the pattern has an unknown placeholder."""
     spellings = {setting.replace("_", "-"): setting for setting in SHORT} | {setting: setting for setting in SHORT}
 
     def fill(placeholder: re.Match[str]) -> str:
@@ -305,7 +305,7 @@ class TrainCommand(ModelCommand):
 
     def _divided(self, configs: Sequence[TrainConfig], setting: TrainSetup, group: ProcessGroup) -> TrainSetup:
         """The setting with the choices of ``--parallel`` and ``--shard-model``, the same in all processes. Raises
-        UserError: there is a single process, or the model is already spread over all GPUs."""
+        UserError if there is a single process, or the model is already spread over all GPUs."""
         from mxd.trainer.training.plan import can_spread_runs, choose_sharding
 
         if self.parallel != "auto":
@@ -335,7 +335,7 @@ class TrainCommand(ModelCommand):
         return train_layers
 
     def _plan(self, configs: list[TrainConfig], data: Path) -> int:
-        """Print what training requires. Raises UserError: the device has too little memory. The plan has been
+        """Print what training requires. Raises UserError if the device has too little memory. The plan has been
         printed."""
         from mxd.trainer.training.plan import TrainSetup, plan_training, recommend
         from mxd.trainer.training.precision import in_bfloat16, resolve_dtypes
@@ -386,7 +386,7 @@ class TrainCommand(ModelCommand):
 
     def configs(self, data: Path) -> list[TrainConfig]:
         """Return one config per run of the sweep, or the settings of the run to resume with the flags given now. Raises
-        UserError: a flag is missing or invalid."""
+        UserError if a flag is missing or invalid."""
         swept = {name: self.flags[name] for name in SHORT if name in self.flags}
         chosen = combinations(swept)
         saved = self._saved(data) if self.resume and len(chosen) == 1 else None
@@ -439,8 +439,8 @@ class TrainCommand(ModelCommand):
         return flags
 
     def _methods(self) -> Sequence[str]:
-        """Return the methods of the sweep. Raises UserError: a method is unknown, or experimental and this is not ``mxd
-        lab train``."""
+        """Return the methods of the sweep. Raises UserError if a method is unknown, or experimental and this is not
+        ``mxd lab train``."""
         for method in self._swept("method"):
             if method in methods("experimental") and method not in self.methods:
                 raise UserError(f"Method '{method}' is experimental. Use 'mxd lab train'.")

@@ -37,7 +37,7 @@ class Api:
     async def events(self, path: str, body: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Send a body and return the data of all events of the answer.
 
-        Raises ToolError: the stream ends with an error.
+        Raises ToolError if the stream ends with an error.
         """
         text = (await self._request("POST", path, json=dict(body))).text
         # Not splitlines(), which also splits at U+2028 and others that JSON does not escape.
@@ -65,7 +65,7 @@ class Api:
 async def api_in_process(settings: Settings) -> AsyncIterator[Api]:
     """The API on a data folder, without a port.
 
-    Raises UserError: the database cannot be opened.
+    Raises UserError if the database cannot be opened.
     """
     from mxd.backend.api.app import create_app
 

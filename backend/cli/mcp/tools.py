@@ -220,7 +220,7 @@ async def random_experts(
 ) -> list[int]:
     """Return up to ``count`` random active experts whose density is similar to that of ``expert``.
 
-    Raises ToolError: the run has no other active expert.
+    Raises ToolError if the run has no other active expert.
     """
     density = (await api.get(f"/runs/{run}/experts/{expert}"))["row"]["density"]
     found: set[int] = set()

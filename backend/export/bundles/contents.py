@@ -166,7 +166,7 @@ class RunContents:
     """True if steering strengths have a row without steering, to which the others are compared."""
 
     def checked(self, table: str, rows: Iterable[Row]) -> Iterator[Row]:
-        """Yield decoded rows of a table that every reader can use. Raises UserError: a value is out of range, or does
+        """Yield decoded rows of a table that every reader can use. Raises UserError if a value is out of range, or does
         not match the rows before it."""
         for number, row in enumerate(rows, start=self.counts.get(table, 0) + 1):
             try:
@@ -188,7 +188,7 @@ class RunContents:
             yield row
 
     def check_complete(self) -> None:
-        """Check that an index has a row for every expert, and steering a row without it. Raises UserError: one is
+        """Check that an index has a row for every expert, and steering a row without it. Raises UserError if one is
         missing."""
         if self.counts.get("steering_strengths") and not self.has_unsteered:
             raise UserError(

@@ -58,8 +58,8 @@ def rows_of_people(session: Session, run: str, table: Table) -> Iterator[dict[st
 
 
 def insert_written(session: Session, run: str, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-    """Insert decoded rows into a database without annotations, for a run of any name. Raises UserError: a row does not
-    match its table."""
+    """Insert decoded rows into a database without annotations, for a run of any name. Raises UserError if a row does
+    not match its table."""
     named = {"run": run} if "run" in table.c else {}
     insert_checked(session, table, [{**row, **named} for row in rows])
 
@@ -102,7 +102,7 @@ PATHS = {IndexRecord.__tablename__: "text", EvaluationRecord.__tablename__: "tex
 
 
 def pack(session: Session, run: Run, out: Path, callbacks: Callbacks) -> int:
-    """Write a run, its database rows and annotations into one file. Returns its size in bytes. Raises UserError: the
+    """Write a run, its database rows and annotations into one file. Returns its size in bytes. Raises UserError if the
     file exists, or packing was cancelled; no file is left."""
     if out.exists():
         raise UserError(f"{out} already exists. Choose another file name.")

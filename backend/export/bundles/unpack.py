@@ -66,8 +66,8 @@ class Opened:
 
 def unpack(file: Path, folder: Path, language_model: str | None) -> Opened:
     """Unpack a bundle into a data folder, atomically; an earlier copy of the same bundle is reused. Raises
-    NotFoundError: the file does not exist; UserError: the file is not a bundle or is damaged, or the folder contains
-    something else."""
+    NotFoundError if the file does not exist, UserError if the file is not a bundle or is damaged, or the folder
+    contains something else."""
     if not file.is_file():
         raise NotFoundError(f"File not found: {file}. Expected a bundle written by 'mxd export --format mxd'.")
     try:
@@ -98,7 +98,7 @@ def _manifest(archive: zipfile.ZipFile, file: Path) -> Manifest:
 
 
 def _is_opened(folder: Path, manifest: Manifest) -> bool:
-    """True if the folder was unpacked from this bundle. Raises UserError: it contains something else."""
+    """True if the folder was unpacked from this bundle. Raises UserError if it contains something else."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return False
     path = folder / OPENED
@@ -108,7 +108,7 @@ def _is_opened(folder: Path, manifest: Manifest) -> bool:
 
 
 def _check(archive: zipfile.ZipFile, manifest: Manifest, folder: Path) -> None:
-    """Check names and sizes before anything is unpacked. Raises UserError: an entry is not allowed, or expands beyond
+    """Check names and sizes before anything is unpacked. Raises UserError if an entry is not allowed, or expands beyond
     its stated size or the free disk space."""
     entries = [entry for entry in archive.infolist() if entry.filename != MANIFEST]
     names = [entry.filename for entry in entries]
