@@ -14,8 +14,7 @@ from sqlalchemy.orm import Session
 
 from mxd.backend.database.engine import reading
 from mxd.backend.database.sql import among
-from mxd.backend.queries.search import Firing, firings, ranked
-from mxd.backend.queries.search import related_hits, words_of
+from mxd.backend.queries.search import Firing, firings, ranked, related_hits, words_of
 from mxd.backend.schemas.routing import PassageRequest
 from mxd.trainer.inference.results import RoutedExpert, RoutedToken
 from mxd.trainer.storage.database.engine import connect
