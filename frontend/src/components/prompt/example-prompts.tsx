@@ -1,22 +1,35 @@
-/** Example prompts for a page without a prompt, taken from the run's top examples. */
+/** Prompts from a run's top examples: on a page without a prompt, and in a popover with a search. */
 
-import { useMemo } from "react";
+import { useQueries } from "@tanstack/react-query";
+import { useMemo, useState } from "react";
+import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 
+import { messageOf } from "@/api/http/errors";
+import { topExamplesQuery } from "@/api/queries";
 import type { Example } from "@/api/types";
+import { useSearchHits } from "@/components/layout/search/search-results";
+import { ShadedText } from "@/components/tokens/shaded-text";
+import { useTray } from "@/components/tray/tray-context";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useBestExperts } from "@/hooks/use-best-experts";
 
-import { useSuggestedExamples } from "./example-search";
+interface ExampleChoice {
+  readonly expert: number;
+  readonly example: Example;
+}
 
-const CANDIDATES = 6;
+const MAX_SUGGESTIONS = 6;
 const MAX_PROMPTS = 3;
 const MIN_LENGTH = 12;
 
-/** Example prompts from the run's top examples, whole sentences first. */
-function useExamplePrompts(run: string, toPrompt: (example: Example) => string): readonly string[] {
-  const examples = useSuggestedExamples(run, CANDIDATES);
-  const all = examples.map(({ example }) => toPrompt(example).trim());
-  const sentences = all.filter((prompt) => prompt.length >= MIN_LENGTH && !prompt.includes("\n"));
-  const key = [...new Set([...sentences, ...all].slice(0, MAX_PROMPTS))].join("\u0000");
-  return useMemo(() => (key === "" ? [] : key.split("\u0000")), [key]);
+/** The top example of each expert in the tray, then of the most interpretable others. */
+function useSuggestedExamples(run: string): readonly ExampleChoice[] {
+  const { edits } = useTray();
+  const others = useBestExperts(run).experts.slice(0, MAX_SUGGESTIONS);
+  const experts = [...new Set([...edits, ...others].map(({ expert }) => expert))].slice(0, MAX_SUGGESTIONS);
+  const queries = useQueries({ queries: experts.map((expert) => topExamplesQuery(run, expert, 1)) });
+  return experts.flatMap((expert, i) => (queries[i]?.data?.examples ?? []).map((example) => ({ expert, example })));
 }
 
 interface ExamplePromptsProps {
@@ -25,8 +38,13 @@ interface ExamplePromptsProps {
   readonly onChoose: (prompt: string) => void;
 }
 
+/** Example prompts from the run's top examples, whole sentences first. */
 export function ExamplePrompts({ run, toPrompt, onChoose }: ExamplePromptsProps) {
-  return <Examples prompts={useExamplePrompts(run, toPrompt)} onChoose={onChoose} />;
+  const all = useSuggestedExamples(run).map(({ example }) => toPrompt(example).trim());
+  const sentences = all.filter((prompt) => prompt.length >= MIN_LENGTH && !prompt.includes("\n"));
+  const key = [...new Set([...sentences, ...all].slice(0, MAX_PROMPTS))].join("\u0000");
+  const prompts = useMemo(() => (key === "" ? [] : key.split("\u0000")), [key]);
+  return <Examples prompts={prompts} onChoose={onChoose} />;
 }
 
 interface ExamplesProps extends Pick<ExamplePromptsProps, "onChoose"> {
@@ -44,5 +62,74 @@ export function Examples({ prompts, onChoose }: ExamplesProps) {
         </button>
       ))}
     </div>
+  );
+}
+
+interface FromExampleProps {
+  readonly run: string;
+  readonly onChoose: (example: Example) => void;
+}
+
+function Choices({ run, onChoose }: FromExampleProps) {
+  const [text, setText] = useState("");
+  const { hits, debounced, query } = useSearchHits(text);
+  const suggestions = useSuggestedExamples(run);
+  const matches = hits.flatMap(({ expert, example }): ExampleChoice[] =>
+    example === null ? [] : [{ expert, example }],
+  );
+  const shown = debounced === "" ? suggestions : matches;
+  // Several experts can share a sequence; as a prompt it is the same.
+  const choices = [...new Map(shown.toReversed().map((choice) => [choice.example.sequence, choice])).values()];
+  return (
+    <>
+      <label className="search">
+        <Icon name="search" />
+        <input
+          aria-label="Search examples"
+          placeholder="Words in an example"
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- the popover is opened in order to search
+          autoFocus
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+        />
+      </label>
+      {query.error !== null && <p className="bad">{messageOf(query.error)}</p>}
+      {debounced === "" && suggestions.length > 0 && <p className="dim">Top examples of some experts</p>}
+      {debounced !== "" && !query.isPending && matches.length === 0 && <p className="dim">No matching examples</p>}
+      <ul className="example-choices">
+        {choices.toReversed().map(({ expert, example }) => (
+          <li key={expert}>
+            <button type="button" onClick={() => onChoose(example)}>
+              <span className="mono id">{expert}</span>
+              <span className="words">
+                <ShadedText example={example} before={8} after={16} />
+              </span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
+/** Popover that takes a prompt from a top example, by search or from suggestions. */
+export function FromExample({ run, onChoose }: FromExampleProps) {
+  return (
+    <DialogTrigger>
+      <TriggerButton className="btn">From an example</TriggerButton>
+      <Popover className="popover from-example" placement="bottom end">
+        <Dialog aria-label="Prompt from an example">
+          {({ close }) => (
+            <Choices
+              run={run}
+              onChoose={(example) => {
+                onChoose(example);
+                close();
+              }}
+            />
+          )}
+        </Dialog>
+      </Popover>
+    </DialogTrigger>
   );
 }

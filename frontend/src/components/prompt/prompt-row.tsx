@@ -10,7 +10,7 @@ import { Button } from "@/components/ui/button";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { unreadEdits } from "@/lib/edits/edits";
 
-import { FromExample } from "./from-example";
+import { FromExample } from "./example-prompts";
 import { PromptBox, SUBMIT_KEY } from "./prompt-box";
 import type { PromptDraft } from "./prompt-draft";
 

@@ -1,38 +1,12 @@
 /** Tooltip of a generated token. */
 
-import type { Alternative, TokenEvent } from "@/api/types";
+import type { TokenEvent } from "@/api/types";
 import { formatFixed, formatProbability, formatSigned } from "@/lib/text/format";
 import { visibleText } from "@/lib/text/token-text";
 
 import { TokenChip } from "./token-chip";
 
 const MAX_EXPERTS = 5;
-
-interface ColumnProps {
-  readonly title: string;
-  readonly alternatives: readonly Alternative[];
-  readonly chosen: number;
-}
-
-function Column({ title, alternatives, chosen }: ColumnProps) {
-  return (
-    <table className="alternatives">
-      <thead>
-        <tr>
-          <th colSpan={2}>{title} %</th>
-        </tr>
-      </thead>
-      <tbody>
-        {alternatives.map((alternative) => (
-          <tr key={alternative.id} className={alternative.id === chosen ? "chosen" : ""}>
-            <td className="mono">{visibleText(alternative.text)}</td>
-            <td className="num">{formatProbability(alternative.probability)}</td>
-          </tr>
-        ))}
-      </tbody>
-    </table>
-  );
-}
 
 /** Tooltip of a generated token: change by the edits, alternatives, and active experts. */
 export function StreamTip({ token }: { readonly token: TokenEvent }) {
@@ -46,16 +20,25 @@ export function StreamTip({ token }: { readonly token: TokenEvent }) {
         <b className={delta > 0 ? "up" : delta < 0 ? "down" : ""}>{formatSigned(delta)}</b>
       </div>
       <div className="two-alternatives">
-        <Column
-          title="Baseline"
-          alternatives={isSteered ? token.other_alternatives : token.alternatives}
-          chosen={token.id}
-        />
-        <Column
-          title="Steered"
-          alternatives={isSteered ? token.alternatives : token.other_alternatives}
-          chosen={token.id}
-        />
+        {(["Baseline", "Steered"] as const).map((title) => (
+          <table key={title} className="alternatives">
+            <thead>
+              <tr>
+                <th colSpan={2}>{title} %</th>
+              </tr>
+            </thead>
+            <tbody>
+              {(isSteered === (title === "Steered") ? token.alternatives : token.other_alternatives).map(
+                ({ id, text, probability }) => (
+                  <tr key={id} className={id === token.id ? "chosen" : ""}>
+                    <td className="mono">{visibleText(text)}</td>
+                    <td className="num">{formatProbability(probability)}</td>
+                  </tr>
+                ),
+              )}
+            </tbody>
+          </table>
+        ))}
       </div>
       <dl>
         <dt>Probability, {token.variant}</dt>

@@ -151,8 +151,12 @@ export const GLOSSARY = {
     text: "The expert’s share of the summed norms of all active experts’ outputs on this token.",
   },
   specificity: {
-    name: "Summed activation × rarity",
-    text: "Activation summed over the text, times log₂(1 / activation density). Experts that are active on most tokens of any text come last.",
+    name: "Order of the experts",
+    text: "Specific: the largest activation in the text, times log₂(1 / activation density). Experts that are active on most tokens of any text come last.",
+  },
+  difference_score: {
+    name: "Score of a difference",
+    text: "The largest difference on one pair of tokens, or that of the sums over whole texts, times log₂(1 / activation density). Experts that are active on most tokens come last.",
   },
   traced_order: {
     name: "Share × rarity",

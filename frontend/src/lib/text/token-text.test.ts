@@ -21,6 +21,8 @@ describe("visible tokens", () => {
     expect(visibleText("\n\n")).toBe("↵↵");
     expect(visibleText("a\tb")).toBe("a⇥b");
     expect(visibleText("")).toBe("…");
+    expect(visibleText("\u200d")).toBe("◌");
+    expect(visibleText("❤\ufe0f")).toBe("❤\ufe0f");
   });
 
   it("join adjacent symbols", () => {

@@ -36,13 +36,16 @@ export const boundaryName = (token: string) => (token === "<|im_end|>" ? "end of
 
 const SYMBOLS: Readonly<Record<string, string>> = { " ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍", "\u00a0": "⍽" };
 const INVISIBLE = /([ \n\t\r\u00a0]+)/;
+/** Characters without width only, such as the joiner of an emoji or a variation selector. */
+const WITHOUT_WIDTH = /^\p{Default_Ignorable_Code_Point}+$/u;
 
 /**
  * Show invisible characters: `" may"` becomes ␣ and `may`. An empty token continues a multi-token character and
- * becomes `…`, a document separator ‖.
+ * becomes `…`, one without width ◌, a document separator ‖.
  */
 export function visibleParts(text: string): readonly VisiblePart[] {
   if (text === "") return [{ text: "…", isSymbol: true }];
+  if (WITHOUT_WIDTH.test(text)) return [{ text: "◌", isSymbol: true }];
   if (isBoundary(text)) return [{ text: BOUNDARY, isSymbol: true }];
   return text
     .split(INVISIBLE)

@@ -53,37 +53,32 @@ export function Layers({ run, chosen, onChoose }: LayersProps) {
       <span className="dim">{chosen === null ? "Layer" : "Layers"}</span>
       {all.map((each) => {
         const isOwn = each.name === run.name;
-        const title = `${each.name}, ${methodName(each.method)} of layer ${each.layer}`;
-        const label = (
-          <>
-            <span className="sr">Layer </span>
-            {layerLabel(each, all)}
-          </>
-        );
-        if (chosen === null)
-          return (
-            <Link
-              key={each.name}
-              className="chip"
-              title={title}
-              aria-current={isOwn || undefined}
-              to={urlForRun(location, run.name, each.name, formatEdits(edits))}
-            >
-              {label}
-            </Link>
-          );
-        return (
+        const chip = {
+          className: "chip",
+          title: `${each.name}, ${methodName(each.method)} of layer ${each.layer}`,
+          children: (
+            <>
+              <span className="sr">Layer </span>
+              {layerLabel(each, all)}
+            </>
+          ),
+        };
+        return chosen === null ? (
+          <Link
+            key={each.name}
+            {...chip}
+            aria-current={isOwn || undefined}
+            to={urlForRun(location, run.name, each.name, formatEdits(edits))}
+          />
+        ) : (
           <button
             key={each.name}
+            {...chip}
             type="button"
-            className="chip"
-            title={title}
             aria-pressed={isOwn || chosen.includes(each.name)}
             disabled={isOwn}
             onClick={() => toggle(each)}
-          >
-            {label}
-          </button>
+          />
         );
       })}
     </div>

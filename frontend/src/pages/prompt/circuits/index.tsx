@@ -36,7 +36,7 @@ import { Layers, useOtherRuns } from "@/pages/prompt/layers";
 
 import { CIRCUIT_PARAMS, defaultTarget, MOST_PROBABLE, verdict, type Writes } from "./circuit";
 import { Graph } from "./graph";
-import { ExpertTable, NodePanel } from "./panel";
+import { NodePanel } from "./panel";
 
 import "./circuits.css";
 
@@ -293,9 +293,6 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
         </aside>
       </div>
       <Checks {...parts} />
-      <section className="circuit-list" aria-label="Circuit as table">
-        <ExpertTable {...parts} onSelect={select} />
-      </section>
     </>
   );
 }

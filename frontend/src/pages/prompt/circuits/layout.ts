@@ -15,9 +15,8 @@ const GAP = 6;
 const ROW_GAP = 16;
 const TARGET_WIDTH = 210;
 const TOKEN_HEIGHT = 24;
-/** Least width of the tokens between two that have experts, and the largest one of a token without experts. */
-const BETWEEN = { min: 28, max: 84 } as const;
-const CHARACTER = 7.8;
+/** Least width of the tokens between two that have experts. */
+const BETWEEN = 78;
 
 export interface Placed {
   readonly index: number;
@@ -102,53 +101,36 @@ function boxesAcross(runs: readonly TokenRun[], room: number): readonly number[]
   return across;
 }
 
-/** Columns from left to right. A text that does not fit is replaced by its number of tokens. */
-function columnsOf(texts: readonly (readonly string[])[], widths: readonly number[]): readonly Column[] {
+/** Columns from left to right. Several tokens are named by their number. */
+function columnsOf(graph: CircuitGraph, runs: readonly TokenRun[], widths: readonly number[]): readonly Column[] {
   let x = 0;
-  return texts.map((tokens, i) => {
+  return runs.map(({ positions }, i) => {
     const width = widths[i] ?? 0;
-    const text = tokens.join(" ");
-    const isCut = tokens.length > 1 && CHARACTER * text.length + 8 > width;
+    const text = positions.map((position) => tokenText(graph, position)).join(" ");
     x += width;
-    const label = isCut ? (width < 80 ? `+${tokens.length}` : `${tokens.length} tokens`) : text;
+    const label =
+      positions.length === 1 ? text : width < BETWEEN ? `+${positions.length}` : `${positions.length} tokens`;
     return { text, label, x: x - width, width };
   });
-}
-
-/** The runs' tokens, the widths of those between experts (0 for the others), and the room for boxes. */
-function textsOf(graph: CircuitGraph, runs: readonly TokenRun[], available: number) {
-  const texts = runs.map(({ positions }) => positions.map((position) => tokenText(graph, position)));
-  const needs = texts.map((tokens, i) =>
-    runs[i]?.cells.some(({ length }) => length > 0) === true
-      ? 0
-      : Math.min(BETWEEN.max, Math.max(BETWEEN.min, CHARACTER * tokens.join(" ").length + 10)),
-  );
-  const sum = Math.max(
-    1,
-    needs.reduce((all, need) => all + need, 0),
-  );
-  const numBetween = needs.filter((need) => need > 0).length;
-  const boxes = (runs.length - numBetween) * (WIDTH.usual + GAP);
-  const least = (numBetween * BETWEEN.min) / sum;
-  const scale = Math.min(1, Math.max(least, Math.min(available / 4, available - boxes) / sum));
-  return { texts, betweens: needs.map((need) => scale * need), room: available - (numBetween === 0 ? 0 : scale * sum) };
 }
 
 /** `available`: width of the box in pixels; the graph is wider only if its boxes would become too narrow. */
 export function layoutCircuit(graph: CircuitGraph, available: number): Layout {
   const runs = tokenRuns(graph);
-  const { texts, betweens, room } = textsOf(graph, runs, available);
+  const numBetween = runs.filter(({ cells }) => cells.every(({ length }) => length === 0)).length;
+  const least = Math.min(BETWEEN, available / 20);
+  const room = available - numBetween * least;
   const across = boxesAcross(runs, room);
   const total = Math.max(
     1,
     across.reduce((sum, count) => sum + count, 0),
   );
   const nodeWidth = Math.min(WIDTH.max, Math.max(WIDTH.min, Math.floor(room / total) - GAP));
-  const left =
-    Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, across.filter((count) => count === 0).length);
+  const between = least + Math.max(0, room - total * (nodeWidth + GAP)) / Math.max(1, numBetween);
   const columns = columnsOf(
-    texts,
-    across.map((boxes, i) => (boxes === 0 ? left + (betweens[i] ?? 0) : boxes * (nodeWidth + GAP))),
+    graph,
+    runs,
+    across.map((boxes) => (boxes === 0 ? between : boxes * (nodeWidth + GAP))),
   );
   const { x = 0, width: lastWidth = 0 } = columns.at(-1) ?? {};
   const width = Math.max(x + lastWidth, TARGET_WIDTH);

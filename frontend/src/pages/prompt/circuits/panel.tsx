@@ -1,4 +1,4 @@
-/** The selected or hovered expert with its effects, its edges and its examples; and all experts as a table. */
+/** The selected or hovered expert with its effects, its edges and its examples. */
 
 import { useQuery } from "@tanstack/react-query";
 
@@ -12,10 +12,9 @@ import { Concordance } from "@/components/tokens/concordance";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
-import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { effectText, expertInfo, firesOn, nodeName, signClass, tokenText, type Writes } from "./circuit";
+import { effectText, expertInfo, firesOn, nodeName, tokenText, type Writes } from "./circuit";
 
 const EXAMPLES = 4;
 const WRITTEN = 4;
@@ -29,46 +28,6 @@ interface PanelProps {
   readonly onSelect: (index: number) => void;
   /** Explains the expert's own activation. */
   readonly onExplain: (node: CircuitNode) => void;
-}
-
-interface BarProps {
-  readonly name: string;
-  readonly value: number;
-  /** The size that fills half the cell. */
-  readonly largest: number;
-}
-
-function Bar({ name, value, largest }: BarProps) {
-  const width = (50 * Math.abs(value)) / largest;
-  return (
-    <tr>
-      <th scope="row">{name}</th>
-      <td className="b">
-        <i className={signClass(value)} style={{ width: `${width}%`, left: value < 0 ? `${50 - width}%` : "50%" }} />
-      </td>
-      <td className="num">{effectText(value, 3)}</td>
-    </tr>
-  );
-}
-
-function Effects({ node, measured }: { readonly node: CircuitNode; readonly measured: number | null | undefined }) {
-  const largest = Math.max(1e-9, Math.abs(node.predicted), Math.abs(measured ?? 0));
-  return (
-    <>
-      <h3>Effect on the target</h3>
-      <table className="effect-bars">
-        <tbody>
-          <Bar name="Predicted" value={node.predicted} largest={largest} />
-          {measured != null && <Bar name="Measured" value={measured} largest={largest} />}
-        </tbody>
-      </table>
-      {node.method === "path" && (
-        <p className="dim">
-          A large step: predicted from the mean of three gradients on the way to the ablated expert.
-        </p>
-      )}
-    </>
-  );
 }
 
 interface EdgeListProps extends Pick<PanelProps, "response" | "check" | "index" | "onSelect"> {
@@ -143,6 +102,45 @@ function Examples({ run, expert }: { readonly run: string; readonly expert: numb
   );
 }
 
+type FactsProps = Pick<PanelProps, "response" | "check" | "writes" | "index"> & { readonly node: CircuitNode };
+
+/** What an expert fires on and writes, and its effects on the target. */
+function Facts({ response, check, writes, index, node }: FactsProps) {
+  const info = expertInfo(response, node);
+  const measured = check?.measured[index];
+  return (
+    <dl className="fires-writes">
+      <dt>Fires on</dt>
+      <dd>
+        {info !== undefined && (
+          <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
+        )}
+      </dd>
+      <dt>
+        <Term id="direct_logit_effect">Writes</Term> here
+      </dt>
+      <dd className="chips">
+        {writes(node)
+          ?.slice(0, WRITTEN)
+          .map(({ id, text, change }) => (
+            <span key={id}>
+              <TokenChip text={text} /> <span className="num">{formatSigned(change)}</span>
+            </span>
+          )) ?? "…"}
+      </dd>
+      <dt>Activation</dt>
+      <dd>{formatFixed(node.activation ?? 0)}</dd>
+      <dt>Predicted</dt>
+      <dd>
+        <b>{effectText(node.predicted, 3)}</b>
+        {node.method === "path" && " (a large step: the mean of three gradients)"}
+      </dd>
+      <dt>Measured</dt>
+      <dd>{measured == null ? "…" : <b>{effectText(measured, 3)}</b>}</dd>
+    </dl>
+  );
+}
+
 export function NodePanel({ response, check, writes, index, onSelect, onExplain }: PanelProps) {
   const { runs } = useCurrentRun();
   const node = response.graph.nodes[index];
@@ -158,34 +156,13 @@ export function NodePanel({ response, check, writes, index, onSelect, onExplain 
       </section>
     );
   }
-  const info = expertInfo(response, node);
   const { run, expert } = node;
   const found = runs.find(({ name }) => name === run);
   const isHere = found !== undefined;
   return (
     <section className="node-pane" aria-label="Selected node">
       <h2>{nodeName(response, node)}</h2>
-      <dl className="fires-writes">
-        <dt>Fires on</dt>
-        <dd>
-          {info !== undefined && (
-            <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-          )}
-        </dd>
-        <dt>
-          <Term id="direct_logit_effect">Writes</Term> here
-        </dt>
-        <dd className="chips">
-          {writes(node)
-            ?.slice(0, WRITTEN)
-            .map(({ id, text, change }) => (
-              <span key={id}>
-                <TokenChip text={text} /> <span className="num">{formatSigned(change)}</span>
-              </span>
-            )) ?? "…"}
-        </dd>
-      </dl>
-      <Effects node={node} measured={check?.measured[index]} />
+      <Facts response={response} check={check} writes={writes} index={index} node={node} />
       <div className="node-actions">
         {isHere && (
           <LinkButton size="small" to={pageLinks(run).expert(expert)}>
@@ -201,52 +178,5 @@ export function NodePanel({ response, check, writes, index, onSelect, onExplain 
       <EdgeList response={response} check={check} index={index} onSelect={onSelect} direction="out" />
       {found?.indexed_tokens != null && <Examples run={run} expert={expert} />}
     </section>
-  );
-}
-
-const effect = (value: number | null | undefined) => (value == null ? "…" : effectText(value, 3));
-
-export function ExpertTable({ response, check, onSelect }: Pick<PanelProps, "response" | "check" | "onSelect">) {
-  const { nodes, tokens } = response.graph;
-  return (
-    <ScrollBox className="figure-table circuit-table" label="Experts of the circuit">
-      <table className="grid plain">
-        <thead>
-          <tr>
-            <th>Expert</th>
-            <th>Token</th>
-            <th className="num">Layer</th>
-            <th className="num">Activation</th>
-            <th className="num">Predicted effect</th>
-            <th className="num">Measured effect</th>
-          </tr>
-        </thead>
-        <tbody>
-          {nodes.map((node, index) => {
-            if (node.kind !== "expert") return null;
-            const info = expertInfo(response, node);
-            return (
-              <tr key={index}>
-                <td className="what">
-                  <button type="button" onClick={() => onSelect(index)}>
-                    <span className="mono id">{node.expert}</span>{" "}
-                    {info !== undefined && (
-                      <ExpertLabel label={info.label} automatic={info.automatic} topTokens={info.top_tokens} />
-                    )}
-                  </button>
-                </td>
-                <td>
-                  <TokenChip text={tokens[node.position]?.text ?? ""} />
-                </td>
-                <td className="num">{node.layer}</td>
-                <td className="num">{formatFixed(node.activation ?? 0)}</td>
-                <td className="num">{effectText(node.predicted, 3)}</td>
-                <td className="num">{effect(check?.measured[index])}</td>
-              </tr>
-            );
-          })}
-        </tbody>
-      </table>
-    </ScrollBox>
   );
 }

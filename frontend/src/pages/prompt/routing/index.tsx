@@ -54,16 +54,24 @@ function EmptyPrompt({ run, onChoose }: { readonly run: RunSummary; readonly onC
 }
 
 /** Offered while a text to compare is missing. */
-const EXAMPLE_PAIR = {
-  prompt: "The doctor told the old man that he would have to stay",
-  second: "The doctor told the old woman that she would have to stay",
-};
+const EXAMPLE_PAIRS = [
+  { prompt: "The doctor was angry on Monday", second: "The poet was happy on Friday" },
+  { prompt: "The doctor told the old man that he", second: "The doctor told the old woman that she" },
+];
 
-function EmptyComparison({ setParams }: Pick<RoutingState, "setParams">) {
+function EmptyComparison({ params: { prompt }, setParams }: RoutingState) {
   return (
     <EmptyState title="Type two texts to compare their experts">
       <p>The texts are aligned token by token. Each cell shows how much stronger an expert is in the second one.</p>
-      <Button onClick={() => setParams(EXAMPLE_PAIR, "push")}>Compare an example</Button>
+      {prompt !== "" && <Button onClick={() => setParams({ second: prompt })}>Copy the first text to edit it</Button>}
+      <div className="example-prompts">
+        <span className="dim">Or compare an example:</span>
+        {EXAMPLE_PAIRS.map((pair) => (
+          <Button key={pair.prompt} onClick={() => setParams(pair, "push")}>
+            {pair.prompt} ↔ {pair.second}
+          </Button>
+        ))}
+      </div>
     </EmptyState>
   );
 }
@@ -147,7 +155,9 @@ function Routing({ run, view }: { readonly run: RunSummary; readonly view: View 
         onChoose={(names) => setParams({ layers: names }, "push")}
       />
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      {view === "texts" && (prompt === "" || second === "") && <EmptyComparison setParams={setParams} />}
+      {view === "texts" && (prompt === "" || second === "") && (
+        <EmptyComparison params={params} setParams={setParams} />
+      )}
       {view !== "texts" && prompt === "" && <EmptyPrompt run={run} onChoose={choose} />}
       {prompt !== "" && isLoading && error === null && (
         <div className="prompted-empty">

@@ -1,7 +1,7 @@
 /** The heat map of one routing with its controls, legend and token panel. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useCallback, useMemo, useState } from "react";
+import { useCallback, useMemo, useState } from "react";
 
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
@@ -31,6 +31,7 @@ import {
   heatRows,
   type Predicted,
   type Ranking,
+  RANKINGS,
   routingTable,
   scaleEnd,
   shownRows,
@@ -51,18 +52,7 @@ interface HeatBarProps extends RoutingState {
   readonly end: number;
 }
 
-const RANKINGS: Readonly<Record<Ranking, ReactNode>> = {
-  specific: (
-    <>
-      by score: <Term id="specificity">summed activation × log₂(1 / density)</Term>, so experts active on most texts
-      come last
-    </>
-  ),
-  summed: "by summed activation",
-  largest: "by max activation",
-  often: "by number of active tokens",
-  rarest: "by density, rarest first",
-};
+const RANKING_NAMES = Object.entries(RANKINGS).map(([value, { name }]) => ({ value: value as Ranking, label: name }));
 
 const FILES = { json: "Routing, JSON", csv: "All active experts, CSV" } as const;
 
@@ -92,13 +82,7 @@ function HeatBar({ run, response, predicted, locked, shown, total, end, params, 
           label="Rank experts by"
           value={params.rank}
           onChange={(rank) => setParams({ rank })}
-          segments={[
-            { value: "specific", label: "Specific" },
-            { value: "summed", label: "Sum" },
-            { value: "largest", label: "Max" },
-            { value: "often", label: "Frequency" },
-            { value: "rarest", label: "Rarity" },
-          ]}
+          segments={RANKING_NAMES}
         />
         <Download response={response} predicted={predicted} withStart={params.start} />
       </div>
@@ -109,7 +93,7 @@ function HeatBar({ run, response, predicted, locked, shown, total, end, params, 
             by activation × rarity on <TokenChip text={locked.text} />, then{" "}
           </>
         )}
-        {RANKINGS[params.rank]}
+        <Term id="specificity">{RANKINGS[params.rank].note}</Term>
       </p>
     </>
   );

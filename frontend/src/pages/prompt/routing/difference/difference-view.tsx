@@ -5,10 +5,12 @@ import "./difference.css";
 import { useMemo } from "react";
 
 import type { RoutingResponse, RunSummary } from "@/api/types";
+import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ExpertLink } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
+import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { Button } from "@/components/ui/button";
 import { ScrollBox } from "@/components/ui/scroll-box";
@@ -24,7 +26,6 @@ import {
   type DifferenceRow,
   differenceRows,
   firstDifference,
-  largestDifference,
   sharedDifference,
   type TokenPair,
 } from "./difference";
@@ -34,17 +35,6 @@ const MAX_COLUMNS = 160;
 
 /** Smaller differences in activation are rounding errors. */
 const ROUNDING_ERROR = 1e-3;
-
-function ExpertName({ row: { expert, info } }: { readonly row: DifferenceRow }) {
-  return (
-    <ExpertLink
-      expert={expert}
-      label={info?.label ?? null}
-      automatic={info?.automatic}
-      topTokens={info?.top_tokens ?? []}
-    />
-  );
-}
 
 function PairHead({ pair }: { readonly pair: TokenPair }) {
   const [a, b] = [pair.a, pair.b].map((token) => (token === null ? null : columnText(token.text)));
@@ -63,27 +53,39 @@ function Cell({ value, end }: { readonly value: number | undefined; readonly end
   return <td className={`num ${divergingClass(value, end)}`}>{formatSigned(value, digits)}</td>;
 }
 
-interface MapProps {
-  readonly pairs: readonly TokenPair[];
+interface TableProps {
+  /** Pairs of aligned tokens; null for whole texts. */
+  readonly pairs: readonly TokenPair[] | null;
   readonly rows: readonly DifferenceRow[];
   readonly end: number;
 }
 
-function DifferenceMap({ pairs, rows, end }: MapProps) {
-  const from = firstDifference(pairs);
-  const shown = pairs.slice(from, from + MAX_COLUMNS);
+/** The experts, by score: a column for each pair of tokens from the first that differs, or for each whole text. */
+function DifferenceTable({ pairs, rows, end }: TableProps) {
+  const from = pairs === null ? 0 : firstDifference(pairs);
+  const shown = pairs?.slice(from, from + MAX_COLUMNS);
   return (
     <ScrollBox className="difference-box" label="Difference by token">
       <table className="difference" aria-label="Differences, tokens by experts">
         <thead>
           <tr>
             <th scope="col">Expert</th>
-            {shown.map((pair, i) => (
+            <th scope="col" className="sum" aria-sort="descending">
+              <Term id="difference_score">Score</Term> ↓
+            </th>
+            {shown?.map((pair, i) => (
               <PairHead key={i} pair={pair} />
             ))}
-            <th scope="col" className="sum" title="Sum of the absolute differences × rarity">
-              Score
-            </th>
+            {shown === undefined && (
+              <>
+                <th scope="col" className="sum">
+                  First text
+                </th>
+                <th scope="col" className="sum">
+                  Second text
+                </th>
+              </>
+            )}
             <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
               Change
             </th>
@@ -93,55 +95,31 @@ function DifferenceMap({ pairs, rows, end }: MapProps) {
           {rows.map((row) => (
             <tr key={row.expert}>
               <th scope="row">
-                <ExpertName row={row} />
+                <ExpertLink
+                  expert={row.expert}
+                  label={row.info?.label ?? null}
+                  automatic={row.info?.automatic}
+                  topTokens={row.info?.top_tokens ?? []}
+                />
               </th>
-              {shown.map((_, i) => (
+              <td className="num sum">{formatFixed(row.score, 1)}</td>
+              {shown?.map((_, i) => (
                 <Cell key={i} value={row.cells.get(from + i)} end={end} />
               ))}
-              <td className="num sum">{formatFixed(row.totalChange * row.rarity, 1)}</td>
-              <td className="num sum">{formatSigned(row.change, 2)}</td>
+              {shown === undefined && (
+                <>
+                  <td className="num">{formatFixed(row.a)}</td>
+                  <td className="num">{formatFixed(row.b)}</td>
+                </>
+              )}
+              <td className={`num sum ${shown === undefined ? divergingClass(row.change, end) : ""}`}>
+                {formatSigned(row.change, 2)}
+              </td>
             </tr>
           ))}
         </tbody>
       </table>
     </ScrollBox>
-  );
-}
-
-interface DifferenceListProps {
-  readonly title: string;
-  readonly rows: readonly DifferenceRow[];
-  readonly end: number;
-}
-
-function DifferenceList({ title, rows, end }: DifferenceListProps) {
-  return (
-    <section aria-label={title}>
-      <h3>{title}</h3>
-      <table className="grid plain">
-        <thead>
-          <tr>
-            <th>Expert</th>
-            <th className="num">First</th>
-            <th className="num">Second</th>
-            <th className="num">Change</th>
-          </tr>
-        </thead>
-        <tbody>
-          {rows.map((row) => (
-            <tr key={row.expert}>
-              <td>
-                <ExpertName row={row} />
-              </td>
-              <td className="num">{formatFixed(row.a)}</td>
-              <td className="num">{formatFixed(row.b)}</td>
-              <td className={`num ${divergingClass(row.change, end)}`}>{formatSigned(row.change, 2)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </table>
-      {rows.length === 0 && <p className="dim">None</p>}
-    </section>
   );
 }
 
@@ -152,17 +130,21 @@ interface HeadProps extends RoutingState {
   readonly end: number;
 }
 
-/** How many experts differ, what the rows are ranked by, and the legend. */
+/** How many experts differ and which one most, what the rows are ranked by, and the legend. */
 function Head({ run, rows, end, params, setParams }: HeadProps) {
+  const [first] = rows;
+  const name = first?.info?.label ?? shownAutomatic(first?.info?.automatic)?.label;
   return (
     <>
       <div className="pane-h">
         <h2>
           {formatCount(rows.length)} {rows.length === 1 ? "expert differs" : "experts differ"}
+          {first !== undefined &&
+            `, most of all ${name ?? `expert ${first.expert}`} (${formatSigned(first.change, 1)})`}
         </h2>
         <span className="note">
-          {methodName(run.method)}, layer {run.layer} only; by{" "}
-          {params.align === "aligned" ? "score: summed size of the differences" : "size of the change"} × rarity
+          {methodName(run.method)}, layer {run.layer} only; sorted by{" "}
+          {params.align === "aligned" ? "largest difference" : "change"} × rarity
         </span>
         <span className="grow" />
         <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
@@ -198,7 +180,7 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   const rows = useMemo(
     () =>
       differenceRows(pairs, { ...first.experts, ...second.experts }, align).filter(
-        (row) => row.totalChange > ROUNDING_ERROR,
+        ({ largest }) => largest > ROUNDING_ERROR,
       ),
     [pairs, first, second, align],
   );
@@ -212,19 +194,12 @@ export function DifferenceView({ run, first, second, params, setParams }: Differ
   }));
   const isAligned = align === "aligned";
   const from = firstDifference(pairs);
-  const largestChange = rows.reduce((largest, row) => Math.max(largest, Math.abs(row.change)), 0);
-  const end = axisLimit(isAligned ? largestDifference(rows) : largestChange);
+  const size = ({ largest, change }: DifferenceRow) => (isAligned ? largest : Math.abs(change));
+  const end = axisLimit(Math.max(0, ...rows.map(size)));
   return (
     <section className="difference-pane" aria-label="Difference between the two routings">
       <Head run={run} rows={rows} end={end} params={params} setParams={setParams} />
-      {isAligned ? (
-        <DifferenceMap pairs={pairs} rows={shown} end={end} />
-      ) : (
-        <div className="difference-lists">
-          <DifferenceList title="Stronger in the second text" rows={shown.filter((row) => row.change > 0)} end={end} />
-          <DifferenceList title="Stronger in the first text" rows={shown.filter((row) => row.change < 0)} end={end} />
-        </div>
-      )}
+      <DifferenceTable pairs={isAligned ? pairs : null} rows={shown} end={end} />
       <div className="heat-foot">
         <p className="dim">
           {isAligned &&

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { RoutingResponse } from "@/api/types";
 
-import { alignRoutings, alignTokens, differenceRows, firstDifference, largestDifference } from "./difference";
+import { alignRoutings, alignTokens, differenceRows, firstDifference } from "./difference";
 
 type Active = readonly (readonly [number, number])[];
 const token = (id: number, active: Active, start = false) => ({
@@ -40,7 +40,7 @@ describe("the difference between two routings", () => {
       [1, -2],
     ]);
     expect(rows[0]?.info?.label).toBe("seven");
-    expect(largestDifference(rows)).toBe(3);
+    expect(rows[0]?.largest).toBe(3);
   });
 
   it("is ranked by size × rarity", () => {
@@ -59,7 +59,7 @@ describe("the difference between two routings", () => {
 
   it("is empty for identical texts", () => {
     const rows = differenceRows(alignRoutings(A, A), A.experts, "aligned");
-    expect(rows.every((row) => row.totalChange === 0 && row.change === 0)).toBe(true);
+    expect(rows.every((row) => row.largest === 0 && row.change === 0)).toBe(true);
   });
 });
 

@@ -56,10 +56,10 @@ export interface DifferenceRow {
   readonly change: number;
   /** By index of the token pair: activation in the second text minus activation in the first. */
   readonly cells: ReadonlyMap<number, number>;
-  /** Sum of the absolute values of the cells. */
-  readonly totalChange: number;
-  /** log₂(1 / density): experts that are active on most texts come last. */
-  readonly rarity: number;
+  /** Largest absolute value of the cells. */
+  readonly largest: number;
+  /** The largest difference, or that of the sums, times log₂(1 / density): common experts come last. */
+  readonly score: number;
 }
 
 export interface TokenPair {
@@ -101,14 +101,15 @@ function sumByExpert(pairs: readonly TokenPair[]): ReadonlyMap<number, Sums> {
 
 type DifferenceOrder = "aligned" | "apart";
 
-/** One row per expert that is active in either text, ranked by total change if aligned, otherwise by |change|, times rarity. */
+/** One row per expert that is active in either text, by score. */
 export function differenceRows(
   pairs: readonly TokenPair[],
   experts: RoutingResponse["experts"],
   order: DifferenceOrder,
 ): readonly DifferenceRow[] {
   const rows = [...sumByExpert(pairs)].map(([expert, { a, b, cells }]): DifferenceRow => {
-    const moved = [...cells.values()].reduce((sum, cell) => sum + Math.abs(cell), 0);
+    const largest = [...cells.values()].reduce((most, cell) => Math.max(most, Math.abs(cell)), 0);
+    const rarity = rarityOf(experts[expert]);
     return {
       expert,
       info: experts[expert],
@@ -116,12 +117,11 @@ export function differenceRows(
       b,
       change: b - a,
       cells,
-      totalChange: moved,
-      rarity: rarityOf(experts[expert]),
+      largest,
+      score: rarity * (order === "aligned" ? largest : Math.abs(b - a)),
     };
   });
-  const size = (row: DifferenceRow) => row.rarity * (order === "aligned" ? row.totalChange : Math.abs(row.change));
-  return rows.sort((x, y) => size(y) - size(x) || x.expert - y.expert);
+  return rows.sort((x, y) => y.score - x.score || x.expert - y.expert);
 }
 
 /** Index of the first pair of different tokens; nothing before it can differ. */
@@ -130,14 +130,6 @@ export const firstDifference = (pairs: readonly TokenPair[]): number =>
     0,
     pairs.findIndex(({ a, b }) => a?.id !== b?.id),
   );
-
-/** Largest absolute cell, the end of the diverging scale. */
-export function largestDifference(rows: readonly DifferenceRow[]): number {
-  return rows.reduce(
-    (largest, row) => [...row.cells.values()].reduce((m, cell) => Math.max(m, Math.abs(cell)), largest),
-    0,
-  );
-}
 
 /** Rows of a shared map; the server accepts 64. */
 const MAX_SHARED = 32;

@@ -26,7 +26,7 @@ import { TokenTip } from "@/components/tokens/token-tip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { sequentialStep } from "@/lib/scales/colour-scale";
-import { formatCount, formatFixed, formatPercent } from "@/lib/text/format";
+import { formatCount, formatFixed } from "@/lib/text/format";
 import type { RoutingLock } from "@/pages/prompt/routing/routing-params";
 
 import {
@@ -40,6 +40,7 @@ import {
   type HeatRow,
   type Predicted,
   type Ranking,
+  RANKINGS,
   visibleColumns,
 } from "./heat-rows";
 
@@ -166,22 +167,6 @@ interface HeatRowProps {
   readonly isLocked: boolean;
 }
 
-/** Header of the last column, by ranking. */
-const RANKING_HEADERS: Readonly<Record<Ranking, string>> = {
-  specific: "Score",
-  summed: "Sum",
-  largest: "Max",
-  often: "Tokens",
-  rarest: "Density %",
-};
-
-function rankedValue(row: HeatRow, ranking: Ranking, digits: number): string {
-  if (ranking === "rarest") return row.info.density === null ? "" : formatPercent(row.info.density, 2);
-  if (ranking === "often") return String(row.cells.size);
-  if (ranking === "specific") return formatFixed(row.sum * row.rarity, 1);
-  return formatFixed(ranking === "summed" ? row.sum : row.largest, digits);
-}
-
 function Head({ row }: { readonly row: HeatRow }) {
   const links = usePageLinks();
   return (
@@ -239,7 +224,7 @@ const HeatRowView = memo(function HeatRowView(props: HeatRowProps) {
         <Cell key={position} row={row} position={position} end={end} isLocked={position === locked} />
       ))}
       {after > 0 && <td colSpan={after} />}
-      <td className="sum num">{rankedValue(row, ranking, cellDigits(end))}</td>
+      <td className="sum num">{RANKINGS[ranking].text(row, cellDigits(end))}</td>
     </tr>
   );
 });
@@ -278,7 +263,7 @@ function Tokens({ columns, window, ranking, locked }: HeatHeadProps) {
       ))}
       {after > 0 && <td colSpan={after} />}
       <th className="num sum" scope="col">
-        {RANKING_HEADERS[ranking]}
+        {RANKINGS[ranking].header}
       </th>
     </tr>
   );

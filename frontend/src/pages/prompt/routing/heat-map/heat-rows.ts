@@ -4,9 +4,8 @@ import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, Routi
 import { shownAutomatic } from "@/components/experts/automatic-label";
 import type { FigureTable } from "@/components/plots/figure/figure-data";
 import { axisLimit } from "@/lib/scales/axis-limits";
+import { formatFixed, formatPercent } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
-
-export type Ranking = "specific" | "summed" | "largest" | "often" | "rarest";
 
 export interface HeatCell {
   readonly activation: number;
@@ -76,13 +75,55 @@ export function mostSpecific(
   return active.toSorted((a, b) => size(b) - size(a));
 }
 
-const SORT_KEYS: Readonly<Record<Ranking, (row: HeatRow) => number>> = {
-  specific: (row) => -row.sum * row.rarity,
-  summed: (row) => -row.sum,
-  largest: (row) => -row.largest,
-  often: (row) => -row.cells.size,
-  rarest: (row) => row.info.density ?? Infinity,
-};
+interface RankedBy {
+  readonly name: string;
+  /** Header of the last column, and what it shows. */
+  readonly header: string;
+  readonly text: (row: HeatRow, digits: number) => string;
+  /** Larger ones come first. */
+  readonly size: (row: HeatRow) => number;
+  readonly note: string;
+}
+
+export const RANKINGS = {
+  specific: {
+    name: "Specific",
+    header: "Score",
+    text: ({ largest, rarity: rare }) => formatFixed(largest * rare, 1),
+    size: ({ largest, rarity: rare }) => largest * rare,
+    note: "by score: max activation × log₂(1 / density)",
+  },
+  summed: {
+    name: "Sum",
+    header: "Sum",
+    text: ({ sum }, digits) => formatFixed(sum, digits),
+    size: ({ sum }) => sum,
+    note: "by summed activation",
+  },
+  largest: {
+    name: "Max",
+    header: "Max",
+    text: ({ largest }, digits) => formatFixed(largest, digits),
+    size: ({ largest }) => largest,
+    note: "by max activation",
+  },
+  often: {
+    name: "Frequency",
+    header: "Tokens",
+    text: ({ cells }) => String(cells.size),
+    size: ({ cells }) => cells.size,
+    note: "by number of active tokens",
+  },
+  rarest: {
+    name: "Rarity",
+    header: "Density %",
+    text: ({ info: { density } }) => (density === null ? "" : formatPercent(density, 2)),
+    size: ({ info: { density } }) => -(density ?? Infinity),
+    note: "by density, rarest first",
+  },
+} as const satisfies Readonly<Record<string, RankedBy>>;
+
+export type Ranking = keyof typeof RANKINGS;
 
 /** One row per expert that is active on any column, in ranking order; ties by sum, then id. */
 export function heatRows(
@@ -102,8 +143,8 @@ export function heatRows(
       largest: Math.max(...activations),
     };
   });
-  const order = SORT_KEYS[ranking];
-  const compare = (a: HeatRow, b: HeatRow) => (order(a) === order(b) ? 0 : order(a) - order(b));
+  const { size } = RANKINGS[ranking];
+  const compare = (a: HeatRow, b: HeatRow) => (size(a) === size(b) ? 0 : size(b) - size(a));
   return rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
 }
 

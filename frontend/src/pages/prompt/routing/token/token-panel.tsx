@@ -1,12 +1,11 @@
 /** Details of one token: its active experts and the next-token probabilities. */
 
 import { useQuery } from "@tanstack/react-query";
-import { type ReactNode, useState } from "react";
+import { useState } from "react";
 import { Link } from "react-router";
 
 import { directEffectsQuery, type Prompt } from "@/api/queries";
 import type { ExpertEffect, PredictedToken, RoutedExpert, RoutedExpertInfo, RoutingResponse } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { pageLinks } from "@/components/runs/page-links";
@@ -16,26 +15,6 @@ import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { formatFixed, formatPercent, formatProbability, formatSigned } from "@/lib/text/format";
 import { type Column, mostSpecific, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
-
-/** Head of a table of active experts: columns of the caller, then activation, share and tray. */
-export function ExpertsHead({ children }: { readonly children: ReactNode }) {
-  return (
-    <thead>
-      <tr>
-        {children}
-        <th className="num">
-          <Term id="activation">Activation</Term>
-        </th>
-        <th className="num">
-          <Term id="output_norm">Share</Term> <span className="unit">%</span>
-        </th>
-        <th>
-          <span className="sr">Tray</span>
-        </th>
-      </tr>
-    </thead>
-  );
-}
 
 const MAX_TOKENS = 8;
 
@@ -108,7 +87,7 @@ export function NextToken({ token, method, count = MAX_TOKENS }: NextTokenProps)
   );
 }
 
-const MAX_EXPERTS = 7;
+const MAX_EXPERTS = 5;
 const MAX_PROMOTED = 2;
 
 interface PanelProps {
@@ -127,7 +106,7 @@ interface PanelProps {
   readonly onRelease: () => void;
 }
 
-interface RowProps {
+interface ExpertOfTokenProps {
   readonly run: string;
   readonly routed: RoutedExpert;
   readonly info: RoutedExpertInfo | undefined;
@@ -138,57 +117,33 @@ interface RowProps {
   readonly isLocked?: boolean;
 }
 
-/** Tokens promoted by an expert's contribution alone; until they are loaded, its top tokens. */
-function ExpertTokens({ info, effect }: Pick<RowProps, "info" | "effect">) {
-  if (effect === undefined) return (info?.top_tokens ?? []).map((text, i) => <TokenChip key={i} text={text} />);
-  return effect.promoted.slice(0, MAX_PROMOTED).map((token) => (
-    <span key={token.id} className="promoted">
-      <TokenChip text={token.text} /> <span className="num up">{formatSigned(token.change, 2)}</span>
-    </span>
-  ));
-}
-
-const hasLabel = (info: RoutedExpertInfo | undefined) =>
-  info !== undefined && (info.label !== null || shownAutomatic(info.automatic) !== null);
-
-/** One active expert of a token: id and label, its tokens, activation, share and tray. */
-export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: RowProps) {
+/** One active expert of a token: label, activation, share, number, tray, and the tokens that it promotes here. */
+export function ExpertOfToken({ run, routed, info, effect, end, isLocked = false }: ExpertOfTokenProps) {
+  const { expert, activation, share } = routed;
   return (
-    <tr className={isLocked ? "rowlk" : undefined}>
-      <td className="a">
-        <div>
-          <Link to={pageLinks(run).expert(routed.expert)}>
-            <span className="mono id">{routed.expert}</span>{" "}
-            {hasLabel(info) && (
-              <span className="lab">
-                <ExpertLabel label={info?.label ?? null} automatic={info?.automatic} />
-              </span>
-            )}
-          </Link>
-          <div className="chips">
-            <ExpertTokens info={info} effect={effect} />
-          </div>
+    <li className={isLocked ? "rowlk" : undefined}>
+      <Link className="lab" to={pageLinks(run).expert(expert)}>
+        <ExpertLabel
+          label={info?.label ?? null}
+          automatic={info?.automatic}
+          topTokens={info?.top_tokens ?? []}
+          expert={expert}
+        />
+      </Link>
+      <ActivationCell value={activation} largest={end} />
+      <span className="num">{formatPercent(share, 1)} %</span>
+      <span className="mono">{expert}</span>
+      <PlusButton expert={expert} run={run} />
+      {effect !== undefined && (
+        <div className="chips">
+          {effect.promoted.slice(0, MAX_PROMOTED).map(({ id, text, change }) => (
+            <span key={id}>
+              → <TokenChip text={text} /> <span className="num up">{formatSigned(change, 2)}</span>
+            </span>
+          ))}
         </div>
-      </td>
-      <td className="num">
-        <ActivationCell value={routed.activation} largest={end} />
-      </td>
-      <td className="num">{formatPercent(routed.share, 1)}</td>
-      <td>
-        <PlusButton expert={routed.expert} run={run} />
-      </td>
-    </tr>
-  );
-}
-
-/** What the table names: tokens that each expert promotes here, or until they are loaded, those it fires on. */
-function Named({ arePromoted }: { readonly arePromoted: boolean }) {
-  if (!arePromoted) return <Term id="top_tokens">top tokens</Term>;
-  return (
-    <>
-      <Term id="direct_logit_effect">promotes</Term>
-      <span className="unit">, Δ nats</span>
-    </>
+      )}
+    </li>
   );
 }
 
@@ -203,26 +158,27 @@ function TokenExperts({ run, text, column, experts, end, isLocked, lockedExpert 
   const shown = isExpanded ? active : active.slice(0, Math.max(MAX_EXPERTS, lockedIndex + 1));
   return (
     <>
-      <table className="token-experts">
-        <ExpertsHead>
-          <th>
-            Expert, <Named arePromoted={data !== undefined} />
-          </th>
-        </ExpertsHead>
-        <tbody>
-          {shown.map((routed) => (
-            <ExpertOfToken
-              key={routed.expert}
-              run={run}
-              routed={routed}
-              info={experts[routed.expert]}
-              effect={effects.get(routed.expert)}
-              end={end}
-              isLocked={routed.expert === lockedExpert}
-            />
-          ))}
-        </tbody>
-      </table>
+      <p className="dim">
+        <Term id="activation">Activation</Term>, <Term id="output_norm">share</Term> of the output
+        {data !== undefined && (
+          <>
+            , → what it <Term id="direct_logit_effect">promotes</Term>, Δ nats
+          </>
+        )}
+      </p>
+      <ul className="token-experts">
+        {shown.map((routed) => (
+          <ExpertOfToken
+            key={routed.expert}
+            run={run}
+            routed={routed}
+            info={experts[routed.expert]}
+            effect={effects.get(routed.expert)}
+            end={end}
+            isLocked={routed.expert === lockedExpert}
+          />
+        ))}
+      </ul>
       <div className="more">
         {active.length > MAX_EXPERTS && (
           <button type="button" className="link" aria-expanded={isExpanded} onClick={() => setExpanded(!isExpanded)}>

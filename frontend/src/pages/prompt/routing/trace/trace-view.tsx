@@ -2,30 +2,25 @@
 
 import { useQuery } from "@tanstack/react-query";
 import { useCallback, useMemo } from "react";
-import { Link } from "react-router";
 
 import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
-import { ActivationCell } from "@/components/experts/activation-cell";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
-import { pageLinks } from "@/components/runs/page-links";
 import { haveSameStart } from "@/components/runs/pick-layer-runs";
 import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { formatPercent } from "@/lib/text/format";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
-import { NextToken } from "@/pages/prompt/routing/token/token-panel";
+import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-panel";
 
 import {
   type Fed,
@@ -104,22 +99,9 @@ function Path({ column: { position, token }, layers, predicted, method }: PathPr
       {layers.map(({ run, layer, end, tokens }) => (
         <section key={run} aria-label={`Layer ${layer}`}>
           <h3>Layer {layer}</h3>
-          <ul>
+          <ul className="token-experts">
             {tokens.get(position)?.map(({ row: { expert, info }, cell }) => (
-              <li key={expert}>
-                <Link className="lab" to={pageLinks(run).expert(expert)}>
-                  <ExpertLabel
-                    label={info.label}
-                    automatic={info.automatic}
-                    topTokens={info.top_tokens}
-                    expert={expert}
-                  />
-                </Link>
-                <ActivationCell value={cell.activation} largest={end} />
-                <span className="num">{formatPercent(cell.share, 1)} %</span>
-                <span className="mono">{expert}</span>
-                <PlusButton expert={expert} run={run} />
-              </li>
+              <ExpertOfToken key={expert} run={run} routed={{ expert, ...cell }} info={info} end={end} />
             ))}
           </ul>
           {tokens.get(position)?.length === 0 && <p className="dim">No expert below this density</p>}
@@ -137,17 +119,11 @@ interface TraceViewProps extends RoutingState {
 }
 
 /** The routings with the layers of their runs. */
-function useLayerRoutings(routings: readonly RunRouting[]) {
-  const { runs } = useCurrentRun();
-  return useMemo(
-    () =>
-      routings.flatMap((response) => {
-        const run = runs.find(({ name }) => name === response.run);
-        return run === undefined ? [] : [{ layer: run.layer, response }];
-      }),
-    [routings, runs],
-  );
-}
+const withLayers = (routings: readonly RunRouting[], runs: readonly RunSummary[]) =>
+  routings.flatMap((response) => {
+    const run = runs.find(({ name }) => name === response.run);
+    return run === undefined ? [] : [{ layer: run.layer, response }];
+  });
 
 interface NotesProps {
   readonly runs: readonly RunSummary[];
@@ -210,13 +186,13 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
 
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
-  const layered = useLayerRoutings(routings);
+  const { runs } = useCurrentRun();
+  const layered = useMemo(() => withLayers(routings, runs), [routings, runs]);
   const columns = useMemo(() => (first === undefined ? [] : heatColumns(first, params.start)), [first, params.start]);
   const layers = useMemo(() => traceLayers(layered, columns, params.density), [layered, columns, params.density]);
   const prompt = { text: params.prompt, k: effectiveK(run, params.k) };
   useShare(run.name, () => ({ kind: "layers", ...prompt, ...sharedLayers(columns, layers) }));
   const others = routings.slice(1).map((routing) => routing.run);
-  const { runs } = useCurrentRun();
   const shown = runs.filter(({ name }) => routings.some((routing) => routing.run === name));
   const { data } = useQuery(predictionsQuery(run.name, prompt, others));
   const predicted = data?.tokens.length === first?.tokens.length ? data?.tokens : undefined;
