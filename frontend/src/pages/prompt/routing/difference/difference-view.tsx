@@ -76,16 +76,12 @@ function DifferenceTable({ pairs, rows, end }: TableProps) {
             {shown?.map((pair, i) => (
               <PairHead key={i} pair={pair} />
             ))}
-            {shown === undefined && (
-              <>
-                <th scope="col" className="sum">
-                  First text
+            {shown === undefined &&
+              ["First text", "Second text"].map((name) => (
+                <th key={name} scope="col" className="sum">
+                  {name}
                 </th>
-                <th scope="col" className="sum">
-                  Second text
-                </th>
-              </>
-            )}
+              ))}
             <th scope="col" className="sum" title="Summed activation in the second text minus that in the first">
               Change
             </th>
