@@ -9,7 +9,7 @@ import { AddToList } from "@/components/lists/add-to-list";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { type Tray, useTray } from "@/components/tray/tray-context";
-import { Button, LinkButton } from "@/components/ui/button";
+import { GhostButton, LinkButton } from "@/components/ui/button";
 import { CopyButton } from "@/components/ui/copy-button";
 import { Icon } from "@/components/ui/icon";
 import { useExpertRows } from "@/hooks/use-expert-rows";
@@ -40,9 +40,7 @@ function TrayEntry({ edit, row, tray }: { readonly edit: Edit; readonly row?: Ex
         {row !== undefined && <ExpertLabel label={row.label} automatic={row.automatic} />}
       </span>
       <span className="dim">{describeEdit(edit)}</span>
-      <Button
-        size="small"
-        variant="ghost"
+      <GhostButton
         icon="close"
         aria-label={`Remove ${editKey(edit)} from the tray`}
         onClick={() => tray.remove(edit.expert, edit.run)}
@@ -73,9 +71,7 @@ function OpenTray({ tray, onClose }: { readonly tray: Tray; readonly onClose: ()
         >
           Copy as CLI flags
         </CopyButton>
-        <Button size="small" variant="ghost" onClick={() => tray.replaceAll([])}>
-          Clear tray
-        </Button>
+        <GhostButton onClick={() => tray.replaceAll([])}>Clear tray</GhostButton>
       </footer>
     </div>
   );

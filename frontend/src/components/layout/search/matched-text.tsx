@@ -1,4 +1,10 @@
-import type { Example } from "@/api/types";
+/** A search hit as a row of a list, with the part of its example that matches. */
+
+import { ListBoxItem } from "react-aria-components";
+
+import type { Example, SearchHit } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { TokenChip } from "@/components/tokens/token-chip";
 import { excerpt } from "@/lib/text/excerpt";
 import { SPECIAL_TOKEN } from "@/lib/text/prompts";
 
@@ -12,5 +18,37 @@ export function MatchedText({ example, query }: { readonly example: Example; rea
       <mark>{match}</mark>
       {after}
     </span>
+  );
+}
+
+interface HitRowProps {
+  /** The list keys its rows by it; by their position, a row could not become that of another expert. */
+  readonly id: string;
+  readonly hit: SearchHit;
+  readonly query: string;
+}
+
+function MatchReason({ hit }: { readonly hit: SearchHit }) {
+  if (hit.matched === "id") return <kbd aria-hidden="true">Enter</kbd>;
+  const peak = hit.token ?? hit.example?.tokens[hit.example.position];
+  if (peak === undefined) return <span className="dim">{hit.matched}</span>;
+  return (
+    <span className="dim">
+      {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />
+    </span>
+  );
+}
+
+export function HitRow({ id, hit, query }: HitRowProps) {
+  return (
+    <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
+      <span className="mono id">{hit.expert}</span>
+      <span className="lab">
+        {hit.matched === "id" && `Expert ${hit.expert}: `}
+        <ExpertLabel label={hit.label} automatic={hit.automatic} />
+      </span>
+      <MatchReason hit={hit} />
+      {hit.example !== null && <MatchedText example={hit.example} query={query} />}
+    </ListBoxItem>
   );
 }

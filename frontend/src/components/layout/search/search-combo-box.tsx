@@ -4,45 +4,10 @@ import { type KeyboardEventHandler, type ReactNode, type RefObject, useMemo, use
 import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-components";
 
 import { messageOf } from "@/api/http/errors";
-import type { SearchHit } from "@/api/types";
-import { ExpertLabel } from "@/components/experts/expert-link";
-import { TokenChip } from "@/components/tokens/token-chip";
 
 import { firstHitPerExpert, noMatchText } from "./first-hits";
-import { MatchedText } from "./matched-text";
+import { HitRow } from "./matched-text";
 import { type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
-
-interface HitRowProps {
-  /** The list keys its rows by it; by their position, a row could not become that of another expert. */
-  readonly id: string;
-  readonly hit: SearchHit;
-  readonly query: string;
-}
-
-function MatchReason({ hit }: { readonly hit: SearchHit }) {
-  if (hit.matched === "id") return <kbd aria-hidden="true">Enter</kbd>;
-  const peak = hit.token ?? hit.example?.tokens[hit.example.position];
-  if (peak === undefined) return <span className="dim">{hit.matched}</span>;
-  return (
-    <span className="dim">
-      {hit.token === null ? "example, " : "top token, "}fires on <TokenChip text={peak} />
-    </span>
-  );
-}
-
-function HitRow({ id, hit, query }: HitRowProps) {
-  return (
-    <ListBoxItem id={id} textValue={hit.label ?? `Expert ${hit.expert}`} className="hit">
-      <span className="mono id">{hit.expert}</span>
-      <span className="lab">
-        {hit.matched === "id" && `Expert ${hit.expert}: `}
-        <ExpertLabel label={hit.label} automatic={hit.automatic} />
-      </span>
-      <MatchReason hit={hit} />
-      {hit.example !== null && <MatchedText example={hit.example} query={query} />}
-    </ListBoxItem>
-  );
-}
 
 interface PageRowProps {
   readonly id: PageRow;

@@ -16,11 +16,11 @@ import type {
   RunSummary,
   SearchHit,
 } from "@/api/types";
-import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
+import { ExpertLink } from "@/components/experts/expert-link";
+import { HitRow } from "@/components/layout/search/matched-text";
 import { useSearchHits } from "@/components/layout/search/search-results";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { methodName } from "@/components/runs/run-labels";
-import { ShadedText } from "@/components/tokens/shaded-text";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, GhostButton, LinkButton } from "@/components/ui/button";
 import { Icon } from "@/components/ui/icon";
@@ -46,35 +46,6 @@ function choices(text: string, hits: readonly SearchHit[], numExperts: number): 
   const found = hits.map((hit): Choice => ({ id: String(hit.expert), hit }));
   const isId = /^\d+$/.test(text) && Number(text) < numExperts && !found.some(({ id }) => id === text);
   return isId ? [{ id: text, hit: null }, ...found] : found;
-}
-
-const MATCH_LABELS = {
-  id: "number",
-  label: "label",
-  token: "top token",
-  example: "example",
-  related: "related word",
-} as const;
-
-function ChoiceRow({ choice: { id, hit } }: { readonly choice: Choice }) {
-  return (
-    <ListBoxItem id={id} textValue={hit?.label ?? `Expert ${id}`} className="hit">
-      <span className="mono id">{id}</span>
-      <span className="lab">
-        {hit === null ? (
-          <span className="dim">this id</span>
-        ) : (
-          <ExpertLabel label={hit.label} automatic={hit.automatic} />
-        )}
-      </span>
-      <span className="dim">{hit === null ? "" : MATCH_LABELS[hit.matched]}</span>
-      {hit?.example != null && (
-        <span className="hit-example mono">
-          <ShadedText example={hit.example} before={6} after={8} />
-        </span>
-      )}
-    </ListBoxItem>
-  );
 }
 
 interface AddExpertProps {
@@ -154,7 +125,15 @@ function ExpertSearch({ run, editRun, focusOnOpen, onAdded }: ExpertSearchProps)
       </div>
       <Popover className="popover hits" placement="bottom start" crossOffset={-34} hidden={text.trim() === ""}>
         <ListBox renderEmptyState={() => <p className="dim">{emptyMessage}</p>}>
-          {(choice: Choice) => <ChoiceRow choice={choice} />}
+          {({ id, hit }: Choice) =>
+            hit === null ? (
+              <ListBoxItem id={id} textValue={`Expert ${id}`} className="hit">
+                <span className="mono id">{id}</span> <span className="lab dim">this id</span>
+              </ListBoxItem>
+            ) : (
+              <HitRow id={id} hit={hit} query={text} />
+            )
+          }
         </ListBox>
       </Popover>
     </ComboBox>

@@ -21,13 +21,9 @@ import { describeEdit, type Edit } from "@/lib/edits/edits";
 import { formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import { type STEERING_PARAMS, type SteeringParams, wantedTexts } from "@/pages/steer/steering/steering-params";
 
-type HttpEdit = FoundExpert["edit"];
-
 /** An edit of the tray names its expert's run only if that is another one. */
-const trayEdit = ({ expert, mode, strength = 1, run }: HttpEdit, current: string): Edit => ({
-  expert,
-  mode,
-  strength,
+const trayEdit = ({ expert, mode, strength = 1, run }: FoundExpert["edit"], current: string): Edit => ({
+  ...{ expert, mode, strength },
   ...(run != null && run !== current && { run }),
 });
 

@@ -182,38 +182,29 @@ export function expectedCharacters(generation: Generation, prompt: string, maxTo
 /** Everything up to the last end of a sentence. */
 const WHOLE_SENTENCES = /^[^]*[.!?…]["'”’)*]*(?=\s|$)/;
 
-/** A text that ended at the limit of tokens, without the sentence that it cut. */
-function withoutCutSentence(text: VariantText): VariantText {
-  return {
-    ...text,
-    continuations: text.continuations.map((continuation) => {
-      const whole = WHOLE_SENTENCES.exec(continuationText(continuation))?.[0];
-      if (whole === undefined) return continuation;
-      let length = 0;
-      const end = continuation.tokens.findIndex(
-        ({ text: characters }) => (length += characters.length) >= whole.length,
-      );
-      return { tokens: continuation.tokens.slice(0, end + 1), pieces: continuation.pieces.slice(0, end + 1) };
-    }),
-  };
-}
+/** The first tokens of each continuation. */
+const shortened = (text: VariantText, lengthOf: (tokens: readonly TokenEvent[]) => number): VariantText => ({
+  ...text,
+  continuations: text.continuations.map(({ tokens, pieces }) => {
+    const length = lengthOf(tokens);
+    return { tokens: tokens.slice(0, length), pieces: pieces.slice(0, length) };
+  }),
+});
 
-function withoutEndToken(text: VariantText): VariantText {
-  return {
-    ...text,
-    continuations: text.continuations.map(({ tokens, pieces }) => {
-      const count = tokens.filter(({ reason }) => reason !== "end-of-text").length;
-      return { tokens: tokens.slice(0, count), pieces: pieces.slice(0, count) };
-    }),
-  };
+/** Tokens of the whole sentences of a text that ended at the limit of tokens. */
+function wholeSentences(tokens: readonly TokenEvent[]): number {
+  const whole = WHOLE_SENTENCES.exec(tokens.map(({ text }) => text).join(""))?.[0];
+  let length = 0;
+  const end = tokens.findIndex(({ text }) => (length += text.length) >= (whole?.length ?? Infinity));
+  return end === -1 ? tokens.length : end + 1;
 }
 
 /** A chat's replies: whole sentences, without the token that ends a reply, and nothing of the turn before. */
 export function asReplies(state: Generation): Generation {
   const reply = (variant: Variant) => {
     if (state.isOutdated) return NO_TEXT;
-    const text = withoutEndToken(state[variant]);
-    return state.done?.[`${variant}_reason`] === "length" ? withoutCutSentence(text) : text;
+    const text = shortened(state[variant], (all) => all.filter(({ reason }) => reason !== "end-of-text").length);
+    return state.done?.[`${variant}_reason`] === "length" ? shortened(text, wholeSentences) : text;
   };
   return { ...state, baseline: reply("baseline"), steered: reply("steered") };
 }
