@@ -238,7 +238,9 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
         <Link className="link mono" to={links.run(run.name)}>
           {run.name}
         </Link>
-        {name !== run.name && (
+        {name === run.name ? (
+          "."
+        ) : (
           <>
             ; the other pages show {name}.{" "}
             <Link className="link" to={links.page("home")}>

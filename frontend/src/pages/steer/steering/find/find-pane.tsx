@@ -114,7 +114,7 @@ const LIKELY = 0.01;
 
 /** A probability in percent with two significant digits, such as `0.0031`. */
 const percent = (probability: number) =>
-  probability >= 0.0995 ? formatPercent(probability, 0) : String(Number((100 * probability).toPrecision(2)));
+  probability >= 0.0995 ? formatPercent(probability, 0) : (100 * probability).toPrecision(2);
 
 function Found({ run, request }: { readonly run: string; readonly request: FindRequest }) {
   const found = useQuery(findQuery(request));
