@@ -46,14 +46,8 @@ import "./steering.css";
 import "./strength.css";
 import "./find/find.css";
 
-interface SharedEdits {
-  readonly edits: readonly Edit[];
-  /** As one history entry, so that Back undoes it. */
-  readonly replaceAll: (edits: readonly Edit[]) => void;
-}
-
 /** Keeps the tray's edits and those in the URL in sync, in both directions. */
-function useSharedEdits(): SharedEdits {
+function useSharedEdits() {
   const tray = useTray();
   const [{ edits: urlEdits }, setParams] = useUrlState(STEERING_PARAMS);
   const urlText = formatEdits(urlEdits);
@@ -73,6 +67,7 @@ function useSharedEdits(): SharedEdits {
       setParams({ edits: tray.edits });
     }
   }, [urlText, urlEdits, setParams, tray, trayText]);
+  /** As one history entry, so that Back undoes it. */
   const replaceAll = (edits: readonly Edit[]) => {
     history.current.ownChanges.add(formatEdits(edits));
     setParams({ edits }, "push");

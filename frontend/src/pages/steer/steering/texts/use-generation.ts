@@ -32,12 +32,7 @@ function createBuffer(update: Update) {
   return { add, flush };
 }
 
-async function consumeStream(
-  run: string,
-  request: SteeringRequest,
-  signal: AbortSignal,
-  update: Update,
-): Promise<void> {
+async function consumeStream(run: string, request: SteeringRequest, signal: AbortSignal, update: Update): Promise<void> {
   const buffer = createBuffer(update);
   try {
     for await (const event of streamSteering(run, request, signal)) buffer.add(event);
@@ -49,15 +44,7 @@ async function consumeStream(
   }
 }
 
-export interface Generator {
-  readonly generation: Generation;
-  readonly start: (request: SteeringRequest) => void;
-  readonly stop: () => void;
-  /** Back to no text. */
-  readonly clear: () => void;
-}
-
-export function useGeneration(run: string): Generator {
+export function useGeneration(run: string) {
   const [generation, setGeneration] = useState<Generation>(NO_GENERATION);
   const controllerRef = useRef<AbortController | null>(null);
   const start = useCallback(
@@ -76,6 +63,7 @@ export function useGeneration(run: string): Generator {
     controllerRef.current?.abort();
     setGeneration(stopped);
   }, []);
+  /** Back to no text. */
   const clear = useCallback(() => {
     controllerRef.current?.abort();
     setGeneration(NO_GENERATION);
@@ -89,3 +77,5 @@ export function useGeneration(run: string): Generator {
   );
   return { generation, start, stop, clear };
 }
+
+export type Generator = ReturnType<typeof useGeneration>;
