@@ -55,5 +55,5 @@ export default defineConfig({
     // Plotly is a 1.5 MB chunk that only pages with figures load.
     chunkSizeWarningLimit: 1600,
   },
-  test: { include: ["src/**/*.test.ts"], environment: "node" },
+  test: { include: ["src/**/*.test.ts"], environment: "node", setupFiles: ["test-setup.ts"] },
 });

@@ -6,7 +6,7 @@ import type { paths } from "@/api/schema";
 
 import { noResponse, toApiError } from "./errors";
 
-export const client = createClient<paths>({ baseUrl: window.location.origin });
+export const client = createClient<paths>({ baseUrl: location.origin });
 
 interface ApiResult<T> {
   readonly data?: T | undefined;

@@ -12,36 +12,42 @@ export function shownAutomatic(automatic: AutomaticLabel | null | undefined): Au
 const LANGUAGE = /^(\p{Lu}\p{L}+(?:(?:, | or )\p{Lu}\p{L}+)*): /u;
 
 export function describeAutomaticLabel(automatic: AutomaticLabel): string {
-  const { label, labeller, balanced_accuracy, precision, recall, test_examples, weaknesses } = automatic;
-  const by = labeller === "features" ? "from its top examples" : `by ${labeller}`;
-  if (balanced_accuracy === null) return `Automatic label ${by}; not tested`;
-  const score = `balanced accuracy ${formatFixed(balanced_accuracy)} on ${test_examples} held-out examples`;
-  const onTokens =
-    precision === null || recall === null
-      ? ""
-      : `; on a sample of tokens, precision ${formatPercent(precision, 0)} %, recall ${formatPercent(recall, 0)} %`;
+  const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;
+  const score = labelScore(automatic);
   const limit = LANGUAGE.exec(label)?.[1];
-  const within = limit === undefined ? "" : `; “${limit}:” means only in ${limit} text`;
-  const weak = weaknesses.length === 0 ? "" : `; weak: ${weaknesses.join(", ")}`;
-  return `Automatic label ${by}; ${score}${onTokens}${weak}${within}`;
+  const share = (value: number | null) => (value === null ? "unknown" : `${formatPercent(value, 0)} %`);
+  return [
+    `Automatic label ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
+    ...(score === null
+      ? []
+      : [`on held-out tokens F1 = ${formatFixed(score)}, precision ${share(precision)}, recall ${share(recall)}`]),
+    accuracy === null ? "not tested" : `balanced accuracy ${formatFixed(accuracy)} on ${test_examples} examples`,
+    ...(weaknesses.length === 0 ? [] : [`weak: ${weaknesses.join(", ")}`]),
+    ...(limit === undefined ? [] : [`“${limit}:” means only in ${limit} text`]),
+  ].join("; ");
+}
+
+/**
+ * The one score of a label: F1 on held-out tokens, which is low if precision or recall is. Null if it was not measured.
+ */
+export function labelScore({ precision, recall }: Pick<AutomaticLabel, "precision" | "recall">): number | null {
+  if (recall === 0) return 0;
+  return precision === null || recall === null ? null : (2 * precision * recall) / (precision + recall);
 }
 
 /** Kind and score of an automatic label, as text. */
-export function automaticLabelScore({ balanced_accuracy: accuracy, is_clear: isClear }: AutomaticLabel): string {
-  const score = accuracy === null ? "not tested" : `balanced accuracy ${formatFixed(accuracy)}`;
-  return `${isClear ? "" : "weak "}automatic label, ${score}`;
+export function automaticLabelScore(automatic: AutomaticLabel): string {
+  const score = labelScore(automatic);
+  const text = score === null ? "not tested on tokens" : `F1 = ${formatFixed(score)}`;
+  return `${automatic.is_clear ? "" : "weak "}automatic label, ${text}`;
 }
 
-interface AutomaticLabelProps {
-  readonly automatic: AutomaticLabel;
-}
-
-export function AutomaticLabelText({ automatic }: AutomaticLabelProps) {
-  const { balanced_accuracy: accuracy } = automatic;
+export function AutomaticLabelText({ automatic }: { readonly automatic: AutomaticLabel }) {
+  const score = labelScore(automatic);
   return (
     <span className={automatic.is_clear ? "auto-label" : "auto-label weak"} title={describeAutomaticLabel(automatic)}>
       <span className="auto-mark">
-        <span aria-hidden="true">auto{accuracy !== null && ` ${formatFixed(accuracy)}`}</span>
+        <span aria-hidden="true">auto{score !== null && ` ${formatFixed(score)}`}</span>
         <span className="sr">{automaticLabelScore(automatic)}:</span>
       </span>{" "}
       {automatic.label}

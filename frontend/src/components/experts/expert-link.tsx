@@ -16,7 +16,7 @@ interface ExpertLabelProps {
   readonly label: string | null;
   /** Shown if there is no user label, marked as automatic, and as weak if its score is low. */
   readonly automatic?: AutomaticLabel | null | undefined;
-  /** Shown if there is no clear label. */
+  /** Shown if there is neither. */
   readonly topTokens?: readonly string[];
   /** Number that a screen reader reads if there is no user label. */
   readonly expert?: number;
@@ -30,26 +30,24 @@ function NoLabel() {
   );
 }
 
-export function ExpertLabel({ expert, ...shown }: ExpertLabelProps) {
+/** An expert's name, the same on every page: the user label, else the automatic one, else its top tokens. */
+export function ExpertLabel({ expert, label, automatic = null, topTokens = [] }: ExpertLabelProps) {
+  if (label !== null) return label;
   return (
     <>
-      <ShownLabel {...shown} />
-      {shown.label === null && expert !== undefined && <span className="sr">Expert {expert}</span>}
+      {automatic !== null ? (
+        <AutomaticLabelText automatic={automatic} />
+      ) : topTokens.length === 0 ? (
+        <NoLabel />
+      ) : (
+        <span className="chips">
+          {topTokens.slice(0, 3).map((text, i) => (
+            <TokenChip key={i} text={text} />
+          ))}
+        </span>
+      )}
+      {expert !== undefined && <span className="sr">Expert {expert}</span>}
     </>
-  );
-}
-
-function ShownLabel({ label, automatic = null, topTokens = [] }: ExpertLabelProps) {
-  if (label !== null) return label;
-  if (automatic !== null && (automatic.is_clear || topTokens.length === 0))
-    return <AutomaticLabelText automatic={automatic} />;
-  if (topTokens.length === 0) return <NoLabel />;
-  return (
-    <span className="chips">
-      {topTokens.slice(0, 3).map((text, i) => (
-        <TokenChip key={i} text={text} />
-      ))}
-    </span>
   );
 }
 
@@ -65,12 +63,7 @@ export function ExpertLink({ expert, label, automatic, topTokens, withPlus = tru
     <span className="expert-link">
       <span className="mono id">{expert}</span>
       <Link className="lab" to={links.expert(expert)}>
-        <ExpertLabel
-          label={label}
-          automatic={automatic}
-          {...(topTokens !== undefined && { topTokens })}
-          expert={expert}
-        />
+        <ExpertLabel {...{ label, automatic, expert }} {...(topTokens !== undefined && { topTokens })} />
       </Link>
       {withPlus && <PlusButton expert={expert} />}
     </span>

@@ -67,7 +67,7 @@ export function ActivationHistogram({ row, height, caption, marker = null }: Act
           <Bars counts={counts} height={height} />
         </svg>
         {[1, 10, 100, 1000, 10_000, 100_000]
-          .filter((count) => count < largest)
+          .filter((count) => count <= largest)
           .map((count) => (
             <span
               key={count}

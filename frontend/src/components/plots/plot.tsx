@@ -5,8 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "react";
 
 import type { FigureData } from "@/api/types";
 
-import { usePalette } from "./palette";
-import { themeFigure } from "./plot-theme";
+import { themeFigure, usePalette } from "./plot-theme";
 
 type PlotlyModule = typeof import("plotly.js-cartesian-dist-min").default;
 

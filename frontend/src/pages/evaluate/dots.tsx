@@ -1,7 +1,5 @@
 /** A table of the report: its cells are dots with 95 % intervals, or numbers alone if no values have a common axis. */
 
-import "./dots.css";
-
 import { Fragment, type ReactNode } from "react";
 import { Link } from "react-router";
 

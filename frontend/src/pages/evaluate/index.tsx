@@ -1,5 +1,9 @@
 /** Evaluate: the report on the current run; the verdict and the health of its experts are open, all else is folded. */
 
+import "@/pages/run/run.css";
+import "@/styles/content/evaluation.css";
+import "./evaluate.css";
+
 import { useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { useLocation, useNavigate } from "react-router";
@@ -12,10 +16,6 @@ import { ErrorState, LoadingState } from "@/components/ui/states";
 
 import { Matches } from "./matches";
 import { SectionView } from "./section";
-
-import "@/pages/run/run.css";
-import "@/styles/content/evaluation.css";
-import "./evaluate.css";
 
 interface FoldProps {
   /** Hash of the address that opens it. */

@@ -5,7 +5,7 @@ import { useNavigate } from "react-router";
 
 import { figureQuery } from "@/api/queries";
 import type { ReportWarning, Section, SectionFigure } from "@/api/types";
-import { FigureView } from "@/components/plots/figure/figure-view";
+import { FigureView } from "@/components/plots/figure-view";
 import { usePageLinks } from "@/components/runs/page-links";
 import { LinkedText } from "@/components/terms/linked-text";
 import { Command } from "@/components/ui/copyable-command";

@@ -36,7 +36,7 @@ import { divergingClass } from "@/lib/scales/colour-scale";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import type { Piece } from "@/lib/text/kwic";
 import { PAPER_URL } from "@/lib/text/paper";
-import { deduplicate } from "@/pages/explore/expert/examples/deduplicate-examples";
+import { deduplicate } from "@/pages/explore/expert/shown-examples";
 import { requestEdits } from "@/pages/steer/steering/steering-params";
 import { useGeneration } from "@/pages/steer/steering/texts/use-generation";
 

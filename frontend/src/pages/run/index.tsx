@@ -1,5 +1,9 @@
 /** One run: what it replaces, how faithful it is, training curves, expert health, steering evaluation and settings. */
 
+import "@/pages/runs/runs.css";
+import "./run.css";
+import "@/styles/content/evaluation.css";
+
 import { useQuery } from "@tanstack/react-query";
 import { Link, useParams } from "react-router";
 
@@ -26,17 +30,50 @@ import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useNow } from "@/hooks/use-now";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatAgo, formatCompact, formatCount, formatDuration } from "@/lib/text/format";
-import { StatusWord } from "@/pages/runs/status-word";
+import { StatusWord } from "@/pages/runs/runs-table";
 
-import { CompareMenu, Curves } from "./curves/curves";
-import { useRunEvents } from "./curves/use-run-events";
+import { CompareMenu, Curves, RUN_PARAMS } from "./curves";
 import { Faithfulness, Health } from "./health";
-import { RUN_PARAMS } from "./run-params";
-import { Settings } from "./settings";
+import { useRunEvents } from "./use-run-events";
 
-import "@/pages/runs/runs.css";
-import "./run.css";
-import "@/styles/content/evaluation.css";
+type Setting = RunDetail["config"][string] | undefined;
+
+/** An empty list is no setting. */
+const settingText = (value: Setting) =>
+  value === null || value === undefined || value === "[]" ? "none" : String(value);
+
+export function Settings({ detail }: { readonly detail: RunDetail }) {
+  const { activation, hidden_width, mixing, parameters } = detail.run;
+  const derived: RunDetail["config"] = {
+    activation,
+    hidden_width,
+    parameters,
+    ...(mixing !== null && { mixing }),
+    input_width: detail.input_width,
+    output_width: detail.output_width,
+    context_length: detail.context_length,
+    index_text: detail.index_text,
+  };
+  const entries = Object.entries({ ...detail.config, ...derived }).sort(([a], [b]) => a.localeCompare(b));
+  return (
+    <details className="settings more-metrics">
+      <summary>
+        Settings <span className="note">as recorded with the run</span>
+      </summary>
+      <dl>
+        {entries.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name.replaceAll("_", " ")}</dt>
+            {/* The index keeps the path of its text; its name is enough here. */}
+            <dd className="mono" title={settingText(value)}>
+              {name === "index_text" ? shortSource(settingText(value)) : settingText(value)}
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </details>
+  );
+}
 
 interface Step {
   readonly label: string;

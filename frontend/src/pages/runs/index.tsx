@@ -1,22 +1,21 @@
 /** All runs, with what is missing. */
 
+import "./runs.css";
+
 import { useQuery } from "@tanstack/react-query";
 
 import { runQuery, runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
-import { trainCommand } from "@/components/runs/train-command";
+import { trainCommand } from "./train-command";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 
-import { RunsTable } from "./runs-table";
-import { RUNS_PARAMS } from "./sort-runs";
-
-import "./runs.css";
+import { RUNS_PARAMS, RunsTable } from "./runs-table";
 
 interface Step {
   readonly title: string;

@@ -1,11 +1,14 @@
 /** Two texts: which experts tell them apart. */
 
+import "@/components/prompt/prompt.css";
+import "./contrast.css";
+
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { FileTrigger } from "react-aria-components";
 
-import { kindsQuery } from "@/api/queries";
 import { streamContrast } from "@/api/http/stream";
+import { kindsQuery } from "@/api/queries";
 import type {
   ContrastDoneEvent,
   ContrastProgressEvent,
@@ -24,13 +27,17 @@ import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
 import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatDuration, formatPlural } from "@/lib/text/format";
 
-import { chosenKinds, CONTRAST_PARAMS, MAX_EXPERTS, MAX_TOKENS, OWN_TEXT } from "./contrast-params";
-import { splitDocuments, textOfFile } from "./documents";
-import type { Side } from "./ratio-text";
+import {
+  chosenKinds,
+  CONTRAST_PARAMS,
+  MAX_EXPERTS,
+  MAX_TOKENS,
+  OWN_TEXT,
+  type Side,
+  splitDocuments,
+  textOfFile,
+} from "./contrast-values";
 import { ResultView } from "./result-view";
-
-import "@/components/prompt/prompt.css";
-import "./contrast.css";
 
 interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProgressEvent> {
   readonly result: ContrastResult | null;

@@ -19,9 +19,7 @@ import { EmptyState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
-import { chanceText, controlFails } from "./chance";
-import { contrastCsv } from "./contrast-export";
-import { ratioText, type Side, singleUnit } from "./ratio-text";
+import { chanceText, contrastCsv, controlFails, ratioText, type Side, singleUnit } from "./contrast-values";
 
 /** The style sheet hides the other columns on narrow screens. */
 const NARROW_COLUMNS = 5;

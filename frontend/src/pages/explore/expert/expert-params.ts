@@ -1,7 +1,7 @@
 /** URL parameters of an expert's page. */
 
 import { CONCORDANCE_MODES, type ExampleToken } from "@/components/tokens/concordance";
-import { choiceParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
+import { choiceParam, flagParam, numberParam, type Param, textParam, type Values } from "@/hooks/use-url-state";
 
 /** Group number of the random sample; the other groups have their bin's number. */
 export const RANDOM_GROUP = -1;
@@ -40,11 +40,6 @@ const shownParam: Param<boolean> = {
 
 /** Prompt of the steered texts at first: neutral, so that an expert's effect shows. */
 export const STEER_PROMPT = "When I opened the door, I saw";
-
-const flagParam: Param<boolean> = {
-  read: (text) => text === "1",
-  write: (isSet) => (isSet ? "1" : null),
-};
 
 export const EXPERT_PARAMS = {
   view: choiceParam(CONCORDANCE_MODES, "aligned"),

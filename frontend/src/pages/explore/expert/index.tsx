@@ -18,17 +18,22 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { readTablePosition, RESTORE_POSITION } from "@/lib/browser/table-position";
 import { formatCount } from "@/lib/text/format";
 
-import { FiresOn } from "./answers/fires-on";
-import { SteerHere } from "./answers/steer-here";
-import { Writes } from "./answers/writes";
-import { DownloadExpert } from "./download/download-expert";
-import { CausalImportance, hasMatrix, WeightAnalysis } from "./effects/matrix";
-import { type ExamplesProps, MoreExamples, TopExamples } from "./examples/examples";
+import { FiresOn, Writes } from "./answers";
+import {
+  CausalImportance,
+  Facts,
+  hasMatrix,
+  LabelQuality,
+  TestText,
+  useHistogramMarker,
+  WeightAnalysis,
+} from "./details";
+import { DownloadExpert } from "./download";
+import { type ExamplesProps, MoreExamples, TopExamples } from "./examples";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
-import { ExpertHead } from "./head/expert-head";
-import { Coactivation, Recurrence, Similar } from "./related/similar";
-import { Facts, LabelQuality, useHistogramMarker } from "./statistics/label-quality";
-import { TestText } from "./test-text/test-text";
+import { ExpertHead } from "./head";
+import { Coactivation, Recurrence, Similar } from "./related";
+import { SteerHere } from "./steer-here";
 
 function DeadExpert({ run }: { readonly run: RunSummary }) {
   return (
@@ -89,7 +94,7 @@ const Details = memo(function Details(props: SectionProps) {
   );
 });
 
-/** What it fires on and writes, its examples, texts steered with it, details: the order of the questions. */
+/** What it fires on and writes, texts steered with it, its examples, details: the order of the questions. */
 function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail: ExpertDetail }) {
   const [params, setParams] = useUrlState(EXPERT_PARAMS);
   const { row } = detail;
@@ -110,10 +115,6 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             <FiresOn run={run} row={row} marker={marker} />
             <Writes run={run.name} detail={detail} />
           </div>
-          <section className="expert-examples" aria-label="Examples">
-            <TopExamples {...sectionProps} params={{ ...params, all }} />
-            {all && <MoreExamples {...deferredProps} />}
-          </section>
           <SteerHere
             key={row.expert}
             run={run.name}
@@ -121,6 +122,10 @@ function ExpertBody({ run, detail }: { readonly run: RunSummary; readonly detail
             prompt={params.steer}
             onPrompt={(steer) => setParams({ steer })}
           />
+          <section className="expert-examples" aria-label="Examples">
+            <TopExamples {...sectionProps} params={{ ...params, all }} />
+            {all && <MoreExamples {...deferredProps} />}
+          </section>
         </>
       )}
       <Details {...deferredProps} summary={run} />

@@ -1,5 +1,7 @@
 /** The Experts page: an overview figure with selection, and the table. */
 
+import "./experts.css";
+
 import { useMemo } from "react";
 import { useNavigate } from "react-router";
 
@@ -17,11 +19,9 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { STEER_PROMPT } from "@/pages/explore/expert/expert-params";
 
 import { boundParams, EXPERTS_PARAMS, type ExpertsView } from "./experts-params";
-import { FilterBar } from "./filters/filter-bar";
-import { Overview } from "./overview/overview";
-import { ExpertsTable } from "./table/experts-table";
-
-import "./experts.css";
+import { FilterBar } from "./filter-bar";
+import { Overview } from "./overview";
+import { ExpertsTable } from "./table";
 
 function useExpertsView(): ExpertsView {
   const columns = useColumns();

@@ -1,5 +1,7 @@
 /** A list of experts with order, notes and export. */
 
+import "./list.css";
+
 import { useQuery } from "@tanstack/react-query";
 import { useState } from "react";
 import { Link, useNavigate, useParams } from "react-router";
@@ -10,31 +12,158 @@ import {
   useDeleteList,
   useReorderList,
   useRestoreEntry,
+  useSetEntryNote,
   useSetMembership,
   useUpdateList,
 } from "@/api/lists";
 import type { Column, ExpertList, ExpertRow, ListEntry, RunSummary } from "@/api/types";
 import { fileValue, isStatistic } from "@/components/experts/columns";
+import { ExpertLabel } from "@/components/experts/expert-link";
 import { PageBar } from "@/components/layout/navigation/page-bar";
-import { toCsv } from "@/components/plots/figure/figure-data";
+import { toCsv } from "@/components/plots/figure";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
 import { useTray } from "@/components/tray/tray-context";
 import { Button, LinkButton } from "@/components/ui/button";
 import { ExportMenu } from "@/components/ui/export-menu";
-import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-columns";
 import { focusOnce } from "@/lib/browser/focus-once";
 import { newEdit } from "@/lib/edits/edits";
 import { moveItem } from "@/lib/rows/move-item";
-import { formatCount } from "@/lib/text/format";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
-import { TextEditor } from "@/pages/explore/expert/head/text-editor";
+import { LabelEditor, TextEditor } from "@/pages/explore/expert/head";
 
-import { EntryRow } from "./entry-row";
+interface EntryRowProps {
+  readonly run: string;
+  readonly list: number;
+  readonly entry: ListEntry;
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+  /** Whether it was just added again. */
+  readonly isRestored: boolean;
+  readonly onMove: (offset: -1 | 1) => void;
+  readonly onRemove: () => void;
+}
 
-import "./list.css";
+function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
+  const saved = entry.note ?? "";
+  const [text, setText] = useState(saved);
+  const noteMutation = useSetEntryNote(run, list);
+  const save = () => {
+    if (text.trim() !== saved) noteMutation.mutate({ expert: entry.row.expert, note: text.trim() });
+  };
+  return (
+    <>
+      <input
+        className="entry-note"
+        aria-label={`Note on expert ${entry.row.expert}`}
+        placeholder="Add note"
+        maxLength={10_000}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onBlur={save}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") save();
+          if (event.key === "Escape") setText(saved);
+        }}
+      />
+      <Failure error={noteMutation.error} />
+    </>
+  );
+}
+
+/** Moves the focus to the same button of the next row, or of the previous one, before its own row is removed. */
+function focusNeighbour(button: HTMLButtonElement): void {
+  const row = button.closest("tr");
+  const neighbour = row?.nextElementSibling ?? row?.previousElementSibling;
+  neighbour?.querySelector<HTMLButtonElement>("td:last-child button:last-child")?.focus();
+}
+
+/** The label, linked to the expert's page and editable in place. */
+function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry["row"] }) {
+  const [editing, setEditing] = useState(false);
+  const links = usePageLinks();
+  if (editing) return <LabelEditor run={run} row={row} onClose={() => setEditing(false)} />;
+  return (
+    <>
+      <Link to={links.expert(row.expert)}>
+        <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
+      </Link>
+      <Button
+        size="small"
+        variant="ghost"
+        icon="edit"
+        aria-label={`Label ${row.expert}`}
+        onClick={() => setEditing(true)}
+      />
+      {row.tags.map((tag) => (
+        <span key={tag} className="chip">
+          {tag}
+        </span>
+      ))}
+    </>
+  );
+}
+
+export function EntryRow(props: EntryRowProps) {
+  const { run, list, entry, isFirst, isLast, isRestored, onMove, onRemove } = props;
+  const { row } = entry;
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={row.expert} />
+      </td>
+      <td className="num mono">{row.expert}</td>
+      <td className="l-label">
+        <LabelCell run={run} row={row} />
+      </td>
+      <td className="num">{formatShare(row.density)}</td>
+      <td className="num">{formatFixed(row.max_activation)}</td>
+      <td className="l-tokens">
+        {row.top_tokens.slice(0, 4).map((token) => (
+          <TokenChip key={token.id} text={token.text} />
+        ))}
+      </td>
+      <td className="l-entry-note">
+        <NoteField run={run} list={list} entry={entry} />
+      </td>
+      <td className="l-acts">
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowUp"
+          aria-label={`Move ${row.expert} up`}
+          disabled={isFirst}
+          onClick={() => onMove(-1)}
+        />
+        <Button
+          size="small"
+          variant="ghost"
+          icon="arrowDown"
+          aria-label={`Move ${row.expert} down`}
+          disabled={isLast}
+          onClick={() => onMove(1)}
+        />
+        <Button
+          ref={isRestored ? focusOnce : undefined}
+          size="small"
+          variant="ghost"
+          icon="close"
+          aria-label={`Remove ${row.expert} from the list`}
+          onClick={({ currentTarget }) => {
+            focusNeighbour(currentTarget);
+            onRemove();
+          }}
+        />
+      </td>
+    </tr>
+  );
+}
 
 interface Removed {
   readonly entry: ListEntry;

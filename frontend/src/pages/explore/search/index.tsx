@@ -18,8 +18,7 @@ import { Contrast } from "@/pages/explore/contrast/contrast";
 import { FindPane } from "@/pages/steer/steering/find/find-pane";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 
-import { PassageSearch } from "./passage-search";
-import { SEARCH_PARAMS } from "./search-params";
+import { PassageSearch, SEARCH_PARAMS } from "./passage-search";
 import { WordSearch } from "./word-search";
 
 /** Offered while nothing is wanted. */

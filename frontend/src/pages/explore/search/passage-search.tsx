@@ -8,6 +8,7 @@ import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
+import { toCsv } from "@/components/plots/figure";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
@@ -22,14 +23,54 @@ import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
-import type { SetParams } from "@/hooks/use-url-state";
+import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { whitespaceName } from "@/lib/text/token-text";
 
-import { passageCsv } from "./passage-export";
-import { SEARCH_PARAMS, type SearchParams } from "./search-params";
+export const RANKINGS = ["lift", "mass"] as const;
+
+/** `words` are looked up in labels, tokens and examples; a `passage` or two `texts` are run through the language model, and an `effect` is what it should say. */
+const SEARCH_KINDS = ["words", "passage", "texts", "effect"] as const;
+
+export const SEARCH_PARAMS = {
+  kind: choiceParam(SEARCH_KINDS, "words"),
+  text: textParam(""),
+  position: numberParam(null, { min: 0 }),
+  by: choiceParam(RANKINGS, "lift"),
+  max_density: numberParam(null, { min: 0, max: 1 }),
+};
+
+export type SearchParams = Values<typeof SEARCH_PARAMS>;
+
+const FILE_COLUMNS = [
+  "expert",
+  "label",
+  "automatic_label",
+  "mass",
+  "share",
+  "lift",
+  "lift_low",
+  "lift_high",
+  "density",
+  "strongest_on",
+  "top_tokens",
+];
+
+const cell = (value: number | null) => (value === null ? "" : String(value));
+
+export function passageCsv({ hits, tokens }: Pick<PassageResult, "hits" | "tokens">): string {
+  const rows = hits.map((hit) => [
+    String(hit.expert),
+    hit.label ?? "",
+    hit.automatic?.label ?? "",
+    ...[hit.mass, hit.share, hit.lift, hit.lift_low, hit.lift_high, hit.density].map(cell),
+    tokens[hit.peak]?.text ?? "",
+    hit.top_tokens.map((token) => token.text).join(" "),
+  ]);
+  return toCsv({ columns: FILE_COLUMNS, rows });
+}
 
 interface PassageTokensProps {
   readonly tokens: readonly PassageToken[];

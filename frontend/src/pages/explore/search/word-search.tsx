@@ -7,8 +7,9 @@ import { Link } from "react-router";
 import { messageOf } from "@/api/http/errors";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
+import { labelScore } from "@/components/experts/automatic-label";
 import { ExpertLabel } from "@/components/experts/expert-link";
-import { noMatchText } from "@/components/layout/search/first-hits";
+import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
 import { MatchedText } from "@/components/layout/search/matched-text";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
@@ -26,7 +27,41 @@ import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useExpertRowsOf } from "@/hooks/use-expert-rows";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
 
-import { isFirst, mergeHits, type RankedHit } from "./merge-hits";
+export interface LayerHits {
+  readonly run: string;
+  readonly layer: number;
+  readonly hits: readonly SearchHit[];
+}
+
+export interface RankedHit extends Omit<LayerHits, "hits"> {
+  readonly hit: SearchHit;
+}
+
+/** Below this share of an expert's tokens, a top token says little about it. */
+const LARGE_SHARE = 0.05;
+
+/** Numbers and clear labels first, then frequent tokens, related words, weak labels, and last what is near an example. */
+function rank({ matched, label, automatic, token_share: share }: SearchHit): number {
+  if (matched === "id") return 0;
+  if (matched === "label") return label !== null ? 1 : automatic?.is_clear === true ? 2 : 5;
+  if (matched === "example") return 6;
+  return matched === "token" && (share ?? 0) >= LARGE_SHARE ? 3 : 4;
+}
+
+/** Ranks that no hit which arrives later comes before. */
+export const isFirst = (hit: SearchHit) => rank(hit) < 4;
+
+const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
+  (matched === "label" ? automatic && labelScore(automatic) : (relation ?? share)) ?? 0;
+
+/** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
+export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
+  return layers
+    .flatMap(({ hits, ...layer }) =>
+      firstHitPerExpert(hits.toSorted((a, b) => rank(a) - rank(b))).map((hit, place) => ({ ...layer, hit, place })),
+    )
+    .sort((a, b) => rank(a.hit) - rank(b.hit) || quality(b.hit) - quality(a.hit) || a.place - b.place);
+}
 
 /** What somebody may look for in any language model: meanings, a place, a programming language. */
 const EXAMPLES = ["days of the week", "family members", "China", "Python", "money", "numbers"];

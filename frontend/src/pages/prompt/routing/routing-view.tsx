@@ -6,7 +6,7 @@ import { useCallback, useMemo, useState } from "react";
 import { predictionsQuery, type Prompt } from "@/api/queries";
 import type { RoutedToken, RoutingResponse, RunSummary } from "@/api/types";
 import { useShare } from "@/components/layout/share";
-import { toCsv } from "@/components/plots/figure/figure-data";
+import { toCsv } from "@/components/plots/figure";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
 import { methodName } from "@/components/runs/run-labels";
 import { Term } from "@/components/terms/term";

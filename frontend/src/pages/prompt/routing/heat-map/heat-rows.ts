@@ -2,7 +2,7 @@
 
 import type { PredictedToken, RoutedExpert, RoutedExpertInfo, RoutedToken, RoutingResponse } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import type { FigureTable } from "@/components/plots/figure/figure-data";
+import type { FigureTable } from "@/components/plots/figure";
 import { axisLimit } from "@/lib/scales/axis-limits";
 import { formatFixed, formatPercent } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";

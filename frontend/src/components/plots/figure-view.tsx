@@ -1,0 +1,142 @@
+import type { Layout, PlotlyDataLayoutConfig } from "plotly.js";
+import { type ReactNode, useRef, useState } from "react";
+
+import type { FigureData } from "@/api/types";
+import { ActionMenu } from "@/components/ui/action-menu";
+import { TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { saveFile } from "@/lib/browser/save-file";
+import { formatCount } from "@/lib/text/format";
+
+import { escapeMarkup, type FigureTable, figureTable, toCsv } from "./figure";
+import { loadPlotly, Plot, type PlotProps } from "./plot";
+import { readPalette } from "./plot-theme";
+
+/** A figure of the server or of this client. */
+export interface ViewedFigure extends Pick<FigureData, "title" | "data" | "layout"> {
+  /** Name of downloaded files. */
+  readonly name: string;
+}
+
+interface FigureViewProps extends Omit<PlotProps, "figure" | "label" | "onReady"> {
+  readonly figure: ViewedFigure;
+  readonly title?: ReactNode;
+  readonly note?: ReactNode;
+  /** Additional controls, shown before the table and download buttons. */
+  readonly controls?: ReactNode;
+}
+
+/** An image has no web fonts, so its text is measured and drawn in the font that every system has. */
+const IMAGE_FONT = "sans-serif";
+
+const TITLE_HEIGHT = 28;
+
+/** The drawn layout with the figure's title above it, on the theme's background instead of a transparent one. */
+function imageLayout(layout: Partial<Layout> | undefined, title: string): Partial<Layout> {
+  const margin = { ...layout?.margin, t: (layout?.margin?.t ?? 0) + TITLE_HEIGHT };
+  const font = { ...layout?.font, family: IMAGE_FONT };
+  const text = `<b>${String(escapeMarkup(title))}</b>`;
+  const place = { x: 0, xref: "paper", xanchor: "left", y: 1, yref: "container", yanchor: "top" } as const;
+  const { surface: paper_bgcolor } = readPalette();
+  return {
+    ...layout,
+    paper_bgcolor,
+    font,
+    margin,
+    title: { ...place, text, font: { ...font, size: 13 }, pad: { t: 8 } },
+  };
+}
+
+/** Pixels of an image per pixel on screen: enough for print at the width of a column. */
+const PNG_SCALE = 3;
+
+async function saveImage(element: HTMLDivElement, { name, title }: ViewedFigure, format: "png" | "svg"): Promise<void> {
+  const plotly = await loadPlotly();
+  const { width, height } = element.getBoundingClientRect();
+  // Plotly keeps the drawn figure in fields of the element.
+  const { data, layout } = element as HTMLDivElement & PlotlyDataLayoutConfig;
+  const image = { data, layout: imageLayout(layout, title) };
+  const size = { width, height: height + TITLE_HEIGHT, scale: format === "png" ? PNG_SCALE : 1 };
+  await plotly.downloadImage(image, { format, filename: name, ...size });
+}
+
+interface DownloadMenuProps {
+  readonly figure: ViewedFigure;
+  readonly element: () => HTMLDivElement | null;
+}
+
+const FORMATS = { csv: "Data, CSV", json: "Plotly figure, JSON", svg: "Image, SVG", png: "Image, PNG" } as const;
+
+function DownloadMenu({ figure, element }: DownloadMenuProps) {
+  const download = (format: keyof typeof FORMATS) => {
+    const plot = element();
+    if (format === "csv") saveFile(`${figure.name}.csv`, toCsv(figureTable(figure)), "text/csv");
+    else if (format === "json") saveFile(`${figure.name}.json`, JSON.stringify(figure), "application/json");
+    else if (plot !== null) void saveImage(plot, figure, format);
+  };
+  return <ActionMenu label="Download" actions={FORMATS} onAction={download} />;
+}
+
+const MAX_TABLE_ROWS = 200;
+
+function TableView({ table, height }: { readonly table: FigureTable; readonly height: number }) {
+  return (
+    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
+    <div className="figure-table" style={{ height }} tabIndex={0} role="region" aria-label="Figure as table">
+      <table className="grid plain">
+        <thead>
+          <tr>
+            {table.columns.map((column) => (
+              <th key={column}>{column}</th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {table.rows.slice(0, MAX_TABLE_ROWS).map((row, i) => (
+            <tr key={i}>
+              {row.map((value, column) => (
+                <td key={column}>{value}</td>
+              ))}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+      {table.rows.length > MAX_TABLE_ROWS && (
+        <p className="dim">
+          First {MAX_TABLE_ROWS} of {formatCount(table.rows.length)} rows; download for all rows.
+        </p>
+      )}
+    </div>
+  );
+}
+
+export function FigureView({ figure, title = figure.title, note, controls, ...plot }: FigureViewProps) {
+  const [asTable, setAsTable] = useState(false);
+  const element = useRef<HTMLDivElement | null>(null);
+  const [storeElement] = useState(() => (plotElement: HTMLDivElement) => {
+    element.current = plotElement;
+  });
+  return (
+    <>
+      <div className="pane-h">
+        <h2>{title}</h2>
+        {note !== undefined && <span className="note">{note}</span>}
+        <span className="grow" />
+        {controls}
+        <TriggerButton
+          className="btn sm icon"
+          aria-label={asTable ? "Show as figure" : "Show as table"}
+          onPress={() => setAsTable(!asTable)}
+        >
+          <Icon name={asTable ? "chart" : "table"} />
+        </TriggerButton>
+        <DownloadMenu figure={figure} element={() => element.current} />
+      </div>
+      {asTable ? (
+        <TableView table={figureTable(figure)} height={plot.height} />
+      ) : (
+        <Plot figure={figure} label={figure.title} onReady={storeElement} {...plot} />
+      )}
+    </>
+  );
+}

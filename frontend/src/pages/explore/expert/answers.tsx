@@ -1,0 +1,315 @@
+/** What the expert fires on, and what it writes. */
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import type { ReactNode } from "react";
+import { Link } from "react-router";
+
+import { streamAblation } from "@/api/http/stream";
+import { expertQuery, writesQuery } from "@/api/queries";
+import type {
+  Ablation,
+  AblationProgressEvent,
+  AblationStoredEvent,
+  ExpertDetail,
+  ExpertRow,
+  RunSummary,
+  TokenCount,
+  TokenEffect,
+} from "@/api/types";
+import { ActivationHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { Button } from "@/components/ui/button";
+import { Remaining } from "@/components/ui/remaining";
+import { ErrorState } from "@/components/ui/states";
+import { useStreamedWork } from "@/hooks/use-streamed-work";
+import { formatCompact, formatCount, formatPercent, formatPlural, formatShare, formatSigned } from "@/lib/text/format";
+
+import { useTopExamples } from "./examples";
+
+const MAX_TOKENS = 7;
+/** With fewer active tokens, shares and examples are anecdotes. The server gives no co-activation shares either. */
+const FEW_TOKENS = 20;
+
+function TopTokens({ tokens }: { readonly tokens: readonly TokenCount[] }) {
+  const largestShare = tokens[0]?.share ?? 1;
+  const links = usePageLinks();
+  return (
+    <table className="top-tokens">
+      <thead>
+        <tr>
+          <th scope="col" colSpan={2}>
+            <Term id="top_tokens">Most often on</Term>
+          </th>
+          <th scope="col" className="num">
+            <span className="sr">Share of active tokens, </span>%
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {tokens.slice(0, MAX_TOKENS).map((token) => (
+          <tr key={token.id} title={`${formatCount(token.count)} times; token id ${formatCount(token.id)}`}>
+            <td>
+              <Link to={links.page("experts", { token: token.text })} aria-label={`Experts that fire on ${token.text}`}>
+                <TokenChip text={token.text} />
+              </Link>
+            </td>
+            <td className="bar-cell">
+              <i style={{ width: `${(100 * token.share) / largestShare}%` }} />
+            </td>
+            <td className="num">{formatShare(token.share, 1)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+interface FiresOnProps {
+  readonly run: RunSummary;
+  readonly row: ExpertRow;
+  /** Activation to mark in the histogram. */
+  readonly marker: number | null;
+}
+
+export function FiresOn({ run, row, marker }: FiresOnProps) {
+  const { active_tokens: active } = row;
+  return (
+    <section className="answer" aria-label="Fires on">
+      <div className="pane-h">
+        <h2>Fires on</h2>
+        <span className="note">
+          {formatShare(row.density)} % of tokens, {formatCount(active)} of {formatCompact(run.indexed_tokens ?? 0)}
+        </span>
+      </div>
+      {active < FEW_TOKENS && (
+        <p className="too-few">
+          Active on only {formatPlural(active, "indexed token")}: too few to say what it responds to.
+        </p>
+      )}
+      <div className="answer-halves">
+        <TopTokens tokens={row.top_tokens} />
+        <div>
+          <p className="dim">
+            Tokens by <Term id="activation">activation</Term>, log scale
+          </p>
+          <ActivationHistogram row={row} height={132} caption="activation" marker={marker} />
+        </div>
+      </div>
+    </section>
+  );
+}
+
+const WRITTEN_TOKENS = 6;
+const EXAMPLES_PER_STEP = 2;
+
+interface WrittenTokensProps {
+  readonly title: string;
+  /** Null while they are computed: the rows are there already, so that nothing moves when their words come. */
+  readonly tokens: readonly TokenEffect[] | null;
+  readonly largestChange: number;
+  readonly side: "up" | "down";
+}
+
+function WrittenTokens({ title, tokens, largestChange, side }: WrittenTokensProps) {
+  return (
+    <table className={`written ${side}`} data-pending={tokens === null || undefined}>
+      <thead>
+        <tr>
+          <th scope="col">{title}</th>
+          <th scope="col" className="num" colSpan={2}>
+            Δ log p <span className="unit">nats</span>
+          </th>
+        </tr>
+      </thead>
+      <tbody>
+        {Array.from({ length: WRITTEN_TOKENS }, (_, i) => tokens?.[i]).map((token, i) => (
+          <tr key={i}>
+            <td className="what">{token !== undefined && <TokenChip text={token.text} />}</td>
+            <td className="bar-cell" aria-hidden="true">
+              <i style={{ width: `${(100 * Math.abs(token?.change ?? 0)) / largestChange}%` }} />
+            </td>
+            <td className="num">{token !== undefined && formatSigned(token.change, 2)}</td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+/**
+ * Whether the expert writes what follows where it fires. If not, its label, which says where it fires, may seem to
+ * contradict its tokens.
+ */
+function Continuations({ run, expert, promoted }: ExpertProps & { readonly promoted: readonly TokenEffect[] }) {
+  const examples = useTopExamples(run, expert);
+  const next = examples.flatMap(({ token_ids: ids, position }) => ids[position + 1] ?? []);
+  const written = next.filter((id) => promoted.some((token) => token.id === id)).length;
+  if (next.length === 0) return null;
+  return written === 0
+    ? `No promoted token follows it in ${next.length} examples: its label says where it fires, not what it writes.`
+    : `A promoted token follows it in ${written} of its ${next.length} strongest examples.`;
+}
+
+/** Why the tokens may be trusted, and how far. */
+const BADGES = {
+  measured: "Mean over its activations of all strengths. The effect is at least twice a random expert’s.",
+  "direct only":
+    "Effect of its output on the next token, without the later layers. It is at least twice a random expert’s.",
+  "no more than a random expert":
+    "The largest rise is less than twice that of a random expert of similar density: do not read a meaning into it.",
+} as const;
+
+interface WrittenProps extends ExpertProps {
+  /** Null while they are computed. */
+  readonly writes: Pick<Ablation, "promoted" | "suppressed"> | null;
+  readonly random: { readonly expert: number; readonly largest: number | null } | null;
+  readonly examples: string;
+  readonly badge: keyof typeof BADGES | null;
+  readonly children?: ReactNode;
+}
+
+function Written({ run, expert, writes, random, examples, badge, children }: WrittenProps) {
+  const links = usePageLinks();
+  const changes = [...(writes?.promoted ?? []), ...(writes?.suppressed ?? [])].map((token) => Math.abs(token.change));
+  const largestChange = Math.max(1e-9, ...changes);
+  const isMeaningless = badge === "no more than a random expert";
+  return (
+    <section
+      className={isMeaningless ? "answer writes meaningless" : "answer writes"}
+      aria-label="Writes"
+      aria-busy={writes === null}
+    >
+      <div className="pane-h wrap">
+        <h2>
+          <Term id="direct_logit_effect">Writes</Term>
+        </h2>
+        <span className="badge" title={badge === null ? undefined : BADGES[badge]} data-kind={badge ?? undefined}>
+          {badge ?? "computing"}
+        </span>
+        <span className="note">{examples}</span>
+      </div>
+      <div className="answer-halves">
+        <WrittenTokens title="Promotes" tokens={writes?.promoted ?? null} largestChange={largestChange} side="up" />
+        <WrittenTokens
+          title="Suppresses"
+          tokens={writes?.suppressed ?? null}
+          largestChange={largestChange}
+          side="down"
+        />
+      </div>
+      <p className="writes-says">
+        {writes !== null && <Continuations run={run} expert={expert} promoted={writes.promoted} />}
+      </p>
+      <p className="writes-foot dim">
+        {children}
+        {writes === null && "The same for a random expert …"}
+        {random !== null && (
+          <span>
+            Random expert{" "}
+            <Link className="link" to={links.expert(random.expert)}>
+              {random.expert}
+            </Link>
+            {random.largest === null ? " of similar density" : `: largest rise ${formatSigned(random.largest, 2)}`}
+          </span>
+        )}
+      </p>
+    </section>
+  );
+}
+
+const largestRise = ({ promoted }: Pick<Ablation, "promoted">) => Math.max(0, ...promoted.map((token) => token.change));
+
+/** The stored mean over all activations. */
+function StoredWrites({ run, expert, ablation }: ExpertProps & { readonly ablation: Ablation }) {
+  const { data } = useQuery(expertQuery(run, ablation.random_expert));
+  const other = data?.ablation ?? null;
+  return (
+    <Written
+      run={run}
+      expert={expert}
+      writes={ablation}
+      random={{ expert: ablation.random_expert, largest: other === null ? null : largestRise(other) }}
+      examples={`mean over ${formatCount(ablation.examples)} examples of all strengths`}
+      badge={ablation.exceeds_random ? "measured" : "no more than a random expert"}
+    >
+      <span>
+        <Term id="input_dependence">Input dependence</Term> <b>{formatPercent(ablation.input_dependence, 0)}&nbsp;%</b>
+      </span>
+    </Written>
+  );
+}
+
+/** Measures the effects of the expert on the server and stores them, with progress. */
+function Measure({ run, expert }: ExpertProps) {
+  const queries = useQueryClient();
+  const work = useStreamedWork<null, AblationProgressEvent, AblationStoredEvent>(
+    (_, signal) => streamAblation(run, expert, signal),
+    () => queries.invalidateQueries({ queryKey: ["run", run] }),
+  );
+  const { done = 0, total = 0 } = work.progress ?? {};
+  if (work.status === "working")
+    return (
+      <span className="measuring" role="status">
+        <Button size="small" icon="stop" onClick={work.stop}>
+          Stop
+        </Button>
+        <progress aria-label="Measured examples" {...(done > 0 && { value: done / total })} />
+        <span className="dim num">
+          {done} of {total || "…"} examples
+          <Remaining done={done} total={total} every={EXAMPLES_PER_STEP} />
+        </span>
+      </span>
+    );
+  return (
+    <>
+      <Button
+        size="small"
+        icon="chart"
+        title="Ablates and amplifies it on examples of all strengths; a few seconds on a CPU"
+        onClick={() => work.start(null)}
+      >
+        Measure this expert
+      </Button>
+      {work.failure !== null && <span className="bad">{work.failure}</span>}
+    </>
+  );
+}
+
+/** Computed now on its strongest examples. */
+function WritesNow({ run, expert }: ExpertProps) {
+  const { data, error, refetch } = useQuery(writesQuery(run, expert));
+  if (error !== null)
+    return (
+      <section className="answer" aria-label="Writes">
+        <ErrorState error={error} onRetry={() => void refetch()} />
+      </section>
+    );
+  const { writes = null, random = null, exceeds_random: exceeds } = data ?? {};
+  return (
+    <Written
+      run={run}
+      expert={expert}
+      writes={writes}
+      random={random === null ? null : { expert: random.expert, largest: largestRise(random) }}
+      examples={writes === null ? "on its strongest examples" : `on ${writes.examples} of its strongest examples`}
+      badge={writes === null ? null : exceeds ? "direct only" : "no more than a random expert"}
+    >
+      <Measure run={run} expert={expert} />
+    </Written>
+  );
+}
+
+interface ExpertProps {
+  readonly run: string;
+  readonly expert: number;
+}
+
+export function Writes({ run, detail: { row, ablation } }: { readonly run: string; readonly detail: ExpertDetail }) {
+  return ablation === null ? (
+    <WritesNow key={row.expert} run={run} expert={row.expert} />
+  ) : (
+    <StoredWrites run={run} expert={row.expert} ablation={ablation} />
+  );
+}

@@ -1,0 +1,169 @@
+/** The expert as files: its statistics, and its examples as they are shown. */
+
+import { useQueryClient } from "@tanstack/react-query";
+
+import { expertQuery } from "@/api/queries";
+import type { Column, Example, ExpertDetail } from "@/api/types";
+import { fileValue, isStatistic } from "@/components/experts/columns";
+import { type FigureTable, toCsv } from "@/components/plots/figure";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { ALIGNED_AFTER, ALIGNED_BEFORE, type ConcordanceMode, SNIPPET_TOKENS } from "@/components/tokens/concordance";
+import { displayText } from "@/components/tokens/token-text";
+import { ActionMenu } from "@/components/ui/action-menu";
+import { useColumns } from "@/hooks/use-columns";
+import { useUrlState } from "@/hooks/use-url-state";
+import { saveFile } from "@/lib/browser/save-file";
+import { kwicWindow, type Piece, pieces, snippet } from "@/lib/text/kwic";
+
+import { EXPERT_PARAMS } from "./expert-params";
+import { shownGroups } from "./shown-examples";
+
+/** Layout of the examples. */
+interface ExampleLayout {
+  readonly view: ConcordanceMode;
+  readonly breaks: boolean;
+}
+
+/** One group of examples, in the order on screen. */
+export interface ShownGroup {
+  /** `top`, `bin 1`, …, `random sample`. */
+  readonly name: string;
+  /** Bounds of the activation; null for the random sample. */
+  readonly low: number | null;
+  readonly high: number | null;
+  /** Share of all activations. */
+  readonly share: number | null;
+  readonly examples: readonly Example[];
+  /** Number of duplicates left out. */
+  readonly duplicates: number;
+}
+
+interface SplitText {
+  readonly before: string;
+  readonly token: string;
+  readonly after: string;
+}
+
+function splitAtPeak(example: Example, view: ConcordanceMode) {
+  if (view === "aligned") return kwicWindow(example, ALIGNED_BEFORE, ALIGNED_AFTER);
+  const all = view === "full" ? pieces(example) : snippet(example, SNIPPET_TOKENS);
+  const peak = all.find((piece) => piece.index === example.position);
+  if (peak === undefined) return null;
+  return {
+    left: all.filter((piece) => piece.index < example.position),
+    peak,
+    right: all.filter((piece) => piece.index > example.position),
+  };
+}
+
+/** An example, cut as on screen, split at the peak. */
+export function splitText(example: Example, { view, breaks }: ExampleLayout): SplitText {
+  const layout = view === "full" ? "block" : "line";
+  const joinDisplayed = (shown: readonly Piece[]) =>
+    shown.map((piece) => displayText(piece.text, layout, breaks)).join("");
+  const window = splitAtPeak(example, view);
+  if (window === null) return { before: "", token: "", after: "" };
+  return {
+    before: joinDisplayed(window.left),
+    token: joinDisplayed([window.peak]),
+    after: joinDisplayed(window.right),
+  };
+}
+
+const EXAMPLE_COLUMNS = [
+  "group",
+  "low",
+  "high",
+  "share of active tokens",
+  "activation",
+  "sequence",
+  "position",
+  "before",
+  "token",
+  "after",
+] as const;
+
+const cell = (value: number | null) => (value === null ? "" : String(value));
+
+/** One row per example. */
+export function examplesTable(groups: readonly ShownGroup[], layout: ExampleLayout): FigureTable {
+  const rows = groups.flatMap(({ name, low, high, share, examples }) =>
+    examples.map((example) => {
+      const { before, token, after } = splitText(example, layout);
+      const location = [String(example.activation), String(example.sequence), String(example.position)];
+      return [name, cell(low), cell(high), cell(share), ...location, before, token, after];
+    }),
+  );
+  return { columns: EXAMPLE_COLUMNS, rows };
+}
+
+/** Title with the unit of the raw value. */
+const fileTitle = ({ title, kind, unit }: Column) =>
+  [title.toLowerCase(), ...(kind === "share" ? ["share"] : unit === null ? [] : [unit])].join(", ");
+
+/** One row per statistic. */
+export function statisticsTable({ row }: ExpertDetail, columns: readonly Column[]): FigureTable {
+  const facts: readonly (readonly [string, string])[] = [
+    ["expert", String(row.expert)],
+    ["label", row.label ?? ""],
+    ["automatic label", row.automatic?.label ?? ""],
+    ...columns.filter(isStatistic).map((column) => [fileTitle(column), String(fileValue(column, row))] as const),
+  ];
+  const tokens = row.top_tokens.map(({ text, share }) => [
+    `share of active tokens on ${JSON.stringify(text)}`,
+    String(share),
+  ]);
+  const width = row.histogram_high / row.histogram.length;
+  const bins = row.histogram.map((count, i) => [
+    `tokens with activation ${i * width} to ${(i + 1) * width}`,
+    String(count),
+  ]);
+  return { columns: ["statistic", "value"], rows: [...facts, ...tokens, ...bins] };
+}
+
+function exampleJson(example: Example, layout: ExampleLayout) {
+  const { activation, sequence, position } = example;
+  return { activation, sequence, position, ...splitText(example, layout), active: example.active };
+}
+
+/** Statistics and examples in one file. `seed` is the random sample's. */
+export function expertJson(
+  run: string,
+  detail: ExpertDetail,
+  groups: readonly ShownGroup[],
+  layout: ExampleLayout & { readonly seed: number },
+): string {
+  const { view, breaks, seed } = layout;
+  const exported = groups.map(({ examples, ...group }) => ({
+    ...group,
+    examples: examples.map((example) => exampleJson(example, layout)),
+  }));
+  return JSON.stringify({ run, ...detail, shown: { view, breaks, seed }, groups: exported }, null, 2);
+}
+
+const FILES = {
+  json: "Everything shown, JSON",
+  examples: "Examples, CSV",
+  statistics: "Statistics, CSV",
+} as const;
+
+export function DownloadExpert({ expert }: { readonly expert: string }) {
+  const queries = useQueryClient();
+  const columns = useColumns();
+  const { name: run } = useCurrentRun();
+  const [params] = useUrlState(EXPERT_PARAMS);
+  const download = (kind: keyof typeof FILES) => {
+    if (run === null) return;
+    const detail = queries.getQueryData(expertQuery(run, Number(expert)).queryKey);
+    if (detail === undefined) return;
+    const name = `${run}-${expert}`;
+    if (kind === "statistics") {
+      saveFile(`${name}-statistics.csv`, toCsv(statisticsTable(detail, columns)), "text/csv");
+      return;
+    }
+    const groups = shownGroups(queries, run, detail, params);
+    if (kind === "examples") saveFile(`${name}-examples.csv`, toCsv(examplesTable(groups, params)), "text/csv");
+    else saveFile(`${name}.json`, expertJson(run, detail, groups, params), "application/json");
+  };
+  return <ActionMenu label="Download" actions={FILES} onAction={download} className="btn icon wide" />;
+}

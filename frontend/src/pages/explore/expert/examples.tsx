@@ -1,0 +1,417 @@
+/** All stored examples of an expert, from the strongest activation bin to the weakest, on one colour scale. */
+
+import { keepPreviousData, useInfiniteQuery, useIsFetching, useQuery, useQueryClient } from "@tanstack/react-query";
+import { memo, useCallback } from "react";
+
+import { examplesQuery, randomExamplesQuery } from "@/api/queries";
+import type { ActivationBin, Example, ExampleSample, ExpertDetail } from "@/api/types";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import {
+  Concordance,
+  type ConcordanceProps,
+  type ExampleToken,
+  type PromptLinks,
+} from "@/components/tokens/concordance";
+import { RampLegend } from "@/components/tokens/ramp-legend";
+import { useTray } from "@/components/tray/tray-context";
+import { Button, LinkButton } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import type { SetParams, Values } from "@/hooks/use-url-state";
+import { formatEdits, newEdit } from "@/lib/edits/edits";
+import { withEdit } from "@/lib/edits/tray";
+import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
+import { joinTokens } from "@/lib/text/kwic";
+
+import { type EXPERT_PARAMS, RANDOM_GROUP } from "./expert-params";
+import {
+  asRandomGroup,
+  EXAMPLES_PER_PAGE,
+  fetchedExamples,
+  previewCount,
+  selectShown,
+  selectShownInBin,
+  withoutShown,
+} from "./shown-examples";
+
+interface GroupCountProps {
+  /** For example `7 of 20`. */
+  readonly text: string;
+  readonly isAll: boolean;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+export function GroupCount({ text, isAll, isOpen, onOpen }: GroupCountProps) {
+  if (!isOpen && isAll) return <span className="dim">{text}</span>;
+  return (
+    <Button size="small" variant="ghost" aria-expanded={isOpen} onClick={() => onOpen(!isOpen)}>
+      {isOpen ? "Show fewer" : text}
+    </Button>
+  );
+}
+
+/** Width in pixels of a bar for a share of 100 %. */
+const FULL_BAR = 160;
+
+interface ExampleGroupProps extends Omit<ConcordanceProps, "examples"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly bin: ActivationBin;
+  /** Examples of stronger bins, which are not shown again. */
+  readonly stronger: readonly Example[];
+  /** Whether each bin has at most one example, so that headings with counts would say little. */
+  readonly isSingle?: boolean;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+function Range({ bin, isSingle }: { readonly bin: ActivationBin; readonly isSingle: boolean }) {
+  const isTop = bin.bin === 0;
+  return (
+    <>
+      <h3 className={isSingle ? "sr" : ""}>{isTop ? "Top" : `Bin ${bin.bin}`}</h3>
+      <span className="range">
+        {formatFixed(bin.low)} to {formatFixed(bin.high)}
+      </span>
+      {isTop ? (
+        <span className="dim">
+          strongest<span className="extra">, at most one per sequence</span>
+        </span>
+      ) : (
+        <>
+          <i className="share" style={{ width: Math.max(2, bin.share * FULL_BAR) }} />
+          <span className="dim">
+            {formatShare(bin.share, 1)} %
+            <span className="extra"> of active tokens{!isSingle && "; random sample of them"}</span>
+          </span>
+        </>
+      )}
+    </>
+  );
+}
+
+function countText({ examples }: ActivationBin, shown: number, isRepeated: boolean): string {
+  if (isRepeated) return `${examples} shown above`;
+  return `${shown} of ${examples} stored`;
+}
+
+/** The fetched top examples. */
+export function useTopExamples(run: string, expert: number): readonly Example[] {
+  const { data } = useInfiniteQuery(examplesQuery(run, expert, 0, EXAMPLES_PER_PAGE));
+  return data?.pages.flatMap((page) => page.examples) ?? [];
+}
+
+export function ExampleGroup(props: ExampleGroupProps) {
+  const { run, expert, bin, stronger, isSingle = false, isOpen, onOpen, ...concordance } = props;
+  const query = useInfiniteQuery(examplesQuery(run, expert, bin.bin, EXAMPLES_PER_PAGE));
+  const fetched = query.data?.pages.flatMap((page) => page.examples) ?? [];
+  const { locked = null } = concordance;
+  const { examples, numDuplicates } = selectShownInBin(fetched, { group: bin.bin, isOpen, locked }, stronger);
+  const placeholderRows = Math.min(bin.examples, previewCount(bin.bin));
+  const isRepeated = examples.length === 0 && numDuplicates > 0 && !query.hasNextPage;
+  if (isRepeated && isSingle) return null;
+  return (
+    <section
+      className={isSingle ? "group single" : "group"}
+      aria-label={bin.bin === 0 ? "Top examples" : `Bin ${bin.bin}`}
+    >
+      <header>
+        <Range bin={bin} isSingle={isSingle} />
+        <span className="grow" />
+        {query.data !== undefined && !isSingle && (
+          <GroupCount
+            text={countText(bin, examples.length, isRepeated)}
+            isAll={isRepeated || examples.length + numDuplicates >= bin.examples}
+            isOpen={isOpen}
+            onOpen={onOpen}
+          />
+        )}
+      </header>
+      {query.isPending && <LoadingState label="Loading examples" rows={placeholderRows} />}
+      {query.error !== null && <ErrorState error={query.error} onRetry={() => void query.refetch()} />}
+      {query.data !== undefined && !isRepeated && <Concordance examples={examples} {...concordance} />}
+      {numDuplicates > 0 && !isRepeated && (
+        <p className="dim">
+          {numDuplicates === 1 ? "1 more example has" : `${numDuplicates} more examples have`} the same text around the
+          peak as one above.
+        </p>
+      )}
+      {isOpen && query.hasNextPage && (
+        <Button size="small" variant="ghost" onClick={() => void query.fetchNextPage()}>
+          More examples
+        </Button>
+      )}
+    </section>
+  );
+}
+
+/** Links that use an example as a prompt in Routing, or in Steering with the expert in the tray. */
+function usePromptLinks(expert: number): (example: Example) => PromptLinks {
+  const links = usePageLinks();
+  const tray = useTray();
+  // The tray's edits are kept, including the expert's own if there is one.
+  const edits = formatEdits(tray.has(expert) ? tray.edits : withEdit(tray.edits, newEdit(expert)));
+  return useCallback(
+    (example) => {
+      const prompt = joinTokens(example);
+      return { routing: links.page("routing", { prompt }), steering: links.page("steering", { prompt, edits }) };
+    },
+    [links, edits],
+  );
+}
+
+/** A smaller sample repeats the bins above and says nothing about all activations. */
+const MIN_SAMPLE = 5;
+
+interface RandomGroupProps extends Omit<ConcordanceProps, "examples"> {
+  readonly run: string;
+  readonly expert: number;
+  readonly seed: number;
+  readonly onResample: (seed: number) => void;
+  readonly isOpen: boolean;
+  readonly onOpen: (open: boolean) => void;
+}
+
+/** Explains how the sample was drawn and why it may be short. */
+function SampleDescription({ sample, drawn }: { readonly sample: ExampleSample; readonly drawn: number }) {
+  if (drawn === sample.active_tokens) {
+    return <p className="dim">All of its activations, in random order; seed {sample.seed}.</p>;
+  }
+  return (
+    <p className="dim">
+      Seed {sample.seed}: a random sample weighted by bin, as if from all {formatCount(sample.active_tokens)}{" "}
+      activations. Each draw picks a bin by its share of the activations, then one of the examples stored for it.
+      {sample.exhausted_bin !== null && (
+        <>
+          {" "}
+          Sampling stopped because bin {sample.exhausted_bin} had no stored examples left. Index with a larger{" "}
+          <code>--examples-per-bin</code> to store more.
+        </>
+      )}
+    </p>
+  );
+}
+
+/** A random sample of the expert's activations, regardless of their bin. */
+function RandomGroup({ seed, onResample, isOpen, onOpen, ...props }: RandomGroupProps) {
+  const { run, expert, ...concordance } = props;
+  const sampleQuery = randomExamplesQuery(run, expert, seed);
+  const { data, error, refetch } = useQuery({ ...sampleQuery, placeholderData: keepPreviousData });
+  const top = useTopExamples(run, expert);
+  if (error !== null) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading random sample" rows={previewCount(RANDOM_GROUP)} />;
+  if (data.sample === null || data.examples.length === 0) return null;
+  const { locked = null } = concordance;
+  const unseen = withoutShown(asRandomGroup(data.examples), top);
+  const numInTop = data.examples.length - unseen.length;
+  const shown = selectShown(unseen, { group: RANDOM_GROUP, isOpen, locked });
+  const isTooSmall = data.examples.length < Math.min(MIN_SAMPLE, data.sample.active_tokens);
+  if (unseen.length === 0) return null;
+  if (isTooSmall && seed === 0 && locked?.bin !== RANDOM_GROUP) return null;
+  return (
+    <section className="group" aria-label="Random sample">
+      <header>
+        <h3>Random sample</h3>
+        <span className="dim extra">of all activations</span>
+        <span className="grow" />
+        <Button size="small" variant="ghost" icon="dice" onClick={() => onResample(seed + 1)}>
+          Resample
+        </Button>
+        <GroupCount
+          text={`${shown.length} of ${data.examples.length}`}
+          isAll={shown.length >= unseen.length}
+          isOpen={isOpen}
+          onOpen={onOpen}
+        />
+      </header>
+      <Concordance examples={shown} {...concordance} />
+      {numInTop > 0 && (
+        <p className="dim">
+          {numInTop === 1 ? "1 more of the sample is" : `${numInTop} more of the sample are`} among the top examples
+          above.
+        </p>
+      )}
+      <SampleDescription sample={data.sample} drawn={data.examples.length} />
+    </section>
+  );
+}
+
+export interface ExamplesProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+  readonly params: Values<typeof EXPERT_PARAMS>;
+  readonly setParams: SetParams<typeof EXPERT_PARAMS>;
+  readonly onHover: (activation: number | null) => void;
+}
+
+const isSameToken = (a: ExampleToken | null, b: ExampleToken) =>
+  a?.bin === b.bin && a.rank === b.rank && a.position === b.position;
+
+function RouteTopExample({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const links = usePageLinks();
+  const [strongest] = useTopExamples(run, expert);
+  return (
+    <LinkButton
+      size="small"
+      variant="ghost"
+      icon="routing"
+      to={links.page("routing", strongest === undefined ? {} : { prompt: joinTokens(strongest).trim() })}
+    >
+      Route top example
+    </LinkButton>
+  );
+}
+
+function LayoutControls({ run, detail, params, setParams }: Omit<ExamplesProps, "onHover">) {
+  return (
+    <div className="examples-head">
+      <h2>
+        <Term id="top_example">Examples</Term>
+      </h2>
+      <SegmentedControl
+        label="Which examples"
+        value={params.all ? "all" : "top"}
+        onChange={(which) => setParams({ all: which === "all" })}
+        segments={[
+          { value: "top", label: "Strongest" },
+          { value: "all", label: "All strengths" },
+        ]}
+      />
+      <SegmentedControl
+        label="Layout of examples"
+        value={params.view}
+        onChange={(view) => setParams({ view })}
+        segments={[
+          { value: "aligned", label: "Aligned" },
+          { value: "snippet", label: "Snippet" },
+          { value: "full", label: "Full" },
+        ]}
+      />
+      <Button
+        size="small"
+        variant={params.breaks ? "chosen" : "ghost"}
+        aria-pressed={params.breaks}
+        onClick={() => setParams(({ breaks }) => ({ breaks: !breaks }))}
+      >
+        Line breaks
+      </Button>
+      <RouteTopExample run={run} expert={detail.row.expert} />
+      <span className="grow" />
+      <RampLegend kind="sequential" low="Activation 0" high={formatFixed(detail.row.max_activation)} />
+    </div>
+  );
+}
+
+/** Props shared by all groups of the expert's examples. */
+function useGroups({ run, detail, params, setParams, onHover }: ExamplesProps) {
+  const { lock, open } = params;
+  const { expert, max_activation: largest } = detail.row;
+  const onLock = useCallback(
+    (token: ExampleToken) => setParams({ lock: isSameToken(lock, token) ? null : token }),
+    [lock, setParams],
+  );
+  const promptLinks = usePromptLinks(expert);
+  const isGroupOpen = (group: number) => ({
+    isOpen: open.includes(group),
+    onOpen: (isOpen: boolean) => {
+      const others = open.filter((number) => number !== group);
+      setParams({ open: isOpen ? [...others, group].sort((a, b) => a - b) : others });
+    },
+  });
+  const { view: mode, breaks: showBreaks } = params;
+  const shared = { run, expert, largest, mode, showBreaks, onHover, locked: lock, onLock, promptLinks };
+  return { shared, isGroupOpen };
+}
+
+const hasExamples = (bin: ActivationBin) => bin.examples > 0;
+
+interface ExampleGroupsProps extends ExamplesProps {
+  readonly bins: readonly ActivationBin[];
+  readonly isSingle?: boolean;
+}
+
+function ExampleGroups({ bins, isSingle = false, ...props }: ExampleGroupsProps) {
+  const { shared, isGroupOpen } = useGroups(props);
+  const { run, expert } = shared;
+  const queries = useQueryClient();
+  // Rendered again when examples of another bin arrive.
+  useIsFetching({ queryKey: ["run", run, "examples", expert] });
+  const strongerThan = ({ bin }: ActivationBin) =>
+    fetchedExamples(
+      queries,
+      run,
+      expert,
+      props.detail.bins.map((other) => other.bin).filter((other) => other < bin),
+    );
+  return bins.map((bin) => (
+    <ExampleGroup
+      key={`${expert}-${bin.bin}`}
+      bin={bin}
+      stronger={strongerThan(bin)}
+      isSingle={isSingle}
+      {...isGroupOpen(bin.bin)}
+      {...shared}
+    />
+  ));
+}
+
+function OnlyTopStored() {
+  return (
+    <p className="dim">
+      The index stores only the strongest examples, which need not be typical. To store weaker ones, index with{" "}
+      <code>--examples-per-bin</code>.
+    </p>
+  );
+}
+
+/** The weaker bins: a group each, or one group of single examples if the index stored no more. */
+function WeakerExamples(props: ExamplesProps) {
+  const [top, ...bins] = props.detail.bins.filter(hasExamples);
+  if (bins.length === 0) return (top?.examples ?? 0) < props.detail.row.active_tokens && <OnlyTopStored />;
+  if (bins.some((bin) => bin.examples > 1)) return <ExampleGroups {...props} bins={bins} />;
+  return (
+    <section className="weaker" aria-label="Weaker activations">
+      <header>
+        <h3>Weaker activations</h3>
+        <span className="dim">
+          one random example per range, unless shown above; too few to show what is typical of a range
+        </span>
+      </header>
+      <ExampleGroups {...props} bins={bins} isSingle />
+    </section>
+  );
+}
+
+/** The top examples and the layout controls. */
+export function TopExamples(props: ExamplesProps) {
+  const { detail, params, setParams } = props;
+  useShortcut("release", () => setParams({ lock: null }), params.lock !== null);
+  return (
+    <>
+      <LayoutControls run={props.run} detail={detail} params={params} setParams={setParams} />
+      <ExampleGroups {...props} bins={detail.bins.filter(hasExamples).slice(0, 1)} />
+    </>
+  );
+}
+
+/** The weaker activation bins, then a random sample of all activations. */
+export const MoreExamples = memo(function More(props: ExamplesProps) {
+  const { shared, isGroupOpen } = useGroups(props);
+  const { params, setParams } = props;
+  const { lock, seed } = params;
+  return (
+    <>
+      <WeakerExamples {...props} />
+      <RandomGroup
+        key={shared.expert}
+        seed={seed}
+        onResample={(next) => setParams({ seed: next, ...(lock?.bin === RANDOM_GROUP && { lock: null }) })}
+        {...isGroupOpen(RANDOM_GROUP)}
+        {...shared}
+      />
+    </>
+  );
+});

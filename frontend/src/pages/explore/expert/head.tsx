@@ -1,0 +1,413 @@
+/** The expert's label, tags, note and actions. */
+
+import "@/components/lists/lists.css";
+
+import { useQuery, useQueryClient } from "@tanstack/react-query";
+import { type ChangeEvent, Fragment, type KeyboardEvent, type SubmitEvent, useEffect, useId, useState } from "react";
+import { Link, useNavigate } from "react-router";
+
+import { listsQuery, useSetTag } from "@/api/lists";
+import { useSetLabel, useSetNote } from "@/api/mutations";
+import { examplesQuery, expertQuery, randomExamplesQuery, visitRandomExpert } from "@/api/queries";
+import type { ExpertDetail } from "@/api/types";
+import {
+  automaticLabelScore,
+  describeAutomaticLabel,
+  labelScore,
+  shownAutomatic,
+} from "@/components/experts/automatic-label";
+import { AddToList } from "@/components/lists/add-to-list";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { haveSameStart } from "@/components/runs/pick-layer-runs";
+import { Described, Term } from "@/components/terms/term";
+import { useTray } from "@/components/tray/tray-context";
+import { Button } from "@/components/ui/button";
+import { Failure } from "@/components/ui/states";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { useUrlState } from "@/hooks/use-url-state";
+import { formatPercent } from "@/lib/text/format";
+
+import { EXPERT_PARAMS } from "./expert-params";
+import { EXAMPLES_PER_PAGE } from "./shown-examples";
+
+interface TextEditorProps {
+  readonly label: string;
+  readonly initial: string;
+  /** Whether there is a saved text, which a button removes. */
+  readonly isSaved?: boolean;
+  readonly maxLength: number;
+  readonly lines: number;
+  readonly isSaving: boolean;
+  readonly error: unknown;
+  readonly onSave: (text: string | null) => void;
+  readonly onCancel: () => void;
+}
+
+export function TextEditor({
+  label,
+  initial,
+  isSaved = false,
+  maxLength,
+  lines,
+  isSaving,
+  error,
+  ...actions
+}: TextEditorProps) {
+  const { onSave, onCancel } = actions;
+  const [text, setText] = useState(initial);
+  const save = () => onSave(text.trim() === "" ? null : text.trim());
+  const onKeyDown = (event: KeyboardEvent) => {
+    const isSave = event.key === "Enter" && (lines === 1 || event.ctrlKey || event.metaKey);
+    if (!isSave && event.key !== "Escape") return;
+    event.preventDefault();
+    if (isSave) save();
+    else onCancel();
+  };
+  const fieldProps = {
+    "aria-label": label,
+    autoFocus: true,
+    maxLength,
+    value: text,
+    onChange: (event: ChangeEvent<HTMLInputElement | HTMLTextAreaElement>) => setText(event.target.value),
+    onKeyDown,
+  };
+  return (
+    <form
+      className={lines === 1 ? "editor one-line" : "editor"}
+      onSubmit={(event: SubmitEvent) => {
+        event.preventDefault();
+        save();
+      }}
+    >
+      {lines === 1 ? (
+        // Typing replaces the text, which may be an automatic label.
+        <input type="text" className="field" onFocus={(event) => event.target.select()} {...fieldProps} />
+      ) : (
+        <textarea className="textarea" rows={lines} {...fieldProps} />
+      )}
+      <Button type="submit" variant="primary" disabled={isSaving}>
+        Save
+      </Button>
+      <Button variant="ghost" onClick={onCancel}>
+        Cancel
+      </Button>
+      {isSaved && (
+        <Button variant="ghost" disabled={isSaving} onClick={() => onSave(null)}>
+          Remove {label.toLowerCase()}
+        </Button>
+      )}
+      <Failure error={error} />
+    </form>
+  );
+}
+
+interface LabelEditorProps {
+  readonly run: string;
+  readonly row: ExpertDetail["row"];
+  readonly onClose: () => void;
+}
+
+/** Editor of an expert's label, which starts with the automatic one. */
+export function LabelEditor({ run, row, onClose }: LabelEditorProps) {
+  const mutation = useSetLabel(run, row.expert);
+  return (
+    <TextEditor
+      label={`Label of ${row.expert}`}
+      initial={row.label ?? shownAutomatic(row.automatic)?.label ?? ""}
+      isSaved={row.label !== null}
+      maxLength={200}
+      lines={1}
+      isSaving={mutation.isPending}
+      error={mutation.error}
+      onSave={(text) => mutation.mutate(text, { onSuccess: onClose })}
+      onCancel={onClose}
+    />
+  );
+}
+
+interface NotesProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly note: string | null;
+}
+
+/** The note on an expert, editable in place. */
+function Notes({ run, expert, note }: NotesProps) {
+  const [editing, setEditing] = useState(false);
+  const noteMutation = useSetNote(run, expert);
+  useShortcut("note", () => setEditing(true));
+  if (editing)
+    return (
+      <TextEditor
+        label="Note"
+        initial={note ?? ""}
+        isSaved={note !== null}
+        maxLength={10_000}
+        lines={3}
+        isSaving={noteMutation.isPending}
+        error={noteMutation.error}
+        onSave={(text) => noteMutation.mutate(text, { onSuccess: () => setEditing(false) })}
+        onCancel={() => setEditing(false)}
+      />
+    );
+  return (
+    <>
+      <Button size="small" variant="ghost" icon="note" shortcut="note" onClick={() => setEditing(true)}>
+        {note === null ? "Add note" : "Edit note"}
+      </Button>
+      {note !== null && <p className="note-text">{note}</p>}
+    </>
+  );
+}
+
+interface ExpertTagsProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly tags: readonly string[];
+}
+
+/** Tags of an expert. Each links to the experts with the same tag; tags can be removed and added. */
+function ExpertTags({ run, expert, tags }: ExpertTagsProps) {
+  const [text, setText] = useState("");
+  const lists = useQuery(listsQuery(run));
+  const links = usePageLinks();
+  const tag = useSetTag(run, expert);
+  const datalistId = useId();
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (text.trim() !== "") tag.mutate({ tag: text.trim(), isTagged: true }, { onSuccess: () => setText("") });
+  };
+  return (
+    <form className="expert-tags" aria-label="Tags" onSubmit={submit}>
+      {tags.map((name) => (
+        <span key={name} className="chip">
+          <Link to={links.page("experts", { tag: name })}>{name}</Link>
+          <button
+            type="button"
+            className="x"
+            aria-label={`Remove tag ${name}`}
+            onClick={() => tag.mutate({ tag: name, isTagged: false })}
+          >
+            ×
+          </button>
+        </span>
+      ))}
+      <input
+        className="tag-input"
+        aria-label="Add tag"
+        placeholder="Add tag"
+        list={datalistId}
+        maxLength={60}
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+      />
+      <datalist id={datalistId}>
+        {lists.data?.tags
+          .filter((candidate) => !tags.includes(candidate.tag))
+          .map((one) => (
+            <option key={one.tag} value={one.tag} />
+          ))}
+      </datalist>
+      <Failure error={tag.error} />
+    </form>
+  );
+}
+
+interface ExpertHeadProps {
+  readonly run: string;
+  readonly detail: ExpertDetail;
+}
+
+function Label({ run, detail }: ExpertHeadProps) {
+  const [editing, setEditing] = useState(false);
+  useShortcut("label", () => setEditing(true));
+  const { label, automatic, expert } = detail.row;
+  if (editing)
+    return (
+      <>
+        <h1 className="sr">Expert {expert}</h1>
+        <LabelEditor run={run} row={detail.row} onClose={() => setEditing(false)} />
+      </>
+    );
+  return (
+    <>
+      <h1>{label ?? automatic?.label ?? `Expert ${expert}`}</h1>
+      <Button size="small" variant="ghost" icon="edit" shortcut="label" onClick={() => setEditing(true)}>
+        {label === null ? "Add label" : "Edit label"}
+      </Button>
+    </>
+  );
+}
+
+/** Where the label comes from, and how well it predicts where the expert fires. */
+function LabelScore({ row: { label, automatic } }: ExpertDetail) {
+  if (label !== null) return <span className="auto-mark">user label</span>;
+  if (automatic === null) return null;
+  const { precision, recall } = automatic;
+  const share = (value: number | null) => (value === null ? "unknown" : `${formatPercent(value, 0)} %`);
+  return (
+    <>
+      <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
+        {automaticLabelScore(automatic)}
+      </span>{" "}
+      {labelScore(automatic) !== null && (
+        <>
+          <Term id="precision">precision</Term> {share(precision)}, <Term id="recall">recall</Term> {share(recall)}
+        </>
+      )}
+    </>
+  );
+}
+
+/** Navigate to another expert, keeping view settings but not the lock. */
+function useGoToExpert() {
+  const navigate = useNavigate();
+  const links = usePageLinks();
+  return (expert: number) => {
+    const view = new URLSearchParams(window.location.search);
+    const viewParams = Object.fromEntries(
+      [...view].filter(([name]) => ["view", "breaks", "by", "test", "all", "details"].includes(name)),
+    );
+    void navigate(links.expert(expert, viewParams));
+  };
+}
+
+/** Long enough for the current expert's own examples to render first. */
+const PREFETCH_DELAY_MS = 20;
+
+/** Prefetch the next and previous experts: first their top examples, then the weaker ones if they are shown. */
+function usePrefetchNeighbours(run: string, { next, previous }: ExpertDetail) {
+  const queries = useQueryClient();
+  const [{ all }] = useUrlState(EXPERT_PARAMS);
+  useEffect(() => {
+    let isCancelled = false;
+    const fetchExamples = (detail: ExpertDetail, includes: (bin: number) => boolean) =>
+      detail.bins
+        .filter(({ bin, examples }) => examples > 0 && includes(bin))
+        .map(({ bin }) => queries.infiniteQuery(examplesQuery(run, detail.row.expert, bin, EXAMPLES_PER_PAGE)));
+    const fetchNeighbours = async () => {
+      const details: ExpertDetail[] = [];
+      for (const expert of [next, previous]) {
+        if (expert === null || isCancelled) continue;
+        const detail = await queries.query(expertQuery(run, expert));
+        await Promise.all(fetchExamples(detail, (bin) => bin === 0));
+        details.push(detail);
+      }
+      for (const detail of all ? details : []) {
+        if (isCancelled) return;
+        const random = queries.query(randomExamplesQuery(run, detail.row.expert, 0));
+        await Promise.all([random, ...fetchExamples(detail, (bin) => bin > 0)]);
+      }
+    };
+    // Errors are ignored here: the expert's own page fetches again and reports them.
+    const timer = setTimeout(() => void fetchNeighbours().catch(() => undefined), PREFETCH_DELAY_MS);
+    return () => {
+      isCancelled = true;
+      clearTimeout(timer);
+    };
+  }, [queries, run, previous, next, all]);
+}
+
+function Neighbours({ run, detail }: ExpertHeadProps) {
+  const goTo = useGoToExpert();
+  const { previous, next } = detail;
+  usePrefetchNeighbours(run, detail);
+  const random = () => void visitRandomExpert(run, goTo);
+  useShortcut("previous", () => previous !== null && goTo(previous));
+  useShortcut("next", () => next !== null && goTo(next));
+  useShortcut("random", random);
+  return (
+    <>
+      <div className="btngroup">
+        <Button
+          icon="chevronLeft"
+          shortcut="previous"
+          disabled={previous === null}
+          onClick={() => previous !== null && goTo(previous)}
+        >
+          <span className="sr">Previous expert</span>
+          {previous ?? "none"}
+        </Button>
+        <Button
+          icon="chevronRight"
+          shortcut="next"
+          disabled={next === null}
+          onClick={() => next !== null && goTo(next)}
+        >
+          <span className="sr">Next expert</span>
+          {next ?? "none"}
+        </Button>
+      </div>
+      <Button icon="dice" shortcut="random" onClick={random}>
+        Random
+      </Button>
+    </>
+  );
+}
+
+/** The same number in runs of other layers that started at the same example tokens, with the reason. */
+function SameNumber({ expert }: { readonly expert: number }) {
+  const { summary, runs } = useCurrentRun();
+  const alike = runs.filter(
+    (run) =>
+      summary !== null && run.layer !== summary.layer && run.indexed_tokens !== null && haveSameStart(run, summary),
+  );
+  if (alike.length === 0) return null;
+  return (
+    <span className="same-number">
+      <Described description="These layers were trained with one seed, so expert n of each was initialised at the same example token. It often means the same in all of them.">
+        Same number
+      </Described>{" "}
+      in layer{" "}
+      {alike
+        .toSorted((a, b) => a.layer - b.layer)
+        .map(({ name, layer }, i) => (
+          <Fragment key={name}>
+            {i > 0 && ", "}
+            <Link className="link" to={pageLinks(name).expert(expert)}>
+              {layer}
+            </Link>
+          </Fragment>
+        ))}
+    </span>
+  );
+}
+
+export function ExpertHead({ run, detail }: ExpertHeadProps) {
+  const { expert } = detail.row;
+  const tray = useTray();
+  const inTray = tray.has(expert);
+  useShortcut("tray", () => tray.toggle(expert));
+  return (
+    <section className="expert-head">
+      <p className="eid">
+        <span className="mono">{expert}</span> <span className="dim">in</span> <span className="mono">{run}</span>{" "}
+        <LabelScore {...detail} /> <SameNumber expert={expert} />
+      </p>
+      <div className="expert-acts">
+        <Neighbours run={run} detail={detail} />
+        <AddToList
+          run={run}
+          experts={[expert]}
+          containing={detail.lists}
+          label={detail.lists.length === 0 ? "Add to list" : detail.lists.map((list) => list.name).join(", ")}
+        />
+        <Button
+          variant={inTray ? "chosen" : "primary"}
+          icon={inTray ? "check" : "plus"}
+          shortcut="tray"
+          aria-pressed={inTray}
+          onClick={() => tray.toggle(expert)}
+        >
+          {inTray ? "In tray" : "Add to tray"}
+        </Button>
+      </div>
+      <div className="label-line">
+        <Label run={run} detail={detail} />
+        <ExpertTags run={run} expert={expert} tags={detail.row.tags} />
+        <Notes run={run} expert={expert} note={detail.note} />
+      </div>
+    </section>
+  );
+}

@@ -1,0 +1,294 @@
+/** Experts that are similar, active together, or the same in another run. */
+
+import { useQuery } from "@tanstack/react-query";
+import { useState } from "react";
+import { Link } from "react-router";
+
+import { similarQuery } from "@/api/queries";
+import type {
+  ExpertRecurrence,
+  ExpertRow,
+  RecurrenceMatch,
+  SharedTokens,
+  SimilarBy,
+  SimilarExpert,
+  SimilarExperts,
+} from "@/api/types";
+import { ExpertLabel, ExpertLink } from "@/components/experts/expert-link";
+import { usePageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
+import { SegmentedControl } from "@/components/ui/segmented-control";
+import { ErrorState, LoadingState } from "@/components/ui/states";
+import { formatCompact, formatCount, formatFixed, formatFoundAgain, formatPercent } from "@/lib/text/format";
+
+/** Co-activating experts per list, and before all are shown. */
+const MAX_COMPANIONS = 6;
+const PREVIEW = 3;
+
+interface CompanionListProps {
+  readonly title: string;
+  readonly expert: number;
+  readonly companions: readonly SimilarExpert[];
+}
+
+function formatLift(times: number): string {
+  return `×${times >= 10 ? formatCount(Math.round(times)) : times.toFixed(1)}`;
+}
+
+/** Counts; with enough events, also the share with its interval and how often the usual rate it is. */
+function CompanionCounts({ tokens, of_tokens: of, share, share_interval: interval, lift }: SharedTokens) {
+  return (
+    <span className="counts num">
+      <span>
+        {share !== null && `${formatPercent(share, 0)} % `}
+        {lift !== null && <span className="dim">{formatLift(lift)}</span>}
+      </span>
+      <span className="dim">
+        {formatCompact(tokens)} of {formatCompact(of)}
+        {interval !== null && `, ${formatPercent(interval[0], 0)} to ${formatPercent(interval[1], 0)} %`}
+      </span>
+    </span>
+  );
+}
+
+function CompanionList({ title, expert, companions }: CompanionListProps) {
+  return (
+    <section aria-label={title}>
+      <h3>{title}</h3>
+      {companions.length === 0 ? (
+        <p className="dim">none</p>
+      ) : (
+        <ol>
+          {companions.map((companion) => (
+            <li key={companion.expert}>
+              {companion.expert === expert ? (
+                <span className="dim">the expert itself</span>
+              ) : (
+                <>
+                  <ExpertLink
+                    expert={companion.expert}
+                    label={companion.label}
+                    automatic={companion.automatic}
+                    topTokens={companion.top_tokens.map((token) => token.text)}
+                    withPlus={false}
+                  />
+                  <PlusButton expert={companion.expert} />
+                </>
+              )}
+              {companion.shared !== null && <CompanionCounts {...companion.shared} />}
+            </li>
+          ))}
+        </ol>
+      )}
+    </section>
+  );
+}
+
+/** What the counts are worth. */
+function Explanation({ data }: { readonly data: SimilarExperts }) {
+  const active = formatCount(data.active_tokens ?? 0);
+  const sampled = formatCount(data.sampled_tokens ?? 0);
+  if (data.sampled_tokens === 0) return "The index has no token sample to count in. Index the run again.";
+  if (data.active_tokens === 0) return `It is inactive on the ${sampled} sampled tokens.`;
+  return data.enough_tokens
+    ? `Counted on its ${active} active tokens in a sample of ${sampled}. Listed: experts that fire there more often than elsewhere, at least twice, by Jaccard index, each with the share of those tokens, × its usual rate, counts and interval. Intervals (95 %, Wilson) treat tokens as independent, so they are too narrow.`
+    : `It is active on only ${active} of the ${sampled} sampled tokens: too few for percentages. The counts may be chance.`;
+}
+
+function Companions({ expert, data }: { readonly expert: number; readonly data: SimilarExperts }) {
+  const [isAll, setAll] = useState(false);
+  const lists = [
+    ["Token before", data.before],
+    ["Same token", data.experts],
+    ["Token after", data.after],
+  ] as const;
+  const longest = Math.max(...lists.map(([, companions]) => companions.length));
+  if (longest === 0) return null;
+  return (
+    <>
+      <div className={data.enough_tokens ? "coactivation-lists" : "coactivation-lists few"}>
+        {lists.map(([title, companions]) => (
+          <CompanionList
+            key={title}
+            title={title}
+            expert={expert}
+            companions={isAll ? companions : companions.slice(0, PREVIEW)}
+          />
+        ))}
+      </div>
+      {longest > PREVIEW && (
+        <Button className="show-all" size="small" variant="ghost" aria-expanded={isAll} onClick={() => setAll(!isAll)}>
+          {isAll ? `Show ${PREVIEW} of each` : `Show up to ${longest} of each`}
+        </Button>
+      )}
+    </>
+  );
+}
+
+/** Experts that fire on the same token as this one, on the token before or on the token after. */
+export function Coactivation({ run, expert }: { readonly run: string; readonly expert: number }) {
+  const { data, error, isPending } = useQuery(similarQuery(run, expert, "coactivation", MAX_COMPANIONS));
+  if (isPending) return <LoadingState label="Loading co-activating experts" rows={6} />;
+  if (error !== null) return <ErrorState error={error} />;
+  return (
+    <section className="pane coactivation">
+      <div className="pane-h">
+        <h2>
+          <Term id="coactivation">Co-activating experts</Term>
+        </h2>
+      </div>
+      <p className="ablation-note">
+        <Explanation data={data} />
+      </p>
+      <Companions expert={expert} data={data} />
+    </section>
+  );
+}
+
+function verdict({ is_found, mutual }: RecurrenceMatch): string {
+  if (is_found) return "found again";
+  return mutual ? "not above chance" : "closer to another expert";
+}
+
+function MatchRows({ match }: { readonly match: RecurrenceMatch }) {
+  const name = `${match.run} ${match.expert}`;
+  const expertUrl = `/experts/${match.expert}?${new URLSearchParams({ run: match.run }).toString()}`;
+  return (
+    <tbody>
+      <tr>
+        <th scope="rowgroup" colSpan={3}>
+          {match.is_indexed ? <Link to={expertUrl}>{name}</Link> : name}: {verdict(match)}
+        </th>
+      </tr>
+      <tr>
+        <th scope="row">Firing, cosine</th>
+        <td className="num own">
+          {formatFixed(match.firing_cosine)}{" "}
+          <span className="dim">
+            {formatFixed(match.firing_low)} to {formatFixed(match.firing_high)}
+          </span>
+        </td>
+        <td className="num">{formatFixed(match.firing_chance)}</td>
+      </tr>
+      <tr>
+        <th scope="row">Output, cosine</th>
+        <td className="num own">{formatFixed(match.writing_cosine)}</td>
+        <td className="num">{formatFixed(match.writing_chance)}</td>
+      </tr>
+    </tbody>
+  );
+}
+
+/** The expert's matches in other runs of the same layer, with chance levels. */
+export function Recurrence({ recurrence, row }: { readonly recurrence: ExpertRecurrence; readonly row: ExpertRow }) {
+  const { matches, min_tokens, tokens } = recurrence;
+  return (
+    <section>
+      <div className="pane-h">
+        <h2>
+          <Term id="recurrence">Found again</Term>
+        </h2>
+        <span className="note">
+          {row.compared_runs === null ? "not measured" : `in ${formatFoundAgain(row)} other runs`}
+        </span>
+      </div>
+      {matches.length > 0 && (
+        <table className="ablation-effects recurrence">
+          <thead>
+            <tr>
+              <th>Best match</th>
+              <th className="num">Cosine (95 %)</th>
+              <th className="num">
+                <Term id="recurrence_chance">Chance</Term>
+              </th>
+            </tr>
+          </thead>
+          {matches.map((match) => (
+            <MatchRows key={match.run} match={match} />
+          ))}
+        </table>
+      )}
+      <p className="ablation-note">
+        Found again: each is the other’s best match, and both cosines exceed chance. Compared on {formatCount(tokens)}{" "}
+        tokens; experts need {formatCount(min_tokens)} active ones.
+        {matches.some(({ is_indexed: hasPage }) => !hasPage) && " Runs without a link have no index here."}
+      </p>
+    </section>
+  );
+}
+
+interface SimilarProps {
+  readonly run: string;
+  readonly expert: number;
+  readonly by: SimilarBy;
+  readonly onBy: (by: SimilarBy) => void;
+}
+
+function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
+  const links = usePageLinks();
+  const tokens = similar.top_tokens.map((token) => token.text);
+  return (
+    <tr>
+      <td className="id mono">{similar.expert}</td>
+      <td className="lab">
+        <Link to={links.expert(similar.expert)}>
+          <ExpertLabel label={similar.label} automatic={similar.automatic} topTokens={tokens} expert={similar.expert} />
+        </Link>
+      </td>
+      <td className="bar-cell">
+        <i style={{ width: `${Math.max(0, 100 * similar.similarity)}%` }} />
+      </td>
+      <td className="num">{formatFixed(similar.similarity)}</td>
+      <td>
+        <PlusButton expert={similar.expert} />
+      </td>
+    </tr>
+  );
+}
+
+export function Similar({ run, expert, by, onBy }: SimilarProps) {
+  const { data, error, isPending } = useQuery(similarQuery(run, expert, by));
+  return (
+    <section className="pane">
+      <div className="pane-h">
+        <h2>
+          <Term id="similar">Similar experts</Term>
+        </h2>
+        <span className="note">by</span>
+        <SegmentedControl
+          label="Similar by"
+          value={by}
+          onChange={onBy}
+          segments={[
+            { value: "gate", label: "gate" },
+            { value: "output", label: "output" },
+            { value: "tokens", label: "tokens" },
+            { value: "coactivation", label: "co-activation" },
+          ]}
+        />
+      </div>
+      {data?.active_tokens != null && (
+        <p className="ablation-note">
+          Counted on {formatCount(data.active_tokens)} {data.active_tokens === 1 ? "token" : "tokens"} of a sample on
+          which it is active{!data.enough_tokens && ": too few to rely on"}.
+        </p>
+      )}
+      {data?.p95 != null && (
+        <p className="ablation-note">95th percentile over all other experts: {formatFixed(data.p95)}.</p>
+      )}
+      {error !== null && <ErrorState error={error} />}
+      {isPending && <LoadingState label="Loading similar experts" rows={5} />}
+      {data !== undefined && (
+        <table className="similar">
+          <tbody>
+            {data.experts.map((similar) => (
+              <SimilarRow key={similar.expert} similar={similar} />
+            ))}
+          </tbody>
+        </table>
+      )}
+    </section>
+  );
+}

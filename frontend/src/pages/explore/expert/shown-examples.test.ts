@@ -1,0 +1,68 @@
+import { describe, expect, it } from "vitest";
+
+import type { Example } from "@/api/types";
+
+import { RANDOM_GROUP } from "./expert-params";
+import { asRandomGroup, deduplicate, selectShown, selectShownInBin, withoutShown } from "./shown-examples";
+
+function example(rank: number, ids: readonly number[], position: number): Example {
+  const tokens = ids.map(String);
+  return { bin: 0, rank, sequence: rank, position, activation: 1, token_ids: [...ids], tokens, active: [] };
+}
+
+const LONG = Array.from({ length: 40 }, (_, i) => i);
+
+describe("folding", () => {
+  it("keeps the first of examples with the same text around their peak", () => {
+    const other = LONG.map((id, i) => (i === 39 ? 99 : id));
+    const { examples, numDuplicates } = deduplicate([
+      example(0, LONG, 20),
+      example(1, other, 20),
+      example(2, LONG, 21),
+    ]);
+    expect(examples.map((one) => one.rank)).toEqual([0, 2]);
+    expect(numDuplicates).toBe(1);
+  });
+
+  it("leaves out what is shown above", () => {
+    const twice = [example(0, [1, 2], 0), example(1, [1, 3], 0), example(2, [1, 3], 0)];
+    expect(deduplicate(twice, [example(9, [1, 2], 0)]).examples.map((one) => one.rank)).toEqual([1]);
+    expect(withoutShown(twice, [example(9, [1, 2], 0)]).map((one) => one.rank)).toEqual([1, 2]);
+  });
+
+  it("leaves out another peak of a sentence shown above", () => {
+    const above = { ...example(3, LONG, 20), bin: 0 };
+    const near = { ...example(0, LONG, 24), bin: 2, sequence: 3 };
+    const far = { ...example(1, LONG, 35), bin: 2, sequence: 3 };
+    expect(deduplicate([near, far], [above]).examples).toEqual([far]);
+  });
+
+  it("keeps different ones", () => {
+    expect(deduplicate([example(0, [1, 2], 0), example(1, [1, 3], 0)]).numDuplicates).toBe(0);
+  });
+});
+
+const TEN = Array.from({ length: 10 }, (_, rank) => ({ ...example(rank, [rank % 9], 0), bin: 2 }));
+const closed = { isOpen: false, locked: null };
+
+describe("shown examples", () => {
+  it("are a few until the group is expanded", () => {
+    expect(selectShown(TEN, { group: 2, ...closed })).toHaveLength(2);
+    expect(selectShown(TEN, { group: 0, ...closed })).toHaveLength(8);
+    expect(selectShown(TEN, { group: 2, isOpen: true, locked: null })).toHaveLength(10);
+  });
+
+  it("include the locked one, in its own group only", () => {
+    const locked = { bin: 2, rank: 5, position: 0 };
+    expect(selectShown(TEN, { group: 2, isOpen: false, locked })).toHaveLength(6);
+    expect(selectShown(TEN, { group: 1, isOpen: false, locked })).toHaveLength(2);
+  });
+
+  it("are deduplicated in bins but not in the random sample", () => {
+    expect(selectShownInBin(TEN, { group: 2, isOpen: true, locked: null })).toMatchObject({ numDuplicates: 1 });
+    const drawn = asRandomGroup(TEN);
+    expect(selectShown(drawn, { group: RANDOM_GROUP, isOpen: true, locked: null })).toHaveLength(10);
+    expect(new Set(drawn.map((one) => one.bin))).toEqual(new Set([RANDOM_GROUP]));
+    expect(drawn.map((one) => one.rank)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+  });
+});

@@ -1,0 +1,416 @@
+/** Search, filters as chips, saved lists, and the number of matching experts. */
+
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
+import { type SubmitEvent, useEffect, useRef, useState } from "react";
+import { Dialog, DialogTrigger, Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { messageOf } from "@/api/http/errors";
+import { listsQuery } from "@/api/lists";
+import { expertsQuery, fetchAllExperts } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
+import { canBeHidden, type Filter, formatBound } from "@/components/experts/columns";
+import { AddToList } from "@/components/lists/add-to-list";
+import { toCsv } from "@/components/plots/figure";
+import { usePageLinks } from "@/components/runs/page-links";
+import { ActionMenu } from "@/components/ui/action-menu";
+import { Button, LinkButton, TriggerButton } from "@/components/ui/button";
+import { Icon } from "@/components/ui/icon";
+import { useDebouncedValue } from "@/hooks/use-debounced-value";
+import { useShortcut } from "@/hooks/use-shortcut";
+import { saveFile } from "@/lib/browser/save-file";
+import { keyCap } from "@/lib/browser/shortcuts";
+import { formatCount } from "@/lib/text/format";
+import { visibleText } from "@/lib/text/token-text";
+
+import { type ExpertsView, sortOf, toFilters } from "./experts-params";
+import { tableRow, useAvailableColumns } from "./table";
+
+interface SavedListsProps {
+  readonly run: string;
+  readonly view: ExpertsView;
+}
+
+interface SavedFilterProps {
+  readonly name: string;
+  readonly experts: number;
+  readonly isChosen: boolean;
+  readonly onChoose: (isChosen: boolean) => void;
+}
+
+function SavedFilter({ name, experts, isChosen, onChoose }: SavedFilterProps) {
+  return (
+    <Button
+      size="small"
+      variant={isChosen ? "chosen" : "plain"}
+      aria-pressed={isChosen}
+      onClick={() => onChoose(!isChosen)}
+    >
+      {name} <span className="dim">{formatCount(experts)}</span>
+    </Button>
+  );
+}
+
+/** Adds the experts that match the filters to a list, or to a new one, once all of them are in the table. */
+function AddMatching({ run, view }: SavedListsProps) {
+  const { data, hasNextPage } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
+  const page = data?.pages[0];
+  if (page === undefined || page.matching === page.total || hasNextPage) return null;
+  const experts = data?.pages.flatMap((one) => one.experts.map(({ expert }) => expert)) ?? [];
+  return (
+    <AddToList run={run} experts={experts} className="btn sm" label={`Add ${formatCount(experts.length)} to list`} />
+  );
+}
+
+export function SavedLists({ run, view }: SavedListsProps) {
+  const { params, setParams } = view;
+  const { data } = useQuery(listsQuery(run));
+  const links = usePageLinks();
+  return (
+    <div className="saved-lists" role="group" aria-label="Lists and tags">
+      <b>Lists</b>
+      {data?.lists.map(({ id, name, experts }) => (
+        <SavedFilter
+          key={id}
+          name={name}
+          experts={experts}
+          isChosen={params.list === id}
+          onChoose={(isChosen) => setParams({ list: isChosen ? id : null }, "push")}
+        />
+      ))}
+      {data?.lists.length === 0 && (
+        <span className="dim wide-only">none yet; a list keeps the experts of a question, in order and with notes</span>
+      )}
+      {params.list !== null && (
+        <LinkButton size="small" variant="ghost" icon="list" to={links.list(params.list)}>
+          Open list: order, notes, export
+        </LinkButton>
+      )}
+      {data !== undefined && data.tags.length > 0 && <b>Tags</b>}
+      {data?.tags.map(({ tag, experts }) => (
+        <SavedFilter
+          key={tag}
+          name={tag}
+          experts={experts}
+          isChosen={params.tag === tag}
+          onChoose={(isChosen) => setParams({ tag: isChosen ? tag : "" }, "push")}
+        />
+      ))}
+      <AddMatching run={run} view={view} />
+    </div>
+  );
+}
+
+interface FilterFormProps {
+  readonly view: ExpertsView;
+  /** Name of the filter. */
+  readonly first: string;
+  readonly onDone: () => void;
+}
+
+const TOKEN = "token";
+const TOKEN_TITLE = "Fires on token";
+
+/** The bound that was typed; null for an invalid number. */
+function parseBound({ scale }: Filter, text: string): number | null {
+  const value = Number(text.replace(",", "."));
+  return Number.isFinite(value) && value >= 0 ? value / scale : null;
+}
+
+/** Form of one filter: its kind and value. */
+function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, onDone }: FilterFormProps) {
+  const find = (name: string) => filters.find((filter) => filter.name === name);
+  const [kind, setKind] = useState(first);
+  const [text, setText] = useState(() => {
+    const [filter, value] = [find(first), bounds[first] ?? null];
+    return filter === undefined || value === null ? "" : formatBound(filter, value);
+  });
+  const filter = find(kind);
+  const typed = text.trim();
+  const bound = filter === undefined || typed === "" ? null : parseBound(filter, typed);
+  const isValid = typed !== "" && (filter === undefined || bound !== null);
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    if (!isValid) return;
+    if (filter === undefined) setParams({ token: typed }, "push");
+    else setBounds({ [filter.name]: bound }, "push");
+    onDone();
+  };
+  return (
+    <form className="filter-form" onSubmit={submit}>
+      <select aria-label="Filter by" value={kind} onChange={(event) => setKind(event.target.value)}>
+        {filters.map(({ name, title }) => (
+          <option key={name} value={name}>
+            {title}
+          </option>
+        ))}
+        <option value={TOKEN}>{TOKEN_TITLE}</option>
+      </select>
+      <span className="field number" data-invalid={(text !== "" && !isValid) || undefined}>
+        <input
+          inputMode={filter === undefined ? "text" : "decimal"}
+          aria-label={filter === undefined ? TOKEN_TITLE : `${filter.title}, ${filter.unit || "activation"}`}
+          aria-invalid={text !== "" && !isValid}
+          // eslint-disable-next-line jsx-a11y/no-autofocus -- it is opened in order to type
+          autoFocus
+          value={text}
+          onChange={(event) => setText(event.target.value)}
+        />
+        <span className="dim">{filter?.unit}</span>
+      </span>
+      <Button type="submit" variant="primary" size="small" disabled={!isValid}>
+        Apply
+      </Button>
+    </form>
+  );
+}
+
+interface ColumnsMenuProps {
+  readonly run: string;
+  readonly view: ExpertsView;
+}
+
+/** Menu that shows and hides columns. */
+function ColumnsMenu({ run, view: { columns: all, params, setParams } }: ColumnsMenuProps) {
+  const columns = useAvailableColumns(run, all).filter(canBeHidden);
+  return (
+    <MenuTrigger>
+      <TriggerButton className="btn columns-button">Columns</TriggerButton>
+      <Popover className="popover" placement="bottom end">
+        <Menu
+          aria-label="Columns"
+          selectionMode="multiple"
+          selectedKeys={columns.map(({ key }) => key).filter((key) => !params.hide.includes(key))}
+          onSelectionChange={(keys) => {
+            const hide = columns.map(({ key }) => key).filter((key) => keys !== "all" && !keys.has(key));
+            setParams({ hide });
+          }}
+        >
+          {columns.map((column) => (
+            <MenuItem key={column.key} id={column.key}>
+              {column.header}
+            </MenuItem>
+          ))}
+        </Menu>
+      </Popover>
+    </MenuTrigger>
+  );
+}
+
+const FORMATS = { csv: "CSV", json: "JSON" } as const;
+type Format = keyof typeof FORMATS;
+
+function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format: Format): void {
+  const experts = rows.map((row) => tableRow(row, view.columns, view.params.hide));
+  if (format === "csv") {
+    const [first = {}] = experts;
+    const table = { columns: Object.keys(first), rows: experts.map((row) => Object.values(row).map(String)) };
+    saveFile(`${run}-experts.csv`, toCsv(table), "text/csv");
+    return;
+  }
+  saveFile(
+    `${run}-experts.json`,
+    JSON.stringify({ run, asked: toFilters(view), experts }, null, 2),
+    "application/json",
+  );
+}
+
+/** Exports all experts that match the filters, with the order and columns on screen. */
+function ExportTable({ run, view }: { readonly run: string; readonly view: ExpertsView }) {
+  const [progress, setProgress] = useState("");
+  const start = async (format: Format) => {
+    setProgress("0");
+    try {
+      const rows = await fetchAllExperts(run, toFilters(view), (count) => setProgress(formatCount(count)));
+      save(run, view, rows, format);
+      setProgress("");
+    } catch (error) {
+      setProgress(messageOf(error));
+    }
+  };
+  return (
+    <>
+      {progress !== "" && (
+        <span className="dim" role="status">
+          {progress}
+        </span>
+      )}
+      <ActionMenu label="Export table" actions={FORMATS} onAction={(format) => void start(format)} className="btn">
+        <Icon name="download" /> Export
+      </ActionMenu>
+    </>
+  );
+}
+
+interface FilterBarProps {
+  readonly run: string;
+  readonly view: ExpertsView;
+}
+
+function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
+  const [text, setText] = useState(params.search);
+  const input = useRef<HTMLInputElement>(null);
+  const debounced = useDebouncedValue(text);
+  useShortcut("search", () => input.current?.focus());
+  const ownChanges = useRef(new Set<string>());
+  useEffect(() => {
+    ownChanges.current.add(debounced);
+    setParams({ search: debounced });
+  }, [debounced, setParams]);
+  // The URL may change from outside: the Back button, or a removed filter. A change that this field wrote itself may
+  // arrive late, after more typing, and must not undo that.
+  useEffect(() => {
+    if (ownChanges.current.delete(params.search)) return;
+    ownChanges.current.clear();
+    setText(params.search);
+  }, [params.search]);
+  return (
+    <div className="search" role="search">
+      <Icon name="search" />
+      <input
+        ref={input}
+        type="search"
+        aria-label="Search labels, tokens and examples"
+        placeholder="Filter by label, token or example"
+        value={text}
+        onChange={(event) => setText(event.target.value)}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") setParams({ search: text });
+        }}
+      />
+      <kbd aria-hidden="true">{keyCap("search")}</kbd>
+    </div>
+  );
+}
+
+interface ChipProps extends Omit<FilterBarProps, "run"> {
+  readonly filter: Filter;
+  readonly value: number;
+}
+
+function FilterChip({ filter, value, view }: ChipProps) {
+  const { name, label, sign, unit } = filter;
+  const remove = () => view.setBounds({ [name]: null }, "push");
+  const text = `${label} ${sign} ${formatBound(filter, value)} ${unit}`.trim();
+  return (
+    <span className="chip">
+      <DialogTrigger>
+        <TriggerButton
+          className="chip-text"
+          aria-label={`Edit filter ${text}`}
+          onKeyDown={(event) => {
+            if (event.key === "Backspace" || event.key === "Delete") remove();
+          }}
+        >
+          <span className="dim">{label}</span> {text.slice(label.length + 1)}
+        </TriggerButton>
+        <Popover className="popover" placement="bottom start">
+          <Dialog aria-label="Edit filter">
+            {({ close }) => <FilterForm view={view} first={name} onDone={close} />}
+          </Dialog>
+        </Popover>
+      </DialogTrigger>
+      <button type="button" className="x" aria-label={`Remove filter ${text}`} onClick={remove}>
+        ×
+      </button>
+    </span>
+  );
+}
+
+/** Filters other than bounds, lists and tags: token and selection. */
+function ValueChips({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
+  const chips = [
+    {
+      kind: "fires on",
+      value: visibleText(params.token),
+      isSet: params.token !== "",
+      drop: () => setParams({ token: "" }, "push"),
+    },
+    {
+      kind: "lasso",
+      value: `${formatCount(params.among.length)} experts`,
+      isSet: params.among.length > 0,
+      drop: () => setParams({ among: [] }, "push"),
+    },
+  ];
+  return chips
+    .filter((chip) => chip.isSet)
+    .map((chip) => (
+      <span key={chip.kind} className="chip">
+        <span>
+          <span className="dim">{chip.kind}</span> {chip.value}
+        </span>
+        <button type="button" className="x" aria-label={`Remove filter ${chip.kind} ${chip.value}`} onClick={chip.drop}>
+          ×
+        </button>
+      </span>
+    ));
+}
+
+function AddFilter({ view }: Omit<FilterBarProps, "run">) {
+  const [isOpen, setOpen] = useState(false);
+  useShortcut("filter", () => setOpen(true));
+  return (
+    <DialogTrigger isOpen={isOpen} onOpenChange={setOpen}>
+      <TriggerButton className="btn ghost">
+        <Icon name="plus" />
+        Filter<kbd aria-hidden="true">{keyCap("filter")}</kbd>
+      </TriggerButton>
+      <Popover className="popover" placement="bottom start">
+        <Dialog aria-label="Add filter">
+          <FilterForm view={view} first={view.filters[0]?.name ?? ""} onDone={() => setOpen(false)} />
+        </Dialog>
+      </Popover>
+    </DialogTrigger>
+  );
+}
+
+function Matching({ run, view }: FilterBarProps) {
+  const { data, isPlaceholderData } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
+  const page = data?.pages[0];
+  if (page === undefined) return <span className="count" />;
+  return (
+    <span className="count" role="status" aria-busy={isPlaceholderData}>
+      <b>{formatCount(page.matching)}</b> of {formatCount(page.total)}
+    </span>
+  );
+}
+
+interface BarProps extends FilterBarProps {
+  /** Opens a steerable expert, steered. */
+  readonly onSurprise: () => void;
+}
+
+export function FilterBar({ run, view, onSurprise }: BarProps) {
+  const links = usePageLinks();
+  const { params } = view;
+  return (
+    <section className="filters" aria-label="Search and filters">
+      <SearchField view={view} />
+      {view.filters.map((filter) => {
+        const value = view.bounds[filter.name] ?? null;
+        return value === null ? null : <FilterChip key={filter.name} filter={filter} value={value} view={view} />;
+      })}
+      <ValueChips view={view} />
+      <AddFilter view={view} />
+      {params.search !== "" && (
+        <>
+          <LinkButton to={links.page("search", { text: params.search })}>Matches, with reasons</LinkButton>
+          {sortOf(view) === "match" && <span className="dim">Best match first</span>}
+        </>
+      )}
+      <span className="grow" />
+      <Matching run={run} view={view} />
+      <Button
+        icon="dice"
+        shortcut="surprise"
+        title="Opens a random steerable expert and steers with it"
+        onClick={onSurprise}
+      >
+        Surprise me
+      </Button>
+      <ExportTable run={run} view={view} />
+      <ColumnsMenu run={run} view={view} />
+      <SavedLists run={run} view={view} />
+    </section>
+  );
+}

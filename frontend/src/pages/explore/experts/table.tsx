@@ -1,0 +1,303 @@
+/** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
+
+import { useInfiniteQuery } from "@tanstack/react-query";
+import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "react";
+import { Link, NavigationType, useLocation, useNavigationType } from "react-router";
+
+import { expertsQuery } from "@/api/queries";
+import type { Column, ExpertRow } from "@/api/types";
+import { ActivationCell } from "@/components/experts/activation-cell";
+import { canBeHidden, fileValue, formatValue, inTable, isNumeric } from "@/components/experts/columns";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { SparkHistogram } from "@/components/plots/mini-histogram";
+import { usePageLinks } from "@/components/runs/page-links";
+import { SortHeader } from "@/components/table/sort-header";
+import { VirtualRows } from "@/components/table/virtual-rows";
+import { ColumnTerm } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Button } from "@/components/ui/button";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
+import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
+import { readTablePosition, restoresPosition, saveTablePosition } from "@/lib/browser/table-position";
+import { formatFixed, formatShare } from "@/lib/text/format";
+
+import { type ExpertsView, orderOf, sortOf, toFilters } from "./experts-params";
+
+/** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
+export function useStrongest(run: string): ExpertRow | undefined {
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "max_activation", order: "desc" }, 1));
+  return data?.pages[0]?.experts[0];
+}
+
+/** Whether `mxd recurrence` has compared the run with others. */
+function useIsCompared(run: string): boolean {
+  const { data } = useInfiniteQuery(expertsQuery(run, { sort: "recurrence", order: "desc" }, 1));
+  return typeof data?.pages[0]?.experts[0]?.recurrence === "number";
+}
+
+/** Without the columns of `mxd ablate` and `mxd recurrence` if they did not run. */
+export function useAvailableColumns(run: string, columns: readonly Column[]): readonly Column[] {
+  const isAblated = typeof useStrongest(run)?.loss_increase === "number";
+  const isCompared = useIsCompared(run);
+  return useMemo(() => {
+    const isMeasured = { index: true, annotation: true, ablate: isAblated, recurrence: isCompared };
+    return columns.filter((column) => inTable(column) && isMeasured[column.measured_by]);
+  }, [columns, isAblated, isCompared]);
+}
+
+const LABEL_COLUMNS: Readonly<Record<string, (row: ExpertRow) => string | number>> = {
+  expert: (row) => row.expert,
+  label: (row) => row.label ?? "",
+  automatic_label: (row) => row.automatic?.label ?? "",
+  automatic_label_score: (row) => row.automatic?.balanced_accuracy ?? "",
+  automatic_label_precision: (row) => row.automatic?.precision ?? "",
+  automatic_label_recall: (row) => row.automatic?.recall ?? "",
+};
+
+/** Values by column. The upper end of the histogram follows it. */
+export function tableRow(
+  row: ExpertRow,
+  columns: readonly Column[],
+  hidden: readonly string[],
+): Readonly<Record<string, string | number>> {
+  const labels = Object.entries(LABEL_COLUMNS).map(([name, read]) => [name, read(row)] as const);
+  const isExported = ({ key, kind }: Column) =>
+    kind === "bound" ? !hidden.includes("histogram") : !hidden.includes(key);
+  const shown = columns.filter((column) => (canBeHidden(column) || column.kind === "bound") && isExported(column));
+  return Object.fromEntries([...labels, ...shown.map((column) => [column.key, fileValue(column, row)] as const)]);
+}
+
+const cellClass = (column: Column) =>
+  `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;
+
+function LabelCell({ row }: { readonly row: ExpertRow }) {
+  const links = usePageLinks();
+  return (
+    <Link to={links.expert(row.expert)}>
+      <span className="mono dim" aria-hidden="true">
+        {row.expert}{" "}
+      </span>
+      {row.active_tokens === 0 && row.label === null ? (
+        <span className="dim">dead</span>
+      ) : (
+        <ExpertLabel label={row.label} automatic={row.automatic} />
+      )}
+      {row.label === null && <span className="sr">Expert {row.expert}</span>}
+    </Link>
+  );
+}
+
+function TopTokens({ row }: { readonly row: ExpertRow }) {
+  return (
+    <div className="whole-chips">
+      {row.top_tokens.slice(0, 5).map((token) => (
+        <TokenChip key={token.id} text={token.text} />
+      ))}
+    </div>
+  );
+}
+
+/** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
+const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
+  label: (row) => <LabelCell row={row} />,
+  density: ({ density }) => formatShare(density),
+  max_activation: (row, largest) =>
+    row.max_activation > 0 ? <ActivationCell value={row.max_activation} largest={largest} /> : formatFixed(0),
+  top_tokens: (row) => <TopTokens row={row} />,
+  histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
+};
+
+/** The table's columns: those that the server shows in it, and the tray. */
+function cellOf(column: Column, row: ExpertRow, largest: number): ReactNode {
+  return CELLS[column.key]?.(row, largest) ?? formatValue(column, row);
+}
+
+interface LoadedRows {
+  /** Number of rows loaded. */
+  readonly count: number;
+  readonly hasMore: boolean;
+  readonly fetchMore: () => void;
+}
+
+/** Position to restore; 0 for a newly opened table. */
+function useSavedPosition(run: string) {
+  const location = useLocation();
+  const state: unknown = location.state;
+  const { search } = location;
+  const kind = useNavigationType();
+  const targetRef = useRef<number | null>(null);
+  const isRead = useRef(false);
+  useLayoutEffect(() => {
+    if (isRead.current) return;
+    isRead.current = true;
+    const saved = kind === NavigationType.Pop || restoresPosition(state) ? readTablePosition(run) : null;
+    targetRef.current = saved?.search === search ? saved.scroll : 0;
+  }, [kind, run, search, state]);
+  return targetRef;
+}
+
+/**
+ * Saves the scroll position of the experts table and restores it after Back, a reload, or the link back from an
+ * expert. Fetches pages until the saved position is reached.
+ */
+function useScrollRestoration(run: string, { count, hasMore, fetchMore }: LoadedRows): void {
+  const { search } = useLocation();
+  const wantedRef = useSavedPosition(run);
+  useEffect(() => {
+    if (wantedRef.current === null || count === 0) return;
+    const maxScroll = document.documentElement.scrollHeight - window.innerHeight;
+    if (wantedRef.current > maxScroll && hasMore) {
+      fetchMore();
+      return;
+    }
+    window.scrollTo({ top: wantedRef.current, behavior: "instant" });
+    wantedRef.current = null;
+  }, [count, fetchMore, hasMore, wantedRef]);
+  // A layout effect, because its cleanup must run before the next page scrolls.
+  useLayoutEffect(() => {
+    const savePosition = () => {
+      if (wantedRef.current === null) saveTablePosition(run, { search, scroll: windowPosition().top });
+    };
+    const cancelRestoration = () => {
+      wantedRef.current = null;
+    };
+    const unsubscribe = subscribeWindowPosition(savePosition);
+    savePosition();
+    window.addEventListener("wheel", cancelRestoration, { passive: true });
+    window.addEventListener("touchmove", cancelRestoration, { passive: true });
+    return () => {
+      unsubscribe();
+      window.removeEventListener("wheel", cancelRestoration);
+      window.removeEventListener("touchmove", cancelRestoration);
+    };
+  }, [run, search, wantedRef]);
+}
+
+interface ExpertsTableProps {
+  readonly run: string;
+  readonly view: ExpertsView;
+}
+
+const ROW_HEIGHT = 31;
+const NARROW_ROW_HEIGHT = 44;
+const NO_ROWS: ExpertRow[] = [];
+
+function NoMatches({ view: { setParams, filters, setBounds } }: Omit<ExpertsTableProps, "run">) {
+  const clear = () => {
+    setParams({ search: "", token: "", among: [] }, "push");
+    setBounds(Object.fromEntries(filters.map(({ name }) => [name, null])));
+  };
+  return (
+    <EmptyState title="No matching experts">
+      <Button size="small" icon="close" onClick={clear}>
+        Clear search and filters
+      </Button>
+    </EmptyState>
+  );
+}
+
+interface HeadProps extends Omit<ExpertsTableProps, "run"> {
+  readonly columns: readonly Column[];
+}
+
+function Head({ view, columns }: HeadProps) {
+  const { setParams } = view;
+  return (
+    <thead>
+      <tr>
+        <th className="c-plus" scope="col">
+          <span className="sr">Tray</span>
+        </th>
+        {columns.map((column) => {
+          const { key, header, kind, unit, sortable, title, description } = column;
+          // A number of runs needs no unit.
+          const isUnitShown = unit !== null && kind !== "count";
+          if (!sortable) {
+            return (
+              <th key={key} className={cellClass(column)} scope="col">
+                <ColumnTerm column={column}>{header}</ColumnTerm>
+              </th>
+            );
+          }
+          return (
+            <SortHeader
+              key={key}
+              column={key}
+              className={cellClass(column)}
+              definition={{ name: title, text: description }}
+              sorting={{ sort: sortOf(view), order: orderOf(view) }}
+              onSort={(change) =>
+                setParams((params) => {
+                  const now = { columns: view.columns, params };
+                  const { sort, order } = change({ sort: sortOf(now), order: orderOf(now) });
+                  return { sort, order: sort === sortOf(now) ? order : "default" };
+                }, "push")
+              }
+            >
+              <span>
+                {header} {isUnitShown && <span className="unit">{unit}</span>}
+              </span>
+            </SortHeader>
+          );
+        })}
+      </tr>
+    </thead>
+  );
+}
+
+interface BodyRowProps {
+  readonly row: ExpertRow;
+  readonly largest: number;
+  readonly columns: readonly Column[];
+}
+
+/** Memoised, so that scrolling renders new rows only. */
+const BodyRow = memo(function BodyRow({ row, largest, columns }: BodyRowProps) {
+  return (
+    <tr>
+      <td className="c-plus">
+        <PlusButton expert={row.expert} />
+      </td>
+      {columns.map((column) => (
+        <td key={column.key} className={cellClass(column)}>
+          {cellOf(column, row, largest)}
+        </td>
+      ))}
+    </tr>
+  );
+});
+
+export function ExpertsTable({ run, view }: ExpertsTableProps) {
+  const { hide } = view.params;
+  const query = useInfiniteQuery(expertsQuery(run, toFilters(view)));
+  const { data, error, hasNextPage, isFetching, fetchNextPage, refetch } = query;
+  const isNarrow = useIsNarrow();
+  const strongest = useStrongest(run);
+  const largest = strongest?.max_activation ?? 0;
+  const available = useAvailableColumns(run, view.columns);
+  const columns = useMemo(() => available.filter(({ key }) => !hide.includes(key)), [available, hide]);
+  const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
+  const onNearEnd = useCallback(() => {
+    if (hasNextPage && !isFetching) void fetchNextPage();
+  }, [hasNextPage, isFetching, fetchNextPage]);
+  useScrollRestoration(run, { count: rows.length, hasMore: hasNextPage, fetchMore: onNearEnd });
+  if (error !== null && rows.length === 0) return <ErrorState error={error} onRetry={() => void refetch()} />;
+  if (data === undefined) return <LoadingState label="Loading experts" rows={12} rowHeight={ROW_HEIGHT} />;
+  if (rows.length === 0) return <NoMatches view={view} />;
+  return (
+    <>
+      <table className="grid experts-table" aria-rowcount={data.pages[0]?.matching}>
+        <Head view={view} columns={columns} />
+        <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
+          {(index) => {
+            const row = rows[index];
+            return row && <BodyRow key={row.expert} row={row} largest={largest} columns={columns} />;
+          }}
+        </VirtualRows>
+      </table>
+      {hasNextPage && <LoadingState label="Loading more experts" rows={2} rowHeight={ROW_HEIGHT} />}
+    </>
+  );
+}

@@ -1,0 +1,44 @@
+import { expect, test } from "vitest";
+
+import type { SearchHit } from "@/api/types";
+
+import { mergeHits } from "./word-search";
+
+const hit = (expert: number, matched: SearchHit["matched"], others: Partial<SearchHit> = {}) =>
+  ({
+    expert,
+    matched,
+    label: null,
+    automatic: null,
+    example: null,
+    token_share: null,
+    relation: null,
+    ...others,
+  }) as SearchHit;
+
+test("hits of all layers are one list, the best match first, and each expert has one", () => {
+  const label = { is_clear: true, precision: 0.9, recall: 0.5 } as SearchHit["automatic"];
+  const weak = { is_clear: false, precision: 1, recall: 0.05 } as SearchHit["automatic"];
+  const merged = mergeHits([
+    {
+      run: "a",
+      layer: 1,
+      hits: [
+        hit(1, "example"),
+        hit(5, "related", { token_share: 0.9, relation: 0.05 }),
+        hit(2, "related", { token_share: 0.2, relation: 0.1 }),
+        hit(1, "token", { token_share: 0.001 }),
+      ],
+    },
+    {
+      run: "b",
+      layer: 2,
+      hits: [
+        hit(1, "label", { automatic: label }),
+        hit(3, "label", { automatic: weak }),
+        hit(4, "token", { token_share: 0.4 }),
+      ],
+    },
+  ]);
+  expect(merged.map(({ run, hit: { expert } }) => `${run}${expert}`)).toEqual(["b1", "b4", "a2", "a5", "a1", "b3"]);
+});

@@ -1,0 +1,75 @@
+import { describe, expect, it } from "vitest";
+
+import type { FigureData, MetricPoint } from "@/api/types";
+import { curveFigure, mergeCurve, smooth } from "@/pages/run/curves";
+
+function metric(tokens: number, mse: number): MetricPoint {
+  return {
+    step: tokens,
+    tokens,
+    normalized_mse: mse,
+    dead_share: 0,
+    l0: 16,
+    max_density: 1,
+    tokens_per_second: 9,
+    seconds: 1,
+  };
+}
+
+const FIGURE: FigureData = {
+  name: "training",
+  title: "",
+  drawn: 2,
+  total: 2,
+  layout: {},
+  data: [{ x: [1, 2], y: [1, 0.5], meta: { role: "normalized_mse" } }],
+};
+
+describe("training curves", () => {
+  it("continue with live metrics after the server's figure", () => {
+    const metrics = [metric(1, 1), metric(2, 0.5), metric(3, 0.25)];
+    expect(mergeCurve(FIGURE, metrics, "normalized_mse")).toEqual({ tokens: [1, 2, 3], values: [1, 0.5, 0.25] });
+  });
+
+  it("skip steps without a value", () => {
+    const metrics = [metric(1, 1), { ...metric(2, 1), stable_rank: 3.5 }, { ...metric(3, 1), stable_rank: null }];
+    expect(mergeCurve(undefined, metrics, "stable_rank")).toEqual({ tokens: [2], values: [3.5] });
+  });
+
+  it("use live metrics if the figure has no such curve", () => {
+    expect(mergeCurve(FIGURE, [metric(1, 1)], "tokens_per_second")).toEqual({ tokens: [1], values: [9] });
+    expect(mergeCurve(undefined, [], "l0")).toEqual({ tokens: [], values: [] });
+  });
+
+  it("are smoothed within their range", () => {
+    const values = Array.from({ length: 100 }, (_, i) => (i % 2 === 0 ? 1 : 2));
+    const smoothed = smooth(values);
+    expect(smoothed).toHaveLength(100);
+    expect(smoothed[0]).toBe(1);
+    expect(Math.abs((smoothed[99] ?? 0) - 1.5)).toBeLessThan(0.1);
+  });
+
+  it("have raw, smoothed and other runs' lines, and an end marker", () => {
+    const curve = { tokens: [1, 2], values: [1, 0.5] };
+    const figure = { name: "normalized_mse", curve, run: "a", axisEnd: 10, heldOut: null } as const;
+    expect(curveFigure({ ...figure, other: null }).data).toHaveLength(3);
+    expect(curveFigure({ ...figure, other: { run: "b", curve } }).data).toHaveLength(5);
+    expect(curveFigure({ ...figure, curve: { tokens: [], values: [] }, other: null }).data).toHaveLength(2);
+  });
+
+  it("are labelled with the last logged values, on sides that do not overlap", () => {
+    const curve = { tokens: [1, 2, 12], values: [1, 0.5, 0.1] };
+    const { data } = curveFigure({
+      name: "normalized_mse",
+      curve,
+      run: "a",
+      axisEnd: 10,
+      heldOut: 0.6,
+      other: { run: "b", curve: { tokens: [1], values: [0.7] } },
+    });
+    expect(data.slice(-2).map(({ text, textposition }) => [text, textposition])).toEqual([
+      [["0.7000"], "top right"],
+      [["0.5000"], "bottom right"],
+    ]);
+  });
+});
