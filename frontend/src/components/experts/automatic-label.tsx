@@ -30,8 +30,9 @@ export function describeAutomaticLabel(automatic: AutomaticLabel): string {
 /**
  * The one score of a label: F1 on held-out tokens, which is low if precision or recall is. Null if it was not measured.
  */
-export function labelScore({ precision, recall }: Pick<AutomaticLabel, "precision" | "recall">): number | null {
-  if (recall === 0) return 0;
+export function labelScore({ precision, recall, is_clear }: AutomaticLabel): number | null {
+  // Of a rare expert, the sample may hold too few tokens: a recall of 0 is then no evidence against its label.
+  if (recall === 0) return is_clear ? null : 0;
   return precision === null || recall === null ? null : (2 * precision * recall) / (precision + recall);
 }
 

@@ -1,15 +1,16 @@
 /** The experts table, sorted and filtered on the server and loaded page by page while scrolling. */
 
-import { useInfiniteQuery } from "@tanstack/react-query";
+import { useInfiniteQuery, useQuery } from "@tanstack/react-query";
 import { memo, type ReactNode, useCallback, useEffect, useLayoutEffect, useMemo, useRef } from "react";
 import { Link, NavigationType, useLocation, useNavigationType } from "react-router";
 
-import { expertsQuery } from "@/api/queries";
+import { expertsQuery, writesQuery } from "@/api/queries";
 import type { Column, ExpertRow } from "@/api/types";
 import { ActivationCell } from "@/components/experts/activation-cell";
 import { canBeHidden, fileValue, formatValue, inTable, isNumeric } from "@/components/experts/columns";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { SparkHistogram } from "@/components/plots/mini-histogram";
+import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
@@ -69,8 +70,12 @@ export function tableRow(
   return Object.fromEntries([...labels, ...shown.map((column) => [column.key, fileValue(column, row)] as const)]);
 }
 
-const cellClass = (column: Column) =>
-  `c-${column.key.replaceAll("_", "-")}${isNumeric(column) || column.kind === "id" ? " num" : ""}`;
+const cellClass = (column: Column, sort: string) =>
+  [
+    `c-${column.key.replaceAll("_", "-")}`,
+    ...(isNumeric(column) || column.kind === "id" ? ["num"] : []),
+    ...(column.key === sort ? ["sorted"] : []),
+  ].join(" ");
 
 function LabelCell({ row }: { readonly row: ExpertRow }) {
   const links = usePageLinks();
@@ -89,15 +94,39 @@ function LabelCell({ row }: { readonly row: ExpertRow }) {
   );
 }
 
-function TopTokens({ row }: { readonly row: ExpertRow }) {
+function Tokens({ tokens }: { readonly tokens: readonly { readonly id: number; readonly text: string }[] }) {
   return (
     <div className="whole-chips">
-      {row.top_tokens.slice(0, 5).map((token) => (
+      {tokens.slice(0, 5).map((token) => (
         <TokenChip key={token.id} text={token.text} />
       ))}
     </div>
   );
 }
+
+/** What steering with an expert writes, as on its page: computed while its row is on screen. */
+function Promotes({ expert }: Pick<ExpertRow, "expert">) {
+  const run = useCurrentRun().name ?? "";
+  const { data } = useQuery(writesQuery(run, expert));
+  if (data === undefined) return <span className="dim">…</span>;
+  return (
+    <span className={data.exceeds_random ? "" : "dim"} title={data.exceeds_random ? undefined : NO_MORE_THAN_RANDOM}>
+      <Tokens tokens={data.writes.promoted} />
+    </span>
+  );
+}
+
+const NO_MORE_THAN_RANDOM = "No more than a random expert: do not read a meaning into it";
+
+/** Takes the place of the tokens that experts fire on when they are sorted by what steering with them changes. */
+const promotesColumn = (column: Column): Column => ({
+  ...column,
+  key: "promotes",
+  header: "Promotes",
+  title: "Promotes",
+  description:
+    "Next tokens that the expert promotes, computed on its strongest examples. Grey: no more than a random expert.",
+});
 
 /** Cells that are more than a number; `largest` is the maximum over the whole run, the end of the colour scale. */
 const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactNode>> = {
@@ -105,7 +134,8 @@ const CELLS: Readonly<Record<string, (row: ExpertRow, largest: number) => ReactN
   density: ({ density }) => formatShare(density),
   max_activation: (row, largest) =>
     row.max_activation > 0 ? <ActivationCell value={row.max_activation} largest={largest} /> : formatFixed(0),
-  top_tokens: (row) => <TopTokens row={row} />,
+  top_tokens: (row) => <Tokens tokens={row.top_tokens} />,
+  promotes: (row) => row.active_tokens > 0 && <Promotes expert={row.expert} />,
   histogram: (row) => <SparkHistogram counts={row.histogram} label="Histogram of activations, log counts" />,
 };
 
@@ -216,7 +246,7 @@ function Head({ view, columns }: HeadProps) {
           const isUnitShown = unit !== null && kind !== "count";
           if (!sortable) {
             return (
-              <th key={key} className={cellClass(column)} scope="col">
+              <th key={key} className={cellClass(column, sortOf(view))} scope="col">
                 <ColumnTerm column={column}>{header}</ColumnTerm>
               </th>
             );
@@ -225,7 +255,7 @@ function Head({ view, columns }: HeadProps) {
             <SortHeader
               key={key}
               column={key}
-              className={cellClass(column)}
+              className={cellClass(column, sortOf(view))}
               definition={{ name: title, text: description }}
               sorting={{ sort: sortOf(view), order: orderOf(view) }}
               onSort={(change) =>
@@ -251,17 +281,18 @@ interface BodyRowProps {
   readonly row: ExpertRow;
   readonly largest: number;
   readonly columns: readonly Column[];
+  readonly sort: string;
 }
 
 /** Memoised, so that scrolling renders new rows only. */
-const BodyRow = memo(function BodyRow({ row, largest, columns }: BodyRowProps) {
+const BodyRow = memo(function BodyRow({ row, largest, columns, sort }: BodyRowProps) {
   return (
     <tr>
       <td className="c-plus">
         <PlusButton expert={row.expert} />
       </td>
       {columns.map((column) => (
-        <td key={column.key} className={cellClass(column)}>
+        <td key={column.key} className={cellClass(column, sort)}>
           {cellOf(column, row, largest)}
         </td>
       ))}
@@ -277,7 +308,14 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
   const strongest = useStrongest(run);
   const largest = strongest?.max_activation ?? 0;
   const available = useAvailableColumns(run, view.columns);
-  const columns = useMemo(() => available.filter(({ key }) => !hide.includes(key)), [available, hide]);
+  const sort = sortOf(view);
+  const columns = useMemo(
+    () =>
+      available
+        .filter(({ key }) => !hide.includes(key))
+        .map((column) => (column.key === "top_tokens" && sort === "steerability" ? promotesColumn(column) : column)),
+    [available, hide, sort],
+  );
   const rows = useMemo(() => data?.pages.flatMap((page) => page.experts) ?? NO_ROWS, [data]);
   const onNearEnd = useCallback(() => {
     if (hasNextPage && !isFetching) void fetchNextPage();
@@ -293,7 +331,7 @@ export function ExpertsTable({ run, view }: ExpertsTableProps) {
         <VirtualRows count={rows.length} rowHeight={isNarrow ? NARROW_ROW_HEIGHT : ROW_HEIGHT} onNearEnd={onNearEnd}>
           {(index) => {
             const row = rows[index];
-            return row && <BodyRow key={row.expert} row={row} largest={largest} columns={columns} />;
+            return row && <BodyRow key={row.expert} {...{ row, largest, columns, sort }} />;
           }}
         </VirtualRows>
       </table>

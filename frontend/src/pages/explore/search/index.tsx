@@ -14,7 +14,7 @@ import { Button, LinkButton } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { Contrast } from "@/pages/explore/contrast/contrast";
+import { Contrast } from "./contrast";
 import { FindPane } from "@/pages/steer/steering/find/find-pane";
 import { STEERING_PARAMS } from "@/pages/steer/steering/steering-params";
 

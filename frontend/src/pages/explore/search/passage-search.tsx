@@ -1,33 +1,28 @@
 /** Runs a passage through the language model and ranks the experts that fire on it or on one of its tokens. */
 
 import { useQuery } from "@tanstack/react-query";
-import { Link } from "react-router";
 
 import { passageQuery } from "@/api/queries";
 import type { PassageHit, PassageResult, PassageToken, RunSummary } from "@/api/types";
 import { ActivationCell } from "@/components/experts/activation-cell";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
 import { toCsv } from "@/components/plots/figure";
 import { ExamplePrompts } from "@/components/prompt/example-prompts";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
-import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { displayText } from "@/components/tokens/token-text";
-import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { ExportMenu } from "@/components/ui/export-menu";
-import { Icon } from "@/components/ui/icon";
-import { ScrollBox } from "@/components/ui/scroll-box";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { choiceParam, numberParam, type SetParams, textParam, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
 import { sentencePrompt } from "@/lib/text/prompts";
 import { whitespaceName } from "@/lib/text/token-text";
+
+import { FoundTable } from "./found-table";
 
 export const RANKINGS = ["lift", "mass"] as const;
 
@@ -104,95 +99,25 @@ function PassageTokens({ tokens, position, onChoose }: PassageTokensProps) {
   );
 }
 
-type Ranking = SearchParams["by"];
-
-interface Column {
-  readonly name: string;
-  readonly isNumber?: boolean;
-  readonly term?: TermId;
-  /** The ranking that sorts by this column. */
-  readonly by?: Ranking;
-}
-
-const COLUMNS: readonly Column[] = [
-  { name: "Id", isNumber: true },
-  { name: "Label" },
-  { name: "Lift, low", isNumber: true, term: "lift", by: "lift" },
-  { name: "Lift", isNumber: true },
-  { name: "Lift, high", isNumber: true },
-  { name: "Active on", isNumber: true },
-  { name: "Summed act.", isNumber: true, term: "summed_activation", by: "mass" },
-  { name: "Density, %", isNumber: true, term: "density" },
-  { name: "Peak token" },
-  { name: "Top tokens", term: "top_tokens" },
-];
-
 const liftText = (lift: number) => (lift >= 100 ? formatCount(lift) : formatFixed(lift, 1));
 
-function LiftCell({ value, isBound = false }: { readonly value: number | null; readonly isBound?: boolean }) {
-  return <td className={isBound ? "num dim" : "num"}>{value === null ? "–" : `× ${liftText(value)}`}</td>;
-}
-
-function Header({ column: { name, isNumber = false, term, by }, ranking }: HeaderProps) {
-  const isSorted = by === ranking;
+function Lift({ hit: { lift, lift_low: low, lift_high: high } }: { readonly hit: PassageHit }) {
+  if (lift === null) return "–";
   return (
-    <th scope="col" className={isNumber ? "num" : ""} aria-sort={isSorted ? "descending" : "none"}>
-      {isSorted && <Icon name="arrowDown" />} {term === undefined ? name : <Term id={term}>{name}</Term>}
-    </th>
-  );
-}
-
-interface HeaderProps {
-  readonly column: Column;
-  readonly ranking: Ranking;
-}
-
-interface HitRowProps {
-  readonly hit: PassageHit;
-  /** Number of considered tokens. */
-  readonly tokens: number;
-  readonly strongest: string;
-  readonly largest: number;
-}
-
-function HitRow({ hit, tokens, strongest, largest }: HitRowProps) {
-  const links = usePageLinks();
-  return (
-    <tr>
-      <td className="c-plus">
-        <PlusButton expert={hit.expert} />
-      </td>
-      <td className="num mono">{hit.expert}</td>
-      <td className="s-label">
-        <Link to={links.expert(hit.expert)}>
-          <ExpertLabel label={hit.label} automatic={hit.automatic} expert={hit.expert} />
-        </Link>
-      </td>
-      <LiftCell value={hit.lift_low} />
-      <LiftCell value={hit.lift} isBound />
-      <LiftCell value={hit.lift_high} isBound />
-      <td className="num">
-        {hit.active.length} <span className="unit">of {formatCount(tokens)}</span>
-      </td>
-      <td className="num">
-        <ActivationCell value={hit.mass} largest={largest} />
-      </td>
-      <td className="num">{hit.density === null ? "–" : formatShare(hit.density)}</td>
-      <td>
-        <TokenChip text={strongest} />
-      </td>
-      <td className="s-tokens">
-        {hit.top_tokens.slice(0, 5).map((token) => (
-          <TokenChip key={token.id} text={token.text} />
-        ))}
-      </td>
-    </tr>
+    <>
+      × {liftText(lift)}{" "}
+      {low !== null && high !== null && (
+        <span className="unit">
+          ({liftText(low)} to {liftText(high)})
+        </span>
+      )}
+    </>
   );
 }
 
 interface PassageHitsProps {
   readonly result: PassageResult;
-  readonly by: Ranking;
+  readonly by: SearchParams["by"];
   /** The only considered token, if one is chosen. */
   readonly position: number | null;
 }
@@ -202,31 +127,56 @@ function PassageHits({ result, by, position }: PassageHitsProps) {
   const considered = position === null ? result.tokens.filter(({ start }) => !start).length : 1;
   const largest = Math.max(...result.hits.map((hit) => hit.mass), 0);
   return (
-    <ScrollBox className="passage-hits" label="Matching experts">
-      <table className="grid plain">
-        <thead>
-          <tr>
-            <th className="c-plus" scope="col">
-              <span className="sr">Tray</span>
-            </th>
-            {COLUMNS.map((column) => (
-              <Header key={column.name} column={column} ranking={by} />
-            ))}
-          </tr>
-        </thead>
-        <tbody>
-          {result.hits.map((hit) => (
-            <HitRow
-              key={hit.expert}
-              hit={hit}
-              tokens={considered}
-              strongest={result.tokens[hit.peak]?.text ?? ""}
-              largest={largest}
-            />
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
+    <FoundTable
+      label="Matching experts"
+      rows={result.hits}
+      found={(hit) => ({ ...hit, topTokens: hit.top_tokens })}
+      columns={[
+        {
+          key: "lift",
+          name: (
+            <>
+              <Term id="lift">Lift</Term> <span className="unit">95 % interval</span>
+            </>
+          ),
+          isNumber: true,
+          isSorted: by === "lift",
+          cell: (hit) => <Lift hit={hit} />,
+        },
+        {
+          key: "peak",
+          name: "Peak token",
+          from: "tablet",
+          cell: (hit) => <TokenChip text={result.tokens[hit.peak]?.text ?? ""} />,
+        },
+        {
+          key: "mass",
+          name: <Term id="summed_activation">Summed act.</Term>,
+          isNumber: true,
+          isSorted: by === "mass",
+          from: "tablet",
+          cell: (hit) => <ActivationCell value={hit.mass} largest={largest} />,
+        },
+        {
+          key: "active",
+          name: "Active on",
+          isNumber: true,
+          from: "laptop",
+          cell: (hit) => (
+            <>
+              {hit.active.length} <span className="unit">of {formatCount(considered)}</span>
+            </>
+          ),
+        },
+        {
+          key: "density",
+          name: <Term id="density">Density, %</Term>,
+          isNumber: true,
+          from: "laptop",
+          cell: (hit) => (hit.density === null ? "–" : formatShare(hit.density)),
+        },
+      ]}
+    />
   );
 }
 
@@ -312,7 +262,7 @@ function ResultBar({ run, result, params, setParams }: AnswerBarProps) {
 function Caveat() {
   return (
     <p className="caveat">
-      Low and high are the ends of the lift’s 95 % interval. The tokens of one passage depend on each other, so the
+      Sorted by lift, the lower end of its interval counts. The tokens of one passage depend on each other, so the
       intervals are too narrow. They are not corrected for comparing many experts: the order is a shortlist, not a test.
     </p>
   );

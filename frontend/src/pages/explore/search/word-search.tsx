@@ -8,24 +8,23 @@ import { messageOf } from "@/api/http/errors";
 import { expertsQuery, relatedQuery, searchQuery } from "@/api/queries";
 import type { ExpertRow, RunSummary, SearchHit } from "@/api/types";
 import { labelScore } from "@/components/experts/automatic-label";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { firstHitPerExpert, noMatchText } from "@/components/layout/search/first-hits";
 import { MatchedText } from "@/components/layout/search/matched-text";
 import { AddToList } from "@/components/lists/add-to-list";
 import { PromptBox } from "@/components/prompt/prompt-box";
 import { usePromptDraft } from "@/components/prompt/prompt-draft";
 import { useCurrentRun } from "@/components/runs/current-run";
-import { pageLinks, usePageLinks } from "@/components/runs/page-links";
+import { usePageLinks } from "@/components/runs/page-links";
 import { pickLayerRuns } from "@/components/runs/pick-layer-runs";
-import { Term } from "@/components/terms/term";
+import { Described, Term } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
-import { ScrollBox } from "@/components/ui/scroll-box";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useDebouncedValue } from "@/hooks/use-debounced-value";
 import { useExpertRowsOf } from "@/hooks/use-expert-rows";
 import { formatCount, formatPlural, formatProbability, formatShare } from "@/lib/text/format";
+
+import { FoundTable } from "./found-table";
 
 export interface LayerHits {
   readonly run: string;
@@ -66,55 +65,16 @@ export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
 /** What somebody may look for in any language model: meanings, a place, a programming language. */
 const EXAMPLES = ["days of the week", "family members", "China", "Python", "money", "numbers"];
 
-interface ReasonProps {
-  readonly hit: SearchHit;
-  readonly text: string;
-}
-
-function Reason({ hit, text }: ReasonProps) {
+/** Where the text was found. */
+function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string }) {
   if (hit.matched === "id") return <>number {hit.expert}</>;
   if (hit.matched === "label") return hit.label === null ? "automatic label" : "user label";
   if (hit.example !== null) return <MatchedText example={hit.example} query={text} />;
-  if (hit.token === null || hit.token_share === null) return null;
+  if (hit.token === null) return null;
   return (
     <>
-      {hit.matched === "related" ? "related word: " : "top token: "}
-      <TokenChip text={hit.token} /> {formatProbability(hit.token_share)} % of its tokens
+      {hit.matched === "related" ? "related word" : "top token"} <TokenChip text={hit.token} />
     </>
-  );
-}
-
-interface HitRowProps extends ReasonProps {
-  readonly run: string;
-  readonly layer: number;
-  readonly row: ExpertRow | undefined;
-}
-
-function HitRow({ run, layer, hit, row, text }: HitRowProps) {
-  return (
-    <tr>
-      <td className="c-plus">
-        <PlusButton expert={hit.expert} run={run} />
-      </td>
-      <td className="num" title={run}>
-        {layer}
-      </td>
-      <td className="num mono">{hit.expert}</td>
-      <td className="s-label">
-        <Link to={pageLinks(run).expert(hit.expert)}>
-          <ExpertLabel label={hit.label} automatic={hit.automatic} expert={hit.expert} />
-        </Link>
-      </td>
-      <td className="s-reason">
-        <Reason hit={hit} text={text} />
-      </td>
-      <td className="num">{row === undefined ? "" : formatShare(row.density)}</td>
-      <td className="s-tokens">
-        {row?.top_tokens.slice(0, 4).map((token) => (
-          <TokenChip key={token.id} text={token.text} />
-        ))}
-      </td>
-    </tr>
   );
 }
 
@@ -129,44 +89,39 @@ function WordHits({ text, hits }: WordHitsProps) {
   const rows = useExpertRowsOf(
     runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),
   );
+  const rowOf = ({ run, hit }: RankedHit) => rows[runs.indexOf(run)]?.get(hit.expert);
+  const density = (row: ExpertRow | undefined) => (row === undefined ? "" : formatShare(row.density));
   return (
-    <ScrollBox className="passage-hits" label="Table of experts">
-      <table className="grid plain word-hits">
-        <thead>
-          <tr>
-            <th className="c-plus" scope="col">
-              <span className="sr">Tray</span>
-            </th>
-            <th scope="col" className="num s-layer">
-              Layer
-            </th>
-            <th scope="col" className="num s-id">
-              Id
-            </th>
-            <th scope="col">Label</th>
-            <th scope="col">Match</th>
-            <th scope="col" className="num s-density">
-              <Term id="density">Density, %</Term>
-            </th>
-            <th scope="col">
-              <Term id="top_tokens">Top tokens</Term>
-            </th>
-          </tr>
-        </thead>
-        <tbody>
-          {hits.map(({ run, layer, hit }) => (
-            <HitRow
-              key={`${run}/${hit.expert}`}
-              run={run}
-              layer={layer}
-              hit={hit}
-              row={rows[runs.indexOf(run)]?.get(hit.expert)}
-              text={text}
-            />
-          ))}
-        </tbody>
-      </table>
-    </ScrollBox>
+    <FoundTable
+      label="Table of experts"
+      rows={hits}
+      found={(one) => ({ ...one.hit, run: one.run, topTokens: rowOf(one)?.top_tokens })}
+      lead={{ key: "lead", name: "Layer", isNumber: true, cell: ({ layer }) => layer }}
+      columns={[
+        { key: "match", name: "Match", cell: ({ hit }) => <Reason hit={hit} text={text} /> },
+        {
+          key: "share",
+          name: (
+            <>
+              <Described description="Share of the expert’s active tokens that are the matching token or related word.">
+                Of its tokens
+              </Described>
+              , %
+            </>
+          ),
+          isNumber: true,
+          from: "tablet",
+          cell: ({ hit }) => hit.token_share !== null && formatProbability(hit.token_share),
+        },
+        {
+          key: "density",
+          name: <Term id="density">Density, %</Term>,
+          isNumber: true,
+          from: "laptop",
+          cell: (one) => density(rowOf(one)),
+        },
+      ]}
+    />
   );
 }
 

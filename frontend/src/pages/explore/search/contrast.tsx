@@ -1,8 +1,5 @@
 /** Two texts: which experts tell them apart. */
 
-import "@/components/prompt/prompt.css";
-import "./contrast.css";
-
 import { useMutation, useQuery, useQueryClient } from "@tanstack/react-query";
 import { startTransition, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { FileTrigger } from "react-aria-components";
@@ -22,7 +19,7 @@ import { Term } from "@/components/terms/term";
 import { Button, TriggerButton } from "@/components/ui/button";
 import { NumberInput } from "@/components/ui/number-input";
 import { Remaining } from "@/components/ui/remaining";
-import { EmptyState, ErrorState } from "@/components/ui/states";
+import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { type StreamedWork, useStreamedWork } from "@/hooks/use-streamed-work";
 import { currentParams, useUrlState, type Values } from "@/hooks/use-url-state";
 import { formatCount, formatDuration, formatPlural } from "@/lib/text/format";
@@ -37,7 +34,7 @@ import {
   splitDocuments,
   textOfFile,
 } from "./contrast-values";
-import { ResultView } from "./result-view";
+import { ResultView } from "./contrast-result";
 
 interface ContrastWork extends StreamedWork<ContrastRequest, ContrastProgressEvent> {
   readonly result: ContrastResult | null;
@@ -128,45 +125,48 @@ function OpenFile({ side, onText }: Pick<TextChoiceProps, "side" | "onText">) {
   );
 }
 
-/** One of the two texts: a kind of the indexed text, or documents that are pasted or read from a file. */
-function TextChoice({ side, kinds, kind, text, onKind, onText, onSubmit }: TextChoiceProps) {
+/** A kind of the indexed text, or own documents. */
+function Source({ side, kinds, kind, onKind }: Pick<TextChoiceProps, "side" | "kinds" | "kind" | "onKind">) {
+  if (kinds?.length === 0) return null;
+  return (
+    <label>
+      <b>{side}</b>{" "}
+      <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
+        <option value={OWN_TEXT}>Own text</option>
+        <optgroup label="Kinds of the indexed text">
+          {kinds?.map((each) => (
+            <option key={each.kind} value={each.kind}>
+              {each.kind} ({formatPlural(each.documents, "document")})
+            </option>
+          ))}
+        </optgroup>
+      </select>
+    </label>
+  );
+}
+
+/** Documents that are pasted or read from a file. */
+function OwnText({ side, text, onText, onSubmit }: Omit<TextChoiceProps, "kinds" | "kind" | "onKind">) {
   const numDocuments = splitDocuments(text).length;
-  // While the kinds load, one of them will probably be chosen.
-  const isOwn = kind === OWN_TEXT && kinds !== undefined;
   return (
     <section className="contrast-text" aria-label={`Text ${side}`}>
-      <div className="contrast-source">
+      <div className="contrast-bar">
         <b>Text {side}</b>
-        {kinds?.length !== 0 && (
-          <select aria-label={`Source of text ${side}`} value={kind} onChange={(event) => onKind(event.target.value)}>
-            <option value={OWN_TEXT}>Own text</option>
-            <optgroup label="Kinds of the indexed text">
-              {kinds?.map((each) => (
-                <option key={each.kind} value={each.kind}>
-                  {each.kind} ({formatPlural(each.documents, "document")})
-                </option>
-              ))}
-            </optgroup>
-          </select>
-        )}
+        {numDocuments > 0 && <span>{formatPlural(numDocuments, "document")}</span>}
+        <span className={numDocuments > 0 && numDocuments < MIN_DOCUMENTS ? "bad" : "dim"}>
+          at least {MIN_DOCUMENTS}, separated by blank lines
+        </span>
         <span className="grow" />
-        {isOwn && (
-          <>
-            {numDocuments > 0 && <span className="dim">{formatPlural(numDocuments, "document")}</span>}
-            <OpenFile side={side} onText={onText} />
-          </>
-        )}
+        <OpenFile side={side} onText={onText} />
       </div>
-      {isOwn && (
-        <PromptBox
-          label={`Documents of text ${side}`}
-          placeholder="10 documents or more, separated by blank lines"
-          value={text}
-          onChange={onText}
-          onSubmit={onSubmit}
-          onOpen="leave-focus"
-        />
-      )}
+      <PromptBox
+        label={`Documents of text ${side}`}
+        placeholder="One document, a blank line, the next document …"
+        value={text}
+        onChange={onText}
+        onSubmit={onSubmit}
+        onOpen="leave-focus"
+      />
     </section>
   );
 }
@@ -206,17 +206,20 @@ function ProgressLine({ work }: { readonly work: ContrastWork }) {
   );
 }
 
+/** With fewer, the test counts sequences of documents, which depend on each other. */
+const MIN_DOCUMENTS = 10;
+
 /** Enough to see what a result looks like. */
 const EXAMPLE_TOKENS = 4096;
 
 function Explanation({ onTry }: { readonly onTry: (() => void) | null }) {
   return (
     <EmptyState title="Experts that are active more often in one text than in another">
-      Choose two kinds of the indexed text, or your own texts. Both are run through the model. Each expert’s{" "}
-      <Term id="density">activation density</Term> in A is divided by that in B. Every ratio has a{" "}
-      <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term> correct for
-      the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is stored on
-      the server.
+      Choose two kinds of the indexed text, or own texts of at least {MIN_DOCUMENTS} documents each. Both are run
+      through the model. Each expert’s <Term id="density">activation density</Term> in A is divided by that in B. Every
+      ratio has a <Term id="interval">95 % interval</Term>, computed over documents. <Term id="q_value">q-values</Term>{" "}
+      correct for the number of experts. As a control, the documents are assigned to the two texts at random. Nothing is
+      stored on the server.
       {onTry !== null && (
         <p>
           <Button icon="play" onClick={onTry}>
@@ -232,14 +235,13 @@ interface StartBarProps {
   readonly work: ContrastWork;
   readonly tokens: number;
   readonly onTokens: (tokens: number) => void;
-  readonly problem: string | null;
   readonly canStart: boolean;
   readonly onStart: () => void;
 }
 
-function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartBarProps) {
+function StartBar({ work, tokens, onTokens, canStart, onStart }: StartBarProps) {
   return (
-    <div className="contrast-bar">
+    <>
       <label>
         Tokens per text{" "}
         <NumberInput
@@ -256,20 +258,21 @@ function StartBar({ work, tokens, onTokens, problem, canStart, onStart }: StartB
           Stop
         </Button>
       ) : (
-        <Button variant="primary" disabled={!canStart} onClick={onStart}>
-          Compare<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
-        </Button>
+        <>
+          <Button variant="primary" disabled={!canStart} onClick={onStart}>
+            Compare<kbd aria-hidden="true">{SUBMIT_KEY}</kbd>
+          </Button>
+          <span className="dim" title="For SmolLM2-135M on two idle CPU cores">
+            about {durationOf(tokens)} for {formatCount(2 * tokens)} tokens of random documents
+          </span>
+        </>
       )}
-      {work.status !== "working" && (
-        <span className="dim">
-          Runs up to {formatCount(2 * tokens)} tokens of random documents through the model: about {durationOf(tokens)}{" "}
-          for SmolLM2-135M on two idle CPU cores
-        </span>
-      )}
-      {problem !== null && <span className="bad">{problem}</span>}
-    </div>
+    </>
   );
 }
+
+const SIDES = ["a", "b"] as const;
+const NAMES = { a: "A", b: "B" } as const;
 
 export function Contrast({ run }: { readonly run: RunSummary }) {
   const [params, setParams] = useUrlState(CONTRAST_PARAMS);
@@ -294,31 +297,45 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
   useSubmitKey(() => start());
   return (
     <div className="contrast-page" aria-busy={work.status === "working"}>
-      <div className="contrast-texts">
-        {(["a", "b"] as const).map((side) => (
-          <TextChoice
+      <div className="contrast-bar">
+        {SIDES.map((side) => (
+          <Source
             key={side}
-            side={side === "a" ? "A" : "B"}
+            side={NAMES[side]}
             kinds={kinds}
             kind={chosen[side]}
-            text={texts[side]}
             onKind={(kind) => setParams({ ...chosen, [side]: kind }, "push")}
-            onText={(text) => setTexts((current) => ({ ...current, [side]: text }))}
-            onSubmit={() => start()}
           />
         ))}
+        <StartBar
+          work={work}
+          tokens={params.tokens}
+          onTokens={(tokens) => setParams({ tokens })}
+          canStart={canStart}
+          onStart={() => start()}
+        />
+        {isSame && <span className="bad">Choose two different kinds.</span>}
       </div>
-      <StartBar
-        work={work}
-        tokens={params.tokens}
-        onTokens={(tokens) => setParams({ tokens })}
-        problem={isSame ? "Choose two different kinds." : null}
-        canStart={canStart}
-        onStart={() => start()}
-      />
+      {/* While the kinds load, one of them will probably be chosen. */}
+      {kinds !== undefined && SIDES.some((side) => chosen[side] === OWN_TEXT) && (
+        <div className="contrast-texts">
+          {SIDES.filter((side) => chosen[side] === OWN_TEXT).map((side) => (
+            <OwnText
+              key={side}
+              side={NAMES[side]}
+              text={texts[side]}
+              onText={(text) => setTexts((current) => ({ ...current, [side]: text }))}
+              onSubmit={() => start()}
+            />
+          ))}
+        </div>
+      )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
       <ProgressLine work={work} />
-      {work.result === null && <Explanation onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />}
+      {work.status === "working" && <LoadingState label="Comparing" rows={10} rowHeight={31} />}
+      {work.result === null && work.status !== "working" && (
+        <Explanation onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />
+      )}
       {work.result !== null && (
         <ResultView
           result={work.result}

@@ -1,28 +1,20 @@
 /** Result of a contrast: how many experts, how many by chance, and the table of one direction. */
 
-import { Fragment, useState } from "react";
-import { Link } from "react-router";
+import { type ReactNode, useState } from "react";
 
 import type { ContrastHit, ContrastResult } from "@/api/types";
 import { shownAutomatic } from "@/components/experts/automatic-label";
-import { ExpertLabel } from "@/components/experts/expert-link";
 import { AddToList } from "@/components/lists/add-to-list";
-import { usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
-import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { ExportMenu } from "@/components/ui/export-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
-import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { chanceText, contrastCsv, controlFails, ratioText, type Side, singleUnit } from "./contrast-values";
-
-/** The style sheet hides the other columns on narrow screens. */
-const NARROW_COLUMNS = 5;
+import { FoundTable, type FoundColumn } from "./found-table";
 
 const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
 
@@ -65,139 +57,82 @@ function Examples({ hit, result }: ExamplesProps) {
   );
 }
 
-interface RowProps extends ExamplesProps {
-  readonly side: Side;
-  readonly isOpen: boolean;
-  readonly onOpen: (isOpen: boolean) => void;
-}
-
-function HitRow({ hit, side, result, isOpen, onOpen }: RowProps) {
-  const links = usePageLinks();
-  const { contrast } = hit;
-  const ratio = ratioText(contrast, side);
-  const warning = singleUnit(contrast, result.unit);
-  const isNarrow = useIsNarrow();
-  return (
-    <Fragment>
-      <tr>
-        <td className="c-plus">
-          <PlusButton expert={contrast.expert} />
-        </td>
-        <td>
-          <Button
-            variant="ghost"
-            className="bare"
-            icon={isOpen ? "chevronUp" : "chevronDown"}
-            aria-label={`Examples of expert ${contrast.expert}`}
-            aria-expanded={isOpen}
-            onClick={() => onOpen(!isOpen)}
-          />
-        </td>
-        <td className="num mono">{contrast.expert}</td>
-        <td className="s-label">
-          <Link to={links.expert(contrast.expert)}>
-            <ExpertLabel label={hit.label} automatic={hit.automatic} expert={contrast.expert} />
-          </Link>
-        </td>
-        <td className="num c-ratio">
-          {ratio.value} <span className="unit">({ratio.interval})</span>
-          {warning !== null && <span className="unit single">{warning}</span>}
-        </td>
-        <td className="num">{formatPercent(contrast.density_a)}</td>
-        <td className="num">{formatPercent(contrast.density_b)}</td>
-        <td className="num">
-          {contrast.units_a} <span className="unit">and</span> {contrast.units_b}
-        </td>
-        <td className="num">{qText(contrast.q_value)}</td>
-        <td className="s-tokens">
-          {hit.top_tokens.slice(0, 4).map((token) => (
-            <TokenChip key={token.id} text={token.text} />
-          ))}
-        </td>
-      </tr>
-      {isOpen && (
-        <tr>
-          <td colSpan={isNarrow ? NARROW_COLUMNS : 10}>
-            <Examples hit={hit} result={result} />
-          </td>
-        </tr>
-      )}
-    </Fragment>
-  );
-}
-
-function TableHead({ unit, side }: { readonly unit: ContrastResult["unit"]; readonly side: Side }) {
-  return (
-    <thead>
-      <tr>
-        <th className="c-plus" scope="col">
-          <span className="sr">Tray</span>
-        </th>
-        <th scope="col">
-          <span className="sr">Examples</span>
-        </th>
-        <th className="num" scope="col">
-          Id
-        </th>
-        <th scope="col">Label</th>
-        <th className="num c-ratio" scope="col">
-          <Term id="rate_ratio">{side === "a" ? "Density A / B" : "Density B / A"}</Term>{" "}
-          <span className="unit">95 % interval</span>
-        </th>
-        <th className="num" scope="col">
-          <Term id="density">Density</Term> A, %
-        </th>
-        <th className="num" scope="col">
-          Density B, %
-        </th>
-        <th className="num" scope="col">
-          Active&nbsp;{unit}s <span className="unit">A and B</span>
-        </th>
-        <th className="num" scope="col">
-          <Term id="q_value">q</Term>
-        </th>
-        <th scope="col">
-          <Term id="top_tokens">Top tokens</Term>
-        </th>
-      </tr>
-    </thead>
-  );
-}
-
 interface ContrastTableProps {
   readonly result: ContrastResult;
   readonly side: Side;
   readonly hits: readonly ContrastHit[];
 }
 
+function Ratio({
+  contrast,
+  side,
+  unit,
+}: Pick<ContrastHit, "contrast"> & { readonly side: Side; readonly unit: string }) {
+  const ratio = ratioText(contrast, side);
+  const warning = singleUnit(contrast, unit);
+  return (
+    <>
+      {ratio.value} <span className="unit">({ratio.interval})</span>
+      {warning !== null && <span className="unit bad">{warning}</span>}
+    </>
+  );
+}
+
 /** Experts that are more frequent in one of two texts. A row opens to examples from both. */
 function ContrastTable({ result, side, hits }: ContrastTableProps) {
-  const [open, setOpen] = useState<ReadonlySet<number>>(
-    new Set(hits.slice(0, 1).map(({ contrast }) => contrast.expert)),
-  );
-  const toggle = (expert: number, isOpen: boolean) => {
-    const others = [...open].filter((each) => each !== expert);
-    setOpen(new Set(isOpen ? [...others, expert] : others));
+  const [open, setOpen] = useState<readonly number[]>(hits.slice(0, 1).map(({ contrast }) => contrast.expert));
+  const isOpen = ({ contrast }: ContrastHit) => open.includes(contrast.expert);
+  const toggle = (hit: ContrastHit) => {
+    const { expert } = hit.contrast;
+    setOpen(isOpen(hit) ? open.filter((each) => each !== expert) : [...open, expert]);
   };
+  const number = (
+    key: string,
+    name: ReactNode,
+    cell: FoundColumn<ContrastHit>["cell"],
+    from: FoundColumn<ContrastHit>["from"] = "laptop",
+  ): FoundColumn<ContrastHit> => ({ key, name, isNumber: true, from, cell });
   return (
-    // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
-    <div className="contrast-hits" tabIndex={0} role="region" aria-label="Experts that tell the texts apart">
-      <table className="grid plain">
-        <TableHead unit={result.unit} side={side} />
-        <tbody>
-          {hits.map((hit) => (
-            <HitRow
-              key={hit.contrast.expert}
-              hit={hit}
-              side={side}
-              result={result}
-              isOpen={open.has(hit.contrast.expert)}
-              onOpen={(isOpen) => toggle(hit.contrast.expert, isOpen)}
-            />
-          ))}
-        </tbody>
-      </table>
-    </div>
+    <FoundTable
+      label="Experts that tell the texts apart"
+      rows={hits}
+      found={(hit) => ({ ...hit, expert: hit.contrast.expert, topTokens: hit.top_tokens })}
+      lead={{
+        key: "lead",
+        name: <span className="sr">Examples</span>,
+        cell: (hit) => (
+          <Button
+            variant="ghost"
+            className="bare"
+            icon={isOpen(hit) ? "chevronUp" : "chevronDown"}
+            aria-label={`Examples of expert ${hit.contrast.expert}`}
+            aria-expanded={isOpen(hit)}
+            onClick={() => toggle(hit)}
+          />
+        ),
+      }}
+      columns={[
+        number(
+          "ratio",
+          <>
+            <Term id="rate_ratio">{side === "a" ? "Density A / B" : "Density B / A"}</Term>{" "}
+            <span className="unit">95 % interval</span>
+          </>,
+          ({ contrast }) => <Ratio contrast={contrast} side={side} unit={result.unit} />,
+          "phone",
+        ),
+        number(
+          "density",
+          <>
+            <Term id="density">Density</Term> A, B, %
+          </>,
+          ({ contrast }) => `${formatPercent(contrast.density_a)}, ${formatPercent(contrast.density_b)}`,
+        ),
+        number("units", `Active ${result.unit}s A, B`, ({ contrast }) => `${contrast.units_a}, ${contrast.units_b}`),
+        number("q", <Term id="q_value">q</Term>, ({ contrast }) => qText(contrast.q_value), "tablet"),
+      ]}
+      below={(hit) => (isOpen(hit) ? <Examples hit={hit} result={result} /> : null)}
+    />
   );
 }
 

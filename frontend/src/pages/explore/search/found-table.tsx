@@ -1,0 +1,135 @@
+/** A table of experts that a search found: label and top tokens at the same places, the search's own columns between. */
+
+import { Fragment, type ReactNode } from "react";
+import { Link } from "react-router";
+
+import type { AutomaticLabel } from "@/api/types";
+import { ExpertLabel } from "@/components/experts/expert-link";
+import { useCurrentRun } from "@/components/runs/current-run";
+import { pageLinks } from "@/components/runs/page-links";
+import { Term } from "@/components/terms/term";
+import { TokenChip } from "@/components/tokens/token-chip";
+import { PlusButton } from "@/components/tray/plus-button";
+import { Icon } from "@/components/ui/icon";
+import { ScrollBox } from "@/components/ui/scroll-box";
+
+/** What the table shows of every expert. */
+interface Found {
+  readonly expert: number;
+  readonly label: string | null;
+  readonly automatic: AutomaticLabel | null;
+  /** Undefined while they load. */
+  readonly topTokens: readonly { readonly text: string }[] | undefined;
+  /** Default: the current run. */
+  readonly run?: string | undefined;
+}
+
+export interface FoundColumn<T> {
+  readonly key: string;
+  readonly name: ReactNode;
+  readonly isNumber?: boolean;
+  readonly isSorted?: boolean;
+  /** The narrowest window that has room for it. */
+  readonly from?: "phone" | "tablet" | "laptop" | "desktop";
+  readonly cell: (row: T) => ReactNode;
+}
+
+interface FoundTableProps<T> {
+  readonly label: string;
+  readonly rows: readonly T[];
+  readonly found: (row: T) => Found;
+  /** The column before the experts' numbers. */
+  readonly lead?: FoundColumn<T>;
+  readonly columns: readonly FoundColumn<T>[];
+  /** A row below an expert; null for none. */
+  readonly below?: (row: T) => ReactNode;
+}
+
+const MAX_TOKENS = 4;
+
+function Labelled({
+  found: { expert, label, automatic },
+  run,
+}: {
+  readonly found: Found;
+  readonly run: string | null;
+}) {
+  return (
+    <Link to={pageLinks(run).expert(expert)}>
+      <span className="mono dim found-id" aria-hidden="true">
+        {expert}{" "}
+      </span>
+      <ExpertLabel label={label} automatic={automatic} expert={expert} />
+    </Link>
+  );
+}
+
+export function FoundTable<T>({ label, rows, found, lead, columns, below = () => null }: FoundTableProps<T>) {
+  const current = useCurrentRun().name;
+  const runOf = (row: T) => found(row).run ?? current;
+  const all: readonly FoundColumn<T>[] = [
+    {
+      key: "plus",
+      name: <span className="sr">Tray</span>,
+      cell: (row) => <PlusButton expert={found(row).expert} {...(found(row).run && { run: found(row).run })} />,
+    },
+    ...(lead === undefined ? [] : [lead]),
+    { key: "id", name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
+    { key: "label", name: "Label", cell: (row) => <Labelled found={found(row)} run={runOf(row)} /> },
+    ...columns,
+    {
+      key: "tokens",
+      name: <Term id="top_tokens">Top tokens</Term>,
+      from: "desktop",
+      cell: (row) =>
+        found(row)
+          .topTokens?.slice(0, MAX_TOKENS)
+          .map(({ text }, i) => <TokenChip key={i} text={text} />),
+    },
+  ];
+  const className = ({ key, isNumber, from = "phone" }: FoundColumn<T>) =>
+    `c-${key} from-${from}${isNumber === true ? " num" : ""}`;
+  return (
+    <ScrollBox className="found" label={label}>
+      <table className="grid plain">
+        <thead>
+          <tr>
+            {all.map((column) => (
+              <th
+                key={column.key}
+                scope="col"
+                className={className(column)}
+                aria-sort={column.isSorted === true ? "descending" : undefined}
+              >
+                {column.isSorted === true && <Icon name="arrowDown" />} {column.name}
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {rows.map((row) => {
+            const more = below(row);
+            return (
+              <Fragment key={`${runOf(row) ?? ""}/${found(row).expert}`}>
+                <tr>
+                  {all.map((column) => (
+                    <td key={column.key} className={className(column)}>
+                      {column.cell(row)}
+                    </td>
+                  ))}
+                </tr>
+                {more !== null && (
+                  <tr>
+                    <td colSpan={all.length} className="found-more">
+                      {more}
+                    </td>
+                  </tr>
+                )}
+              </Fragment>
+            );
+          })}
+        </tbody>
+      </table>
+    </ScrollBox>
+  );
+}
