@@ -78,6 +78,8 @@ class SteeringSnapshot(Schema):
     baseline: Texts
     """Tokens of each sample."""
     steered: Texts
+    kl_nats: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """Mean KL divergence per token of the steered texts, in nats; null to leave it out."""
 
 
 class CircuitSnapshot(Schema):

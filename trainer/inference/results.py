@@ -15,6 +15,7 @@ from mxd.trainer.config import Edit, EditMode, SteeringConfig
 from mxd.trainer.utils.display import Documented, ShortRepr
 from mxd.trainer.utils.snapshot import (
     UNKNOWN,
+    ChangeScale,
     Grid,
     Origin,
     Pair,
@@ -276,7 +277,8 @@ class SteeredGeneration(ShortRepr):
             [[(token.text, token.delta_log_probability) for token in text.tokens] for text in self._texts(variant)]
             for variant in VARIANTS
         ]
-        return steering_snapshot(self.run, self.prompt, edits, texts, origin)
+        kl = [("KL", f"{self.kl:.2f} nats per token")]
+        return steering_snapshot(self.run, self.prompt, edits, texts, origin, kl)
 
     def _repr_html_(self) -> str:
         return self.snapshot()._repr_html_()
@@ -351,7 +353,8 @@ def steering_snapshot(
     )
     modes = {edit.mode for edit in edits}
     note = " ".join([note, *(text for mode, text in UNITS.items() if mode in modes)])
-    return Snapshot(title, origin.titled(run), pairs, facts, note, origin)
+    scale = ChangeScale("Δ log p, nats", SHADED_NATS)
+    return Snapshot(title, origin.titled(run), [scale, *pairs], facts, note, origin)
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,25 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class ChangeScale:
+    """Legend of the shades of changes."""
+
+    name: str
+    largest: float
+    """Change at the ends of the scale."""
+
+    def html(self) -> str:
+        """Return the steps from the largest fall to the largest rise, with the ends as text."""
+        steps = [f"d{step}" for step in range(CHANGE_STEPS, 0, -1)] + [""] + [f"u{n + 1}" for n in range(CHANGE_STEPS)]
+        boxes = "".join(f'<i class="{step}"></i>' for step in steps)
+        return f'<p class="scale">{escape(self.name)} −{self.largest:g} {boxes} +{self.largest:g}</p>'
+
+    def markdown(self) -> str:
+        """Return nothing: Markdown has no shades."""
+        return ""
+
+
+@dataclass(frozen=True)
 class Lines:
     """Texts below each other, each with a short name."""
 

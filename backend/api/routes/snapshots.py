@@ -152,7 +152,8 @@ async def _steering(services: Services, run: str, request: SteeringSnapshot) -> 
         [[(token.text, token.delta_log_probability) for token in text] for text in variant]
         for variant in (request.baseline, request.steered)
     ]
-    return steering_snapshot(run, prompt, config.edits, texts, origin, steering_facts(settings))
+    kl = [] if request.kl_nats is None else [("KL", f"{request.kl_nats:.2f} nats per token")]
+    return steering_snapshot(run, prompt, config.edits, texts, origin, [*kl, *steering_facts(settings)])
 
 
 async def _circuit(services: Services, request: CircuitSnapshot) -> tuple[Snapshot, dict[str, Any]]:

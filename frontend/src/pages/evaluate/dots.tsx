@@ -1,19 +1,20 @@
 /** A table of the report: its cells are dots with 95 % intervals, or numbers alone if no values have a common axis. */
 
-import { Fragment, type ReactNode } from "react";
+import { Fragment } from "react";
 import { Link } from "react-router";
 
-import type { Cell as Value, Head, Row, Table } from "@/api/types";
+import type { Cell as Value, Head, Table } from "@/api/types";
 import { LinkedText } from "@/components/terms/linked-text";
 import { Term } from "@/components/terms/term";
 import { ScrollBox } from "@/components/ui/scroll-box";
 import { formatFixed } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 
+type Cells = readonly (Value | null | undefined)[];
 type Axis = readonly [number, number];
 
 /** Ends of an axis: those of all intervals. */
-function axisOf(cells: readonly (Value | null | undefined)[]): Axis {
+function axisOf(cells: Cells): Axis {
   const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
   const margin = high > low ? 0 : Math.abs(high) || 1;
@@ -21,7 +22,7 @@ function axisOf(cells: readonly (Value | null | undefined)[]): Axis {
 }
 
 /** Both ends with the digits and the unit of the cells. */
-function axisText(cells: readonly (Value | null | undefined)[]): string {
+function axisText(cells: Cells): string {
   const text = cells.find((cell) => cell)?.text ?? "";
   const digits = /\.(\d+)/.exec(text)?.[1]?.length ?? 0;
   const isPercent = text.endsWith("%");
@@ -36,7 +37,7 @@ interface DotProps {
   readonly reference: number | null;
 }
 
-function Dot({ cell: { value, low, high, is_best: isBest }, axis: [start, end], reference }: DotProps) {
+function Dot({ cell: { value, low, high }, axis: [start, end], reference }: DotProps) {
   const percent = (at: number) => `${(100 * (at - start)) / (end - start)}%`;
   return (
     <svg className="dot" aria-hidden="true">
@@ -44,25 +45,8 @@ function Dot({ cell: { value, low, high, is_best: isBest }, axis: [start, end], 
         <line className="reference" x1={percent(reference)} x2={percent(reference)} y1="0" y2="100%" />
       )}
       {low !== null && high !== null && <line x1={percent(low)} x2={percent(high)} y1="50%" y2="50%" />}
-      <circle cx={percent(value)} cy="50%" r="4.5" className={isBest ? "best" : ""} />
+      <circle cx={percent(value)} cy="50%" r="4.5" />
     </svg>
-  );
-}
-
-function Numbers({ cell: { text, interval, note, is_best: isBest } }: { readonly cell: Value }) {
-  return (
-    <>
-      <span className={isBest ? "num best" : "num"}>
-        {text}
-        {isBest && <span className="sr">, best</span>}
-      </span>
-      {interval !== "" && <span className="dim num">{interval}</span>}
-      {note !== "" && (
-        <span className="dim">
-          <LinkedText text={note} />
-        </span>
-      )}
-    </>
   );
 }
 
@@ -77,128 +61,193 @@ function Detail({ head: { detail, term } }: { readonly head: Head }) {
   return (
     <>
       <span className={term === null ? "" : "defined"}>{description}</span>
-      {better !== undefined && <span className="better">{better}</span>}
+      {better !== undefined && <span>{better}</span>}
     </>
   );
 }
 
-/** What a filled dot means, if there is one. */
-function Legend({ rows }: Pick<Table, "rows">) {
-  if (!rows.some(({ cells }) => cells.some((cell) => cell?.is_best))) return null;
-  return (
-    <p className="dots-legend">
-      <span>
-        <i className="best" /> best: its 95 % interval is apart from all others
-      </span>
-      <span>
-        <i /> other values
-      </span>
-    </p>
-  );
+/** The lines of one metric: what stands on each, and the values. */
+interface Group {
+  readonly head: Head;
+  readonly lanes: readonly Head[];
+  readonly cells: Cells;
 }
 
-/** Widest, in pixels: dots that are far apart do not compare at a glance. */
-const HEAD_WIDTH = 280;
-const COLUMN_WIDTH = 420;
-
-interface HeadsProps extends Pick<Table, "corner" | "columns"> {
-  /** Ends of the axis of the table and of each column, if they have one. */
-  readonly axisOfAll: string;
-  readonly axes: readonly string[];
-  readonly children: ReactNode;
+/** What is compared is below one another: the columns of each row, or the rows of each column if that is an axis. */
+function groupsOf({ columns, rows, axis }: Table): readonly Group[] {
+  if (axis !== "column") return rows.map((row) => ({ head: row, lanes: columns, cells: row.cells }));
+  return columns.map((head, i) => ({ head, lanes: rows, cells: rows.map(({ cells }) => cells[i]) }));
 }
 
-function Heads({ corner, columns, axisOfAll, axes, children }: HeadsProps) {
-  return (
-    <thead>
-      <tr>
-        <th scope="col">
-          {corner} <span className="dim">{axisOfAll}</span>
-        </th>
-        {columns.map((head, i) => (
-          <th key={head.key} scope="col">
-            <Title head={head} />
-            <span className="dim">{head.detail}</span>
-            <span className="dim">{axes[i]}</span>
-          </th>
-        ))}
-        {children}
-      </tr>
-    </thead>
-  );
+/** The method of each run, or its name if another run has the same method. */
+function shortNames(lanes: readonly Head[]): readonly string[] {
+  const methods = lanes.map(({ detail }) => /^(.*), K /.exec(detail)?.[1] ?? "");
+  return lanes.map(({ title }, i) => {
+    const method = methods[i];
+    return method && methods.filter((other) => other === method).length === 1 ? method : title;
+  });
 }
 
-function GroupHead({ group, span }: { readonly group: string; readonly span: number }) {
+interface LaneProps {
+  readonly lane: Head;
+  readonly name: string;
+  readonly cell: Value | null;
+  readonly axis: Axis;
+  readonly reference: number | null;
+}
+
+function Lane({ lane, name, cell, axis, reference }: LaneProps) {
+  const best = cell?.is_best === true ? "best" : "";
   return (
-    <tr className="dots-group">
-      <th scope="rowgroup" colSpan={span}>
-        {group}
+    <>
+      <th scope="row" className={best}>
+        <Title head={{ ...lane, title: name }} />
       </th>
-    </tr>
+      <td>{cell !== null && <Dot cell={cell} axis={axis} reference={reference} />}</td>
+      <td className={`num ${best}`}>
+        {cell?.text ?? "–"}
+        {best !== "" && <span className="sr">, best</span>}
+      </td>
+      <td className="dim num">
+        {cell?.interval}
+        {cell?.note && <LinkedText text={`${cell.interval && ", "}${cell.note}`} />}
+      </td>
+    </>
   );
 }
 
-interface DotTableProps {
-  readonly table: Table;
-  readonly label: string;
+const HEADS = { metric: "Metric", lane: "Compared", track: "Axis", value: "Value", interval: "95 % interval" };
+
+/** Dots with intervals below one another, on one axis per metric or on one for all. */
+function Tracks({ table }: { readonly table: Table }) {
+  const groups = groupsOf(table);
+  const all = table.axis === "table" ? table.rows.flatMap(({ cells }) => cells) : null;
+  return (
+    <table className={table.axis === "row" ? "tracks of-runs" : "tracks"}>
+      <colgroup>
+        {Object.keys(HEADS).map((name) => (
+          <col key={name} className={name} />
+        ))}
+      </colgroup>
+      <thead className="sr">
+        <tr>
+          {Object.values(HEADS).map((name) => (
+            <th key={name} scope="col">
+              {name}
+            </th>
+          ))}
+        </tr>
+      </thead>
+      {groups.map(({ head, lanes, cells }) => {
+        const names = shortNames(lanes);
+        return (
+          <tbody key={head.key}>
+            {lanes.map((lane, i) => (
+              <tr key={lane.key}>
+                {i === 0 && (
+                  <th scope="rowgroup" rowSpan={lanes.length}>
+                    <Title head={head} />
+                    <span className="dim">
+                      <Detail head={head} />
+                      <span>{axisText(all ?? cells)}</span>
+                    </span>
+                  </th>
+                )}
+                <Lane
+                  lane={lane}
+                  name={names[i] ?? ""}
+                  cell={cells[i] ?? null}
+                  axis={axisOf(all ?? cells)}
+                  reference={table.reference}
+                />
+              </tr>
+            ))}
+          </tbody>
+        );
+      })}
+    </table>
+  );
 }
 
-export function DotTable({ table: { corner, columns, rows, axis, reference }, label }: DotTableProps) {
-  const axisCells = {
-    row: ({ cells }: Row) => cells,
-    column: (_: unknown, i: number) => rows.map(({ cells }) => cells[i]),
-    table: () => rows.flatMap(({ cells }) => cells),
-  };
-  const hasDots = axis !== null;
-  const axes = columns.map((_, i) => (axis === "column" ? axisText(axisCells.column(null, i)) : ""));
+/** What the lines of a track are, and what bold means. */
+function Legend({ columns, rows }: Pick<Table, "columns" | "rows">) {
+  const described = columns.filter(({ detail }) => detail !== "");
   return (
-    <ScrollBox className="dots-scroll" label={label}>
-      {hasDots && <Legend rows={rows} />}
-      <table
-        className={hasDots ? "dots" : "dots numbers"}
-        style={hasDots ? { maxWidth: HEAD_WIDTH + COLUMN_WIDTH * columns.length } : {}}
-      >
-        <Heads
-          corner={corner}
-          columns={columns}
-          axisOfAll={axis === "table" ? axisText(axisCells.table()) : ""}
-          axes={axes}
-        >
-          {!hasDots && <th scope="col">Description</th>}
-        </Heads>
-        <tbody>
-          {rows.map((row, at) => (
-            <Fragment key={row.key}>
-              {row.group !== (rows[at - 1]?.group ?? "") && <GroupHead group={row.group} span={columns.length + 2} />}
-              <tr>
-                <th scope="row">
-                  <Title head={row} />
-                  {hasDots && (
-                    <span className="dim">
-                      <Detail head={row} />
-                      {axis === "row" && <span>{axisText(row.cells)}</span>}
+    <ul className="tracks-legend">
+      {described.map((head) => (
+        <li key={head.key}>
+          <Title head={head} /> <span className="dim">{head.detail}</span>
+        </li>
+      ))}
+      {rows.some(({ cells }) => cells.some((cell) => cell?.is_best)) && (
+        <li className="dim">Bold: best, its 95 % interval is apart from all others.</li>
+      )}
+    </ul>
+  );
+}
+
+/** Numbers without a common axis, each with its description. */
+function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }) {
+  return (
+    <table className="numbers">
+      <thead>
+        <tr>
+          <th scope="col">{corner}</th>
+          {columns.map((head) => (
+            <th key={head.key} scope="col">
+              <Title head={head} />
+              <span className="dim">{head.detail}</span>
+            </th>
+          ))}
+          <th scope="col">Description</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row, at) => (
+          <Fragment key={row.key}>
+            {row.group !== (rows[at - 1]?.group ?? "") && (
+              <tr className="numbers-group">
+                <th scope="rowgroup" colSpan={columns.length + 2}>
+                  {row.group}
+                </th>
+              </tr>
+            )}
+            <tr>
+              <th scope="row">
+                <Title head={row} />
+              </th>
+              {row.cells.map((cell, i) => (
+                <td key={columns[i]?.key} data-label={columns[i]?.title}>
+                  <span className="num">{cell?.text ?? "–"}</span>{" "}
+                  {cell !== null && (
+                    <span className="dim num">
+                      {cell.interval} <LinkedText text={cell.note} />
                     </span>
                   )}
-                </th>
-                {row.cells.map((cell, i) => (
-                  <td key={columns[i]?.key} data-label={[columns[i]?.title, axes[i]].filter(Boolean).join(", ")}>
-                    {cell === null && <span className="dim">–</span>}
-                    {cell !== null && hasDots && (
-                      <Dot cell={cell} axis={axisOf(axisCells[axis](row, i))} reference={reference} />
-                    )}
-                    {cell !== null && <Numbers cell={cell} />}
-                  </td>
-                ))}
-                {!hasDots && (
-                  <td className="ink2">
-                    <Detail head={row} />
-                  </td>
-                )}
-              </tr>
-            </Fragment>
-          ))}
-        </tbody>
-      </table>
+                </td>
+              ))}
+              <td className="ink2">
+                <Detail head={row} />
+              </td>
+            </tr>
+          </Fragment>
+        ))}
+      </tbody>
+    </table>
+  );
+}
+
+export function DotTable({ table, label }: { readonly table: Table; readonly label: string }) {
+  return (
+    <ScrollBox className="dots-scroll" label={label}>
+      {table.axis === null ? (
+        <Numbers table={table} />
+      ) : (
+        <>
+          <Legend columns={table.columns} rows={table.rows} />
+          <Tracks table={table} />
+        </>
+      )}
     </ScrollBox>
   );
 }

@@ -74,13 +74,8 @@ function Warnings({ warnings }: { readonly warnings: readonly ReportWarning[] })
 /** Height of the line above a figure, in pixels. */
 const HEADING_HEIGHT = 46;
 
-interface FigureProps {
-  readonly run: string;
-  readonly figure: SectionFigure;
-}
-
 /** The figure in its place, which is kept until it has loaded. A click on a run's point opens the run. */
-function Figure({ run, figure: { name, note, height } }: FigureProps) {
+function Figure({ run, figure: { name, note, height } }: { readonly run: string; readonly figure: SectionFigure }) {
   const links = usePageLinks();
   const navigate = useNavigate();
   const { data, error, refetch } = useQuery(figureQuery(name, { run }));
@@ -102,12 +97,23 @@ function Figure({ run, figure: { name, note, height } }: FigureProps) {
   );
 }
 
+/** A sentence whose lines do not end within the name of a run. */
+const WholeNames = ({ text }: { readonly text: string }) =>
+  text.split(/(\S*-\S*)/).map((part, i) => (i % 2 === 0 ? part : <span key={i}>{part}</span>));
+
 export function SectionView({ run, section }: { readonly run: string; readonly section: Section }) {
   const { title, verdict, intro, warnings, figure, tables, notes, commands } = section;
   return (
     <section className="pane settings report-section">
       {title !== "" && <h2>{title}</h2>}
-      {verdict !== "" && (title === "" ? <h2 className="report-verdict">{verdict}</h2> : <p>{verdict}</p>)}
+      {verdict !== "" &&
+        (title === "" ? (
+          <h2 className="report-verdict">
+            <WholeNames text={verdict} />
+          </h2>
+        ) : (
+          <p>{verdict}</p>
+        ))}
       {intro.map((text) => (
         <Note key={text} text={text} />
       ))}

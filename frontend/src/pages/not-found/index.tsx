@@ -21,8 +21,8 @@ export default function NotFoundPage() {
         </p>
         <SearchBox />
         <nav aria-label="Pages">
-          {PLACES.map(({ name, icon, views }) => (
-            <LinkButton key={name} icon={icon} to={links.page(views[0].page)}>
+          {PLACES.map(({ name, views }) => (
+            <LinkButton key={name} size="small" to={links.page(views[0].page)}>
               {name}
             </LinkButton>
           ))}

@@ -8,6 +8,7 @@ import type { RunSummary } from "@/api/types";
 import { Plot } from "@/components/plots/plot";
 import { pageLinks } from "@/components/runs/page-links";
 import { inUnits } from "@/components/runs/run-labels";
+import { LinkedText } from "@/components/terms/linked-text";
 import { Described, Term } from "@/components/terms/term";
 import { Command } from "@/components/ui/copyable-command";
 import { ErrorState, LoadingState } from "@/components/ui/states";
@@ -44,23 +45,28 @@ export function Faithfulness({ run }: { readonly run: string }) {
       )}
       {isEvaluated && (
         <>
-          <p className="verdict">{verdict?.verdict}</p>
           <dl className="main-results">
             {table.rows.map(({ key, title, detail, cells: [own] }) => {
               if (own === undefined || own === null) return null;
-              const [description = "", better] = detail.split("\n");
+              const [description = "", better = ""] = detail.split("\n");
               return (
                 <div key={key}>
                   <dt>
                     <Described description={description}>{title}</Described>
                   </dt>
-                  <dd className="value">{own.text}</dd>
+                  <dd className="value" title={better}>
+                    {own.text} <span className="better">{better.slice(0, 1)}</span>
+                  </dd>
                   {own.interval !== "" && <dd className="dim">{own.interval}</dd>}
-                  {better !== undefined && <dd className="ink2 better">{better}</dd>}
                 </div>
               );
             })}
           </dl>
+          {verdict?.intro.map((text) => (
+            <p key={text} className="ink2">
+              <LinkedText text={text} />
+            </p>
+          ))}
         </>
       )}
     </section>

@@ -89,19 +89,15 @@ function steps(run: RunSummary, runs: readonly RunSummary[]): readonly Step[] {
   );
   return [
     ...(isIndexed
-      ? [{ label: `Browse ${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
+      ? [{ label: `${formatCount(run.active_experts ?? 0)} active ${unitName(run)}`, to: page("experts") }]
       : []),
     { label: "Route a prompt", to: page("routing") },
     { label: inUnits("Steer with an expert", run), to: page("steering") },
     ...(partner === undefined
       ? []
-      : [{ label: `Compare with ${partner.name}`, to: `${page("evaluate", { with: partner.name })}#compare` }]),
-    ...(run.evaluated_k.length > 1
-      ? [{ label: inUnits("Loss at fewer active experts", run), to: `${page("evaluate")}#frontier` }]
-      : []),
-    ...(run.held_out === null
-      ? []
-      : [{ label: inUnits("Dead, dense and duplicate experts", run), to: page("evaluate") }]),
+      : [{ label: "Compare with a run", to: `${page("evaluate", { with: partner.name })}#compare` }]),
+    ...(run.evaluated_k.length > 1 ? [{ label: "Loss at smaller K", to: `${page("evaluate")}#frontier` }] : []),
+    ...(run.held_out === null ? [] : [{ label: inUnits("Dead and dense experts", run), to: page("evaluate") }]),
   ];
 }
 
@@ -216,8 +212,9 @@ function RunHead({ detail }: { readonly detail: RunDetail }) {
           <h1 className="mono">{run.name}</h1>
           <RunSummaryText run={run} />
         </div>
-        {run.status === "finished" ? <NextPages run={run} /> : <Progress run={run} />}
+        {run.status !== "finished" && <Progress run={run} />}
       </section>
+      {run.status === "finished" && <NextPages run={run} />}
       <Resume detail={detail} />
     </>
   );

@@ -60,12 +60,13 @@ function steps(runs: readonly RunSummary[]): readonly Step[] {
 function useAnotherSeed(run: RunSummary | undefined): readonly Step[] {
   const config = useQuery({ ...runQuery(run?.name ?? ""), enabled: run !== undefined }).data?.config;
   if (run === undefined || config === undefined) return [];
-  const seed = String(run.seed + 1);
+  // Comparisons of experts may name runs of the next seeds, which need not be here.
+  const seed = String(run.seed + 100);
   return [
     {
       title: "Train another run",
       text: `The command trains ${run.name} with another seed, which shows how much results vary. It reads ${shortSource(run.text)}; name your own text if you do not have this file.`,
-      command: trainCommand(run, config, { "--name": `${run.name}-seed${seed}`, "--seed": seed }),
+      command: trainCommand(run, config, { "--name": `${run.name}-again`, "--seed": seed }),
     },
   ];
 }

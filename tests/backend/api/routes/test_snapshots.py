@@ -82,12 +82,20 @@ def test_texts(live_client: TestClient) -> None:
         "edits": ["3:add:2", "5:ablate@first:2"],
         "sampling": {"seed": 7, "stop": [".", "-x"]},
     }
-    body = {"kind": "steering", "request": request, "baseline": [[token]], "steered": [[token], [token]]}
+    body = {
+        "kind": "steering",
+        "request": request,
+        "baseline": [[token]],
+        "steered": [[token], [token]],
+        "kl_nats": 0.5367,
+    }
     files = made(live_client, body)
     assert files["title"].startswith("Steered with 3")
     assert files["html"].count('class="t d3"') == 2  # only complete pairs
     facts = dict(re.findall("<dt>(.*?)</dt><dd>(.*?)</dd>", files["html"]))
     assert facts["temperature"] == "0.7"
+    assert facts["KL"] == "0.54 nats per token"
+    assert 'Δ log p, nats −4 <i class="d4"></i>' in files["html"]
     assert facts["scope of edits"] == "all tokens"
     assert "+1 adds the 99th percentile" in files["html"]
     command = html.unescape(re.findall("<pre>(.*)</pre>", files["html"])[0])

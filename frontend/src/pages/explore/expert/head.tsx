@@ -126,14 +126,8 @@ export function LabelEditor({ run, row, onClose }: LabelEditorProps) {
   );
 }
 
-interface NotesProps {
-  readonly run: string;
-  readonly expert: number;
-  readonly note: string | null;
-}
-
 /** The note on an expert, editable in place. */
-function Notes({ run, expert, note }: NotesProps) {
+function Notes({ run, expert, note }: { readonly run: string; readonly expert: number; readonly note: string | null }) {
   const [editing, setEditing] = useState(false);
   const noteMutation = useSetNote(run, expert);
   useShortcut("note", () => setEditing(true));

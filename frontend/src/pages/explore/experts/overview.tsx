@@ -314,12 +314,7 @@ function useSelection(
 
 type Drag = "pan" | "lasso";
 
-interface ControlsProps {
-  readonly drag: Drag;
-  readonly onDrag: (drag: Drag) => void;
-}
-
-function Controls({ drag, onDrag }: ControlsProps) {
+function Controls({ drag, onDrag }: { readonly drag: Drag; readonly onDrag: (drag: Drag) => void }) {
   return (
     <SegmentedControl
       label="Drag mode"

@@ -18,12 +18,7 @@ import { FoundTable, type FoundColumn } from "./found-table";
 
 const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
 
-interface ExamplesProps {
-  readonly hit: ContrastHit;
-  readonly result: ContrastResult;
-}
-
-function Examples({ hit, result }: ExamplesProps) {
+function Examples({ hit, result }: { readonly hit: ContrastHit; readonly result: ContrastResult }) {
   const { a, b, unit } = result;
   const { contrast } = hit;
   const sides = [

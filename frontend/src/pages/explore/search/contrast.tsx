@@ -176,33 +176,42 @@ const TIMED_TOKENS = 8192;
 const TIMED_SECONDS = 17;
 const durationOf = (tokens: number) => formatDuration((tokens / TIMED_TOKENS) * TIMED_SECONDS);
 
-function ProgressLine({ work }: { readonly work: ContrastWork }) {
-  if (work.status === "stopped") return <p className="dim">Cancelled.</p>;
-  if (work.status === "failed") {
-    return (
-      <p className="bad" role="alert">
-        {work.failure}
-      </p>
-    );
-  }
-  if (work.status !== "working") return null;
-  const { progress } = work;
+function Progress({ progress }: Pick<ContrastWork, "progress">) {
   return (
-    <p role="status">
-      <label>
-        {progress === null ? (
-          "Starting; the language model is loaded on first use"
-        ) : progress.tokens < progress.total ? (
-          <>
-            {formatCount(progress.tokens)} of {formatCount(progress.total)} tokens
-            <Remaining done={progress.tokens} total={progress.total} every={1} />
-          </>
-        ) : (
-          "All tokens are done; testing the experts"
-        )}{" "}
-        <progress value={progress === null ? 0 : progress.tokens / progress.total} />
-      </label>
-    </p>
+    <>
+      <p role="status">
+        <label>
+          {progress === null ? (
+            "Starting; the language model is loaded on first use"
+          ) : progress.tokens < progress.total ? (
+            <>
+              {formatCount(progress.tokens)} of {formatCount(progress.total)} tokens
+              <Remaining done={progress.tokens} total={progress.total} every={1} />
+            </>
+          ) : (
+            "All tokens are done; testing the experts"
+          )}{" "}
+          <progress value={progress === null ? 0 : progress.tokens / progress.total} />
+        </label>
+      </p>
+      <LoadingState label="Comparing" rows={10} rowHeight={31} />
+    </>
+  );
+}
+
+/** What there is before a result. */
+function NoResult({ work, onTry }: { readonly work: ContrastWork; readonly onTry: (() => void) | null }) {
+  if (work.status === "working") return <Progress progress={work.progress} />;
+  return (
+    <>
+      {work.status === "stopped" && <p className="dim">Cancelled.</p>}
+      {work.failure !== null && (
+        <p className="bad" role="alert">
+          {work.failure}
+        </p>
+      )}
+      <Explanation onTry={onTry} />
+    </>
   );
 }
 
@@ -274,21 +283,33 @@ function StartBar({ work, tokens, onTokens, canStart, onStart }: StartBarProps) 
 const SIDES = ["a", "b"] as const;
 const NAMES = { a: "A", b: "B" } as const;
 
-export function Contrast({ run }: { readonly run: RunSummary }) {
-  const [params, setParams] = useUrlState(CONTRAST_PARAMS);
+/** Both texts: kinds of the indexed text, or own documents. */
+function useTexts(run: string, { a, b }: Pick<ContrastChoice, "a" | "b">) {
   const [texts, setTexts] = useState({ a: "", b: "" });
-  const { data, error, refetch } = useQuery(kindsQuery(run.name));
-  const work = useContrast(run.name, params);
+  const { data, error, refetch } = useQuery(kindsQuery(run));
   const kinds = error === null ? data?.kinds : [];
-  const names = kinds?.map(({ kind }) => kind);
-  const chosen = chosenKinds(params.a, params.b, names);
+  const chosen = chosenKinds(
+    a,
+    b,
+    kinds?.map(({ kind }) => kind),
+  );
   const choice = (side: Side) => {
     const kind = chosen[side];
     return kind === OWN_TEXT ? { documents: [...splitDocuments(texts[side])] } : { documents: [], kind };
   };
-  const isGiven = (side: Side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "";
+  const setText = (side: Side, text: string) => setTexts((current) => ({ ...current, [side]: text }));
+  const isGiven = SIDES.every((side) => chosen[side] !== OWN_TEXT || texts[side].trim() !== "");
+  // While the kinds load, one of them will probably be chosen.
+  const owned = SIDES.filter((side) => kinds !== undefined && chosen[side] === OWN_TEXT);
+  return { kinds, owned, error, refetch, chosen, choice, texts, setText, isGiven };
+}
+
+export function Contrast({ run }: { readonly run: RunSummary }) {
+  const [params, setParams] = useUrlState(CONTRAST_PARAMS);
+  const { kinds, owned, error, refetch, chosen, choice, texts, setText, isGiven } = useTexts(run.name, params);
+  const work = useContrast(run.name, params);
   const isSame = chosen.a !== OWN_TEXT && chosen.a === chosen.b;
-  const canStart = work.status !== "working" && isGiven("a") && isGiven("b") && !isSame;
+  const canStart = work.status !== "working" && isGiven && !isSame;
   const start = (tokens = currentParams(CONTRAST_PARAMS).tokens) => {
     if (!canStart) return;
     setParams({ tokens });
@@ -308,35 +329,30 @@ export function Contrast({ run }: { readonly run: RunSummary }) {
           />
         ))}
         <StartBar
-          work={work}
+          {...{ work, canStart }}
           tokens={params.tokens}
           onTokens={(tokens) => setParams({ tokens })}
-          canStart={canStart}
           onStart={() => start()}
         />
         {isSame && <span className="bad">Choose two different kinds.</span>}
       </div>
-      {/* While the kinds load, one of them will probably be chosen. */}
-      {kinds !== undefined && SIDES.some((side) => chosen[side] === OWN_TEXT) && (
+      {owned.length > 0 && (
         <div className="contrast-texts">
-          {SIDES.filter((side) => chosen[side] === OWN_TEXT).map((side) => (
+          {owned.map((side) => (
             <OwnText
               key={side}
               side={NAMES[side]}
               text={texts[side]}
-              onText={(text) => setTexts((current) => ({ ...current, [side]: text }))}
+              onText={(text) => setText(side, text)}
               onSubmit={() => start()}
             />
           ))}
         </div>
       )}
       {error !== null && <ErrorState error={error} onRetry={() => void refetch()} />}
-      <ProgressLine work={work} />
-      {work.status === "working" && <LoadingState label="Comparing" rows={10} rowHeight={31} />}
-      {work.result === null && work.status !== "working" && (
-        <Explanation onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />
-      )}
-      {work.result !== null && (
+      {work.result === null ? (
+        <NoResult work={work} onTry={canStart ? () => start(EXAMPLE_TOKENS) : null} />
+      ) : (
         <ResultView
           result={work.result}
           numExperts={run.num_experts}

@@ -47,15 +47,10 @@ interface FoundTableProps<T> {
 
 const MAX_TOKENS = 4;
 
-function Labelled({
-  found: { expert, label, automatic },
-  run,
-}: {
-  readonly found: Found;
-  readonly run: string | null;
-}) {
+function Labelled({ found: { run, expert, label, automatic } }: { readonly found: Found }) {
+  const { name } = useCurrentRun();
   return (
-    <Link to={pageLinks(run).expert(expert)}>
+    <Link to={pageLinks(run ?? name).expert(expert)}>
       <span className="mono dim found-id" aria-hidden="true">
         {expert}{" "}
       </span>
@@ -64,20 +59,20 @@ function Labelled({
   );
 }
 
-export function FoundTable<T>({ label, rows, found, lead, columns, below = () => null }: FoundTableProps<T>) {
-  const current = useCurrentRun().name;
-  const runOf = (row: T) => found(row).run ?? current;
-  const all: readonly FoundColumn<T>[] = [
-    {
+const className = <T,>({ key, isNumber, from = "phone" }: FoundColumn<T>) =>
+  `c-${key} from-${from}${isNumber === true ? " num" : ""}`;
+
+/** The search's columns among those of every search. */
+function allColumns<T>({ found, lead, columns }: Pick<FoundTableProps<T>, "found" | "lead" | "columns">) {
+  const ofEvery: Readonly<Record<"plus" | "id" | "label" | "tokens", FoundColumn<T>>> = {
+    plus: {
       key: "plus",
       name: <span className="sr">Tray</span>,
       cell: (row) => <PlusButton expert={found(row).expert} {...(found(row).run && { run: found(row).run })} />,
     },
-    ...(lead === undefined ? [] : [lead]),
-    { key: "id", name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
-    { key: "label", name: "Label", cell: (row) => <Labelled found={found(row)} run={runOf(row)} /> },
-    ...columns,
-    {
+    id: { key: "id", name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
+    label: { key: "label", name: "Label", cell: (row) => <Labelled found={found(row)} /> },
+    tokens: {
       key: "tokens",
       name: <Term id="top_tokens">Top tokens</Term>,
       from: "desktop",
@@ -86,9 +81,13 @@ export function FoundTable<T>({ label, rows, found, lead, columns, below = () =>
           .topTokens?.slice(0, MAX_TOKENS)
           .map(({ text }, i) => <TokenChip key={i} text={text} />),
     },
-  ];
-  const className = ({ key, isNumber, from = "phone" }: FoundColumn<T>) =>
-    `c-${key} from-${from}${isNumber === true ? " num" : ""}`;
+  };
+  return [ofEvery.plus, ...(lead === undefined ? [] : [lead]), ofEvery.id, ofEvery.label, ...columns, ofEvery.tokens];
+}
+
+export function FoundTable<T>({ label, rows, below = () => null, ...props }: FoundTableProps<T>) {
+  const all = allColumns(props);
+  const keyOf = ({ run = "", expert }: Found) => `${run}/${expert}`;
   return (
     <ScrollBox className="found" label={label}>
       <table className="grid plain">
@@ -107,27 +106,24 @@ export function FoundTable<T>({ label, rows, found, lead, columns, below = () =>
           </tr>
         </thead>
         <tbody>
-          {rows.map((row) => {
-            const more = below(row);
-            return (
-              <Fragment key={`${runOf(row) ?? ""}/${found(row).expert}`}>
+          {rows.map((row) => (
+            <Fragment key={keyOf(props.found(row))}>
+              <tr>
+                {all.map((column) => (
+                  <td key={column.key} className={className(column)}>
+                    {column.cell(row)}
+                  </td>
+                ))}
+              </tr>
+              {below(row) !== null && (
                 <tr>
-                  {all.map((column) => (
-                    <td key={column.key} className={className(column)}>
-                      {column.cell(row)}
-                    </td>
-                  ))}
+                  <td colSpan={all.length} className="found-more">
+                    {below(row)}
+                  </td>
                 </tr>
-                {more !== null && (
-                  <tr>
-                    <td colSpan={all.length} className="found-more">
-                      {more}
-                    </td>
-                  </tr>
-                )}
-              </Fragment>
-            );
-          })}
+              )}
+            </Fragment>
+          ))}
         </tbody>
       </table>
     </ScrollBox>

@@ -78,13 +78,8 @@ function Reason({ hit, text }: { readonly hit: SearchHit; readonly text: string 
   );
 }
 
-interface WordHitsProps {
-  readonly text: string;
-  readonly hits: readonly RankedHit[];
-}
-
 /** Table of the experts that match words, with the reason of each match. */
-function WordHits({ text, hits }: WordHitsProps) {
+function WordHits({ text, hits }: { readonly text: string; readonly hits: readonly RankedHit[] }) {
   const runs = [...new Set(hits.map(({ run }) => run))];
   const rows = useExpertRowsOf(
     runs.map((run) => ({ run, experts: hits.filter((one) => one.run === run).map(({ hit }) => hit.expert) })),

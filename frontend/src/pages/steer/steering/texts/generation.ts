@@ -246,5 +246,6 @@ export function sharedTexts(request: SteeringRequest, generation: Generation): S
     generation[variant].continuations.map(({ tokens }) =>
       tokens.map(({ id, text, delta_log_probability }) => ({ id, text, delta_log_probability })),
     );
-  return { kind: "steering", request, baseline: of("baseline"), steered: of("steered") };
+  const kl = meanKl(generation.steered);
+  return { kind: "steering", request, baseline: of("baseline"), steered: of("steered"), kl_nats: kl };
 }
