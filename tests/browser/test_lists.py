@@ -30,7 +30,7 @@ def lists_of(page: Page, expert: int) -> Locator:
 
 def expect_order(page: Page, *experts: int) -> None:
     """The list on screen has these experts."""
-    expect(page.locator("table.entries tbody td.mono")).to_have_text([str(expert) for expert in experts])
+    expect(page.locator(".found tbody td.c-id")).to_have_text([str(expert) for expert in experts])
 
 
 def without_a_label(page: Page, site: Site) -> list[int]:

@@ -1,11 +1,34 @@
-/** The most interesting experts of a run, best first. */
+/** The most interesting experts of a run. */
 
 import { useInfiniteQuery } from "@tanstack/react-query";
 import { useMemo } from "react";
 
 import { type ExpertFilters, expertsQuery } from "@/api/queries";
+import type { ExpertRow } from "@/api/types";
 
-import { rankExperts, MODERATE_DENSITY } from "./rank-experts";
+export const MODERATE_DENSITY = { min_density: 0.0005, max_density: 0.01 } as const;
+
+/** Entropy in bits of a small group of related tokens; 0 would be a single token. */
+const BEST_ENTROPY = 2.5;
+const ENTROPY_SPAN = 4;
+const IS_WORD = /\p{L}{2,}/u;
+
+function wordShare(row: ExpertRow): number {
+  const tokens = row.top_tokens.slice(0, 8);
+  return tokens.length === 0 ? 0 : tokens.filter((token) => IS_WORD.test(token.text)).length / tokens.length;
+}
+
+function score(row: ExpertRow, strongest: number): number {
+  const focus = 1 - Math.abs(row.entropy - BEST_ENTROPY) / ENTROPY_SPAN;
+  const labelScore = row.automatic?.is_clear === true ? (row.automatic.balanced_accuracy ?? 0) : 0;
+  return row.max_activation / strongest + focus + wordShare(row) + labelScore + (row.label === null ? 0 : 10);
+}
+
+/** Experts, most interesting first. */
+export function rankExperts(rows: readonly ExpertRow[]): readonly ExpertRow[] {
+  const strongest = Math.max(...rows.map((row) => row.max_activation), 1e-9);
+  return rows.toSorted((a, b) => score(b, strongest) - score(a, strongest));
+}
 
 const CANDIDATES = 200;
 const STRONGEST_FIRST: ExpertFilters = { sort: "max_activation", order: "desc" };

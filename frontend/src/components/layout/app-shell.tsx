@@ -7,6 +7,9 @@ import { useNavigate } from "react-router";
 
 import { accessQuery, healthQuery, useSignOut } from "@/api/queries";
 import type { Health } from "@/api/types";
+import { TopBar } from "@/components/layout/navigation/top-bar";
+import { usePromptedLink, useRememberPrompt } from "@/components/layout/navigation/use-prompted-link";
+import { SearchDialogProvider } from "@/components/layout/search/search-box";
 import { Button } from "@/components/ui/button";
 import { OverlayContainer, OverlayProvider } from "@/components/ui/overlay-portal";
 import { useShortcut } from "@/hooks/use-shortcut";
@@ -14,9 +17,6 @@ import { togglePresentation } from "@/lib/browser/presentation";
 import { keyCap, type ShortcutId, SHORTCUTS } from "@/lib/browser/shortcuts";
 import { formatBytes, formatCount } from "@/lib/text/format";
 
-import { TopBar } from "./navigation/top-bar";
-import { usePromptedLink, useRememberPrompt } from "./navigation/use-prompted-link";
-import { SearchDialogProvider } from "./search/search-dialog";
 import { Tour } from "./tour";
 import { TrayBar } from "./tray-bar";
 

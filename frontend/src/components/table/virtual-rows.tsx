@@ -1,10 +1,71 @@
-/** Virtualised table rows of equal height. Requests more rows near the end. */
+/** The rows of a long table that are on screen. */
 
 import { type ReactNode, useDeferredValue, useEffect, useState, useSyncExternalStore } from "react";
 
-import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
 import { pageScale } from "@/lib/browser/presentation";
-import { blockAt, visibleRows } from "@/lib/rows/visible-rows";
+
+/**
+ * Virtual scrolling of equally high rows, one block of rows at a time, so that scrolling within a block does not
+ * re-render.
+ */
+
+/** Rows per block. */
+export const BLOCK_ROWS = 4;
+/** Extra rows above and below the screen, so that fast scrolling does not show blank rows. */
+const OVERSCAN_ROWS = 8;
+
+interface RowRange {
+  readonly first: number;
+  /** Exclusive. */
+  readonly end: number;
+}
+
+/**
+ * The block at the top of the screen; `above` is the number of pixels of the table above the screen (negative: none).
+ */
+export function blockAt(above: number, rowHeight: number): number {
+  return Math.max(0, Math.floor(above / (rowHeight * BLOCK_ROWS)));
+}
+
+/** The rows to render, of `count`, on a screen of `height` pixels whose top is in `block`. */
+export function visibleRows(block: number, count: number, rowHeight: number, height: number): RowRange {
+  const top = block * BLOCK_ROWS;
+  const bottom = top + BLOCK_ROWS + Math.ceil(height / rowHeight);
+  return { first: Math.max(0, Math.min(count, top) - OVERSCAN_ROWS), end: Math.min(count, bottom + OVERSCAN_ROWS) };
+}
+
+interface WindowPosition {
+  /** Pixels of the page above the window. */
+  readonly top: number;
+  readonly height: number;
+}
+
+const EVENTS = ["scroll", "resize"] as const;
+const listeners = new Set<() => void>();
+let position: WindowPosition = { top: 0, height: 0 };
+
+function readPosition(): void {
+  position = { top: window.scrollY / pageScale(), height: window.innerHeight / pageScale() };
+}
+
+function notify(): void {
+  readPosition();
+  for (const listener of listeners) listener();
+}
+
+/** Position at the last scroll or resize; only current while somebody is subscribed. */
+export const windowPosition = (): WindowPosition => position;
+
+/** Call `listener` after every scroll or resize. Returns the unsubscribe function. */
+export function subscribeWindowPosition(listener: () => void): () => void {
+  readPosition();
+  if (listeners.size === 0) for (const name of EVENTS) window.addEventListener(name, notify, { passive: true });
+  listeners.add(listener);
+  return () => {
+    listeners.delete(listener);
+    if (listeners.size === 0) for (const name of EVENTS) window.removeEventListener(name, notify);
+  };
+}
 
 interface VirtualRowsProps {
   readonly count: number;

@@ -1,7 +1,9 @@
-/** A button that opens a menu of actions. */
+/** A button that opens a menu of actions, and the one that saves a result as CSV or JSON. */
 
 import type { ReactNode } from "react";
 import { Menu, MenuItem, MenuTrigger, Popover } from "react-aria-components";
+
+import { saveFile } from "@/lib/browser/save-file";
 
 import { TriggerButton } from "./button";
 import { Icon } from "./icon";
@@ -34,5 +36,31 @@ export function ActionMenu<K extends string>(props: ActionMenuProps<K>) {
         </Menu>
       </Popover>
     </MenuTrigger>
+  );
+}
+
+interface ExportMenuProps {
+  /** Of the file, without its ending. */
+  readonly name: string;
+  readonly csv: () => string;
+  readonly json: () => unknown;
+  readonly isDisabled?: boolean;
+}
+
+export function ExportMenu({ name, csv, json, isDisabled = false }: ExportMenuProps) {
+  const save = (format: "csv" | "json") => {
+    if (format === "csv") saveFile(`${name}.csv`, csv(), "text/csv");
+    else saveFile(`${name}.json`, JSON.stringify(json(), null, 2), "application/json");
+  };
+  return (
+    <ActionMenu
+      label="Export"
+      actions={{ csv: "CSV", json: "JSON" }}
+      onAction={save}
+      className="btn"
+      isDisabled={isDisabled}
+    >
+      <Icon name="download" /> Export
+    </ActionMenu>
   );
 }

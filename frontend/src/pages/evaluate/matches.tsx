@@ -10,7 +10,7 @@ import type { ComparedExpert, MatchedPair, RunComparison, RunSummary } from "@/a
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { pageLinks } from "@/components/runs/page-links";
-import { RunOption } from "@/components/runs/run-option";
+import { RunOption } from "@/components/runs/run-labels";
 import { SortHeader } from "@/components/table/sort-header";
 import { VirtualRows } from "@/components/table/virtual-rows";
 import { Term } from "@/components/terms/term";

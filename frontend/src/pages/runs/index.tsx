@@ -8,7 +8,6 @@ import { runQuery, runsQuery } from "@/api/queries";
 import type { RunSummary } from "@/api/types";
 import { PageBar } from "@/components/layout/navigation/page-bar";
 import { shortSource } from "@/components/runs/run-labels";
-import { trainCommand } from "./train-command";
 import { Button } from "@/components/ui/button";
 import { Command } from "@/components/ui/copyable-command";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
@@ -16,6 +15,7 @@ import { useUrlState } from "@/hooks/use-url-state";
 import { formatCount } from "@/lib/text/format";
 
 import { RUNS_PARAMS, RunsTable } from "./runs-table";
+import { trainCommand } from "./train-command";
 
 interface Step {
   readonly title: string;

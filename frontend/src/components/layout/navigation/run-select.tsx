@@ -5,8 +5,7 @@ import { ListBox, Popover, Select, SelectValue } from "react-aria-components";
 import { useLocation, useNavigate } from "react-router";
 
 import { useCurrentRun } from "@/components/runs/current-run";
-
-import { RunOption } from "@/components/runs/run-option";
+import { RunOption } from "@/components/runs/run-labels";
 import { urlForRun } from "@/components/runs/url-for-run";
 import { useTray } from "@/components/tray/tray-context";
 import { TriggerButton } from "@/components/ui/button";

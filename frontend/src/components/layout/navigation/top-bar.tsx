@@ -5,7 +5,7 @@ import { Dialog, DialogTrigger, Popover } from "react-aria-components";
 import { flushSync } from "react-dom";
 import { Link, useLocation } from "react-router";
 
-import { useSearchDialog } from "@/components/layout/search/search-dialog";
+import { useSearchDialog } from "@/components/layout/search/search-box";
 import { useTourUrl } from "@/components/layout/tour";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";

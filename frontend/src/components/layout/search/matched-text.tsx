@@ -5,8 +5,9 @@ import { ListBoxItem } from "react-aria-components";
 import type { Example, SearchHit } from "@/api/types";
 import { ExpertLabel } from "@/components/experts/expert-link";
 import { TokenChip } from "@/components/tokens/token-chip";
-import { excerpt } from "@/lib/text/excerpt";
 import { SPECIAL_TOKEN } from "@/lib/text/prompts";
+
+import { excerpt } from "./search-results";
 
 /** The part of an example that matches a search, with the match marked. */
 export function MatchedText({ example, query }: { readonly example: Example; readonly query: string }) {

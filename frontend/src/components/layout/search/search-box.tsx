@@ -1,9 +1,7 @@
-/**
- * Search over labels, top tokens and top examples of the run. Choosing a hit opens the expert. The list of hits is
- * loaded when the box takes the focus; no page needs it for its first paint.
- */
+/** The search box, and its dialog on narrow screens, where the top bar has no room for it. */
 
-import { type KeyboardEvent, useRef, useState } from "react";
+import { createContext, type KeyboardEvent, type ReactNode, useContext, useMemo, useRef, useState } from "react";
+import { Dialog, Modal, ModalOverlay } from "react-aria-components";
 import { flushSync } from "react-dom";
 import { useNavigate } from "react-router";
 
@@ -13,8 +11,7 @@ import { Icon } from "@/components/ui/icon";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { keyCap } from "@/lib/browser/shortcuts";
 
-import { typedExpert } from "./first-hits";
-import { isPageRow, SEARCH_LABEL } from "./search-results";
+import { isPageRow, SEARCH_LABEL, typedExpert } from "./search-results";
 
 const importComboBox = () => import("./search-combo-box");
 type ComboBox = Awaited<ReturnType<typeof importComboBox>>["SearchComboBox"];
@@ -96,4 +93,31 @@ export function SearchBox({ onChosen, inDialog = false }: SearchBoxProps) {
       </div>
     </div>
   );
+}
+
+interface SearchDialog {
+  readonly open: () => void;
+}
+
+const SearchDialogContext = createContext<SearchDialog>({ open: () => undefined });
+
+export function SearchDialogProvider({ children }: { readonly children: ReactNode }) {
+  const [isOpen, setOpen] = useState(false);
+  const value = useMemo(() => ({ open: () => setOpen(true) }), []);
+  return (
+    <SearchDialogContext value={value}>
+      {children}
+      <ModalOverlay className="overlay" isOpen={isOpen} onOpenChange={setOpen} isDismissable>
+        <Modal className="modal at-top">
+          <Dialog aria-label="Search">
+            <SearchBox inDialog onChosen={() => setOpen(false)} />
+          </Dialog>
+        </Modal>
+      </ModalOverlay>
+    </SearchDialogContext>
+  );
+}
+
+export function useSearchDialog(): SearchDialog {
+  return useContext(SearchDialogContext);
 }

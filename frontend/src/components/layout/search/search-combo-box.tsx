@@ -5,9 +5,8 @@ import { ComboBox, Input, ListBox, ListBoxItem, Popover } from "react-aria-compo
 
 import { messageOf } from "@/api/http/errors";
 
-import { firstHitPerExpert, noMatchText } from "./first-hits";
 import { HitRow } from "./matched-text";
-import { type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
+import { firstHitPerExpert, noMatchText, type PageRow, SEARCH_LABEL, useSearchHits } from "./search-results";
 
 interface PageRowProps {
   readonly id: PageRow;

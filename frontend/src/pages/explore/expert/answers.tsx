@@ -177,7 +177,8 @@ function Written({ run, expert, writes, random, examples, badge, children }: Wri
   const isMeaningless = badge === "no more than a random expert";
   return (
     <section
-      className={isMeaningless ? "answer writes meaningless" : "answer writes"}
+      className="answer writes"
+      data-meaningless={isMeaningless || undefined}
       aria-label="Writes"
       aria-busy={writes === null}
     >

@@ -19,6 +19,7 @@ import type {
   TokenEffect,
 } from "@/api/types";
 import { formatValue } from "@/components/experts/columns";
+import { shareAbove } from "@/components/plots/mini-histogram";
 import { PromptBox, SUBMIT_KEY } from "@/components/prompt/prompt-box";
 import { usePageLinks } from "@/components/runs/page-links";
 import { ColumnTerm, Term } from "@/components/terms/term";
@@ -31,7 +32,6 @@ import { Button } from "@/components/ui/button";
 import { ErrorState, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-columns";
 import { sequentialClass } from "@/lib/scales/colour-scale";
-import { shareAbove } from "@/lib/scales/histogram";
 import { formatCompact, formatCount, formatFixed, formatPercent, formatSigned } from "@/lib/text/format";
 import type { TermId } from "@/lib/text/glossary";
 import type { Piece } from "@/lib/text/kwic";

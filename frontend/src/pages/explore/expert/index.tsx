@@ -15,8 +15,8 @@ import { usePageLinks } from "@/components/runs/page-links";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useUrlState } from "@/hooks/use-url-state";
-import { readTablePosition, RESTORE_POSITION } from "@/lib/browser/table-position";
 import { formatCount } from "@/lib/text/format";
+import { readTablePosition, RESTORE_POSITION } from "@/pages/explore/experts/table";
 
 import { FiresOn, Writes } from "./answers";
 import {
@@ -32,7 +32,7 @@ import { DownloadExpert } from "./download";
 import { type ExamplesProps, MoreExamples, TopExamples } from "./examples";
 import { EXPERT_PARAMS, showsAll } from "./expert-params";
 import { ExpertHead } from "./head";
-import { Coactivation, Recurrence, Similar } from "./related";
+import { Recurrence, Similar } from "./related";
 import { SteerHere } from "./steer-here";
 
 function DeadExpert({ run }: { readonly run: RunSummary }) {
@@ -68,7 +68,6 @@ function DetailSections({ summary, run, detail, params, setParams, onHover }: Se
         <CausalImportance run={run} expert={expert} />
         <LabelQuality detail={detail} />
         {recurrence !== null && <Recurrence recurrence={recurrence} row={row} />}
-        {row.active_tokens > 0 && <Coactivation run={run} expert={expert} />}
       </div>
       {hasMatrix(summary) && <WeightAnalysis run={run} expert={expert} />}
     </>

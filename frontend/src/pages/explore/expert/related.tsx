@@ -21,7 +21,14 @@ import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { ErrorState, LoadingState } from "@/components/ui/states";
-import { formatCompact, formatCount, formatFixed, formatFoundAgain, formatPercent } from "@/lib/text/format";
+import {
+  formatCompact,
+  formatCount,
+  formatFixed,
+  formatFoundAgain,
+  formatPercent,
+  formatPlural,
+} from "@/lib/text/format";
 
 /** Co-activating experts per list, and before all are shown. */
 const MAX_COMPANIONS = 6;
@@ -127,26 +134,6 @@ function Companions({ expert, data }: { readonly expert: number; readonly data: 
   );
 }
 
-/** Experts that fire on the same token as this one, on the token before or on the token after. */
-export function Coactivation({ run, expert }: { readonly run: string; readonly expert: number }) {
-  const { data, error, isPending } = useQuery(similarQuery(run, expert, "coactivation", MAX_COMPANIONS));
-  if (isPending) return <LoadingState label="Loading co-activating experts" rows={6} />;
-  if (error !== null) return <ErrorState error={error} />;
-  return (
-    <section className="pane coactivation">
-      <div className="pane-h">
-        <h2>
-          <Term id="coactivation">Co-activating experts</Term>
-        </h2>
-      </div>
-      <p className="ablation-note">
-        <Explanation data={data} />
-      </p>
-      <Companions expert={expert} data={data} />
-    </section>
-  );
-}
-
 function verdict({ is_found, mutual }: RecurrenceMatch): string {
   if (is_found) return "found again";
   return mutual ? "not above chance" : "closer to another expert";
@@ -249,9 +236,10 @@ function SimilarRow({ similar }: { readonly similar: SimilarExpert }) {
 }
 
 export function Similar({ run, expert, by, onBy }: SimilarProps) {
-  const { data, error, isPending } = useQuery(similarQuery(run, expert, by));
+  const isCoactive = by === "coactivation";
+  const { data, error, isPending } = useQuery(similarQuery(run, expert, by, isCoactive ? MAX_COMPANIONS : undefined));
   return (
-    <section className="pane">
+    <section className="pane coactivation">
       <div className="pane-h">
         <h2>
           <Term id="similar">Similar experts</Term>
@@ -269,25 +257,31 @@ export function Similar({ run, expert, by, onBy }: SimilarProps) {
           ]}
         />
       </div>
-      {data?.active_tokens != null && (
-        <p className="ablation-note">
-          Counted on {formatCount(data.active_tokens)} {data.active_tokens === 1 ? "token" : "tokens"} of a sample on
-          which it is active{!data.enough_tokens && ": too few to rely on"}.
-        </p>
-      )}
-      {data?.p95 != null && (
-        <p className="ablation-note">95th percentile over all other experts: {formatFixed(data.p95)}.</p>
-      )}
       {error !== null && <ErrorState error={error} />}
       {isPending && <LoadingState label="Loading similar experts" rows={5} />}
-      {data !== undefined && (
-        <table className="similar">
-          <tbody>
-            {data.experts.map((similar) => (
-              <SimilarRow key={similar.expert} similar={similar} />
-            ))}
-          </tbody>
-        </table>
+      {data !== undefined && isCoactive && (
+        <>
+          <p className="ablation-note">
+            <Explanation data={data} />
+          </p>
+          <Companions expert={expert} data={data} />
+        </>
+      )}
+      {data !== undefined && !isCoactive && (
+        <>
+          <p className="ablation-note">
+            {data.active_tokens !== null &&
+              `Counted on ${formatPlural(data.active_tokens, "token")} of a sample on which it is active${data.enough_tokens ? "" : ": too few to rely on"}. `}
+            {data.p95 !== null && `95th percentile over all other experts: ${formatFixed(data.p95)}.`}
+          </p>
+          <table className="similar">
+            <tbody>
+              {data.experts.map((similar) => (
+                <SimilarRow key={similar.expert} similar={similar} />
+              ))}
+            </tbody>
+          </table>
+        </>
       )}
     </section>
   );

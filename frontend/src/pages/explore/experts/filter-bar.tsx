@@ -25,7 +25,7 @@ import { visibleText } from "@/lib/text/token-text";
 import { type ExpertsView, sortOf, toFilters } from "./experts-params";
 import { tableRow, useAvailableColumns } from "./table";
 
-interface SavedListsProps {
+interface FilterBarProps {
   readonly run: string;
   readonly view: ExpertsView;
 }
@@ -51,7 +51,7 @@ function SavedFilter({ name, experts, isChosen, onChoose }: SavedFilterProps) {
 }
 
 /** Adds the experts that match the filters to a list, or to a new one, once all of them are in the table. */
-function AddMatching({ run, view }: SavedListsProps) {
+function AddMatching({ run, view }: FilterBarProps) {
   const { data, hasNextPage } = useInfiniteQuery(expertsQuery(run, toFilters(view)));
   const page = data?.pages[0];
   if (page === undefined || page.matching === page.total || hasNextPage) return null;
@@ -61,7 +61,7 @@ function AddMatching({ run, view }: SavedListsProps) {
   );
 }
 
-export function SavedLists({ run, view }: SavedListsProps) {
+function SavedLists({ run, view }: FilterBarProps) {
   const { params, setParams } = view;
   const { data } = useQuery(listsQuery(run));
   const links = usePageLinks();
@@ -164,13 +164,8 @@ function FilterForm({ view: { filters, bounds, setBounds, setParams }, first, on
   );
 }
 
-interface ColumnsMenuProps {
-  readonly run: string;
-  readonly view: ExpertsView;
-}
-
 /** Menu that shows and hides columns. */
-function ColumnsMenu({ run, view: { columns: all, params, setParams } }: ColumnsMenuProps) {
+function ColumnsMenu({ run, view: { columns: all, params, setParams } }: FilterBarProps) {
   const columns = useAvailableColumns(run, all).filter(canBeHidden);
   return (
     <MenuTrigger>
@@ -215,7 +210,7 @@ function save(run: string, view: ExpertsView, rows: readonly ExpertRow[], format
 }
 
 /** Exports all experts that match the filters, with the order and columns on screen. */
-function ExportTable({ run, view }: { readonly run: string; readonly view: ExpertsView }) {
+function ExportTable({ run, view }: FilterBarProps) {
   const [progress, setProgress] = useState("");
   const start = async (format: Format) => {
     setProgress("0");
@@ -239,11 +234,6 @@ function ExportTable({ run, view }: { readonly run: string; readonly view: Exper
       </ActionMenu>
     </>
   );
-}
-
-interface FilterBarProps {
-  readonly run: string;
-  readonly view: ExpertsView;
 }
 
 function SearchField({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
@@ -316,34 +306,24 @@ function FilterChip({ filter, value, view }: ChipProps) {
   );
 }
 
-/** Filters other than bounds, lists and tags: token and selection. */
-function ValueChips({ view: { params, setParams } }: Omit<FilterBarProps, "run">) {
-  const chips = [
-    {
-      kind: "fires on",
-      value: visibleText(params.token),
-      isSet: params.token !== "",
-      drop: () => setParams({ token: "" }, "push"),
-    },
-    {
-      kind: "lasso",
-      value: `${formatCount(params.among.length)} experts`,
-      isSet: params.among.length > 0,
-      drop: () => setParams({ among: [] }, "push"),
-    },
-  ];
-  return chips
-    .filter((chip) => chip.isSet)
-    .map((chip) => (
-      <span key={chip.kind} className="chip">
-        <span>
-          <span className="dim">{chip.kind}</span> {chip.value}
-        </span>
-        <button type="button" className="x" aria-label={`Remove filter ${chip.kind} ${chip.value}`} onClick={chip.drop}>
-          ×
-        </button>
+interface ValueChipProps {
+  readonly kind: string;
+  readonly value: string;
+  readonly onRemove: () => void;
+}
+
+/** A filter that is not a bound. */
+function ValueChip({ kind, value, onRemove }: ValueChipProps) {
+  return (
+    <span className="chip">
+      <span>
+        <span className="dim">{kind}</span> {value}
       </span>
-    ));
+      <button type="button" className="x" aria-label={`Remove filter ${kind} ${value}`} onClick={onRemove}>
+        ×
+      </button>
+    </span>
+  );
 }
 
 function AddFilter({ view }: Omit<FilterBarProps, "run">) {
@@ -390,7 +370,20 @@ export function FilterBar({ run, view, onSurprise }: BarProps) {
         const value = view.bounds[filter.name] ?? null;
         return value === null ? null : <FilterChip key={filter.name} filter={filter} value={value} view={view} />;
       })}
-      <ValueChips view={view} />
+      {params.token !== "" && (
+        <ValueChip
+          kind="fires on"
+          value={visibleText(params.token)}
+          onRemove={() => view.setParams({ token: "" }, "push")}
+        />
+      )}
+      {params.among.length > 0 && (
+        <ValueChip
+          kind="lasso"
+          value={`${formatCount(params.among.length)} experts`}
+          onRemove={() => view.setParams({ among: [] }, "push")}
+        />
+      )}
       <AddFilter view={view} />
       {params.search !== "" && (
         <>

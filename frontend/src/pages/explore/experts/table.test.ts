@@ -1,7 +1,8 @@
 import { expect, test } from "vitest";
 
 import type { Column, ExpertRow } from "@/api/types";
-import { tableRow } from "@/pages/explore/experts/table";
+
+import { tableRow } from "./table";
 
 const column = (key: string, kind: Column["kind"]) => ({ key, kind, shown: ["table"] }) as unknown as Column;
 const COLUMNS = [

@@ -13,18 +13,52 @@ import { SparkHistogram } from "@/components/plots/mini-histogram";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { usePageLinks } from "@/components/runs/page-links";
 import { SortHeader } from "@/components/table/sort-header";
-import { VirtualRows } from "@/components/table/virtual-rows";
+import { subscribeWindowPosition, VirtualRows, windowPosition } from "@/components/table/virtual-rows";
 import { ColumnTerm } from "@/components/terms/term";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Button } from "@/components/ui/button";
 import { EmptyState, ErrorState, LoadingState } from "@/components/ui/states";
 import { useIsNarrow } from "@/hooks/use-is-narrow";
-import { subscribeWindowPosition, windowPosition } from "@/hooks/window-position";
-import { readTablePosition, restoresPosition, saveTablePosition } from "@/lib/browser/table-position";
 import { formatFixed, formatShare } from "@/lib/text/format";
 
 import { type ExpertsView, orderOf, sortOf, toFilters } from "./experts-params";
+
+/** Scroll position and URL state of the experts table, kept per run for the browser tab. */
+
+interface TablePosition {
+  /** Query string: sort, filters and search. */
+  readonly search: string;
+  /** Pixels from the top. */
+  readonly scroll: number;
+}
+
+const key = (run: string) => `mxd-experts:${run}`;
+
+function isTablePosition(value: unknown): value is TablePosition {
+  return typeof value === "object" && value !== null && "search" in value && "scroll" in value;
+}
+
+/** null if the table has not been opened in this tab. */
+export function readTablePosition(run: string): TablePosition | null {
+  try {
+    const stored: unknown = JSON.parse(window.sessionStorage.getItem(key(run)) ?? "null");
+    return isTablePosition(stored) ? stored : null;
+  } catch {
+    return null;
+  }
+}
+
+export function saveTablePosition(run: string, position: TablePosition): void {
+  window.sessionStorage.setItem(key(run), JSON.stringify(position));
+}
+
+/** Link state that asks the table to restore its scroll position. */
+export const RESTORE_POSITION = { toPlace: true } as const;
+
+export function restoresPosition(state: unknown): boolean {
+  return typeof state === "object" && state !== null && "toPlace" in state;
+}
 
 /** The run's expert with the strongest activation; it sets one colour scale for all pages of the table. */
 export function useStrongest(run: string): ExpertRow | undefined {

@@ -24,33 +24,26 @@ import { toCsv } from "@/components/plots/figure";
 import { useCurrentRun, WithRun } from "@/components/runs/current-run";
 import { pageLinks, usePageLinks } from "@/components/runs/page-links";
 import { Term } from "@/components/terms/term";
-import { TokenChip } from "@/components/tokens/token-chip";
-import { PlusButton } from "@/components/tray/plus-button";
 import { useTray } from "@/components/tray/tray-context";
+import { ExportMenu } from "@/components/ui/action-menu";
 import { Button, LinkButton } from "@/components/ui/button";
-import { ExportMenu } from "@/components/ui/export-menu";
 import { EmptyState, ErrorState, Failure, LoadingState } from "@/components/ui/states";
 import { useColumns } from "@/hooks/use-columns";
-import { focusOnce } from "@/lib/browser/focus-once";
+import { useIsNarrow } from "@/hooks/use-is-narrow";
 import { newEdit } from "@/lib/edits/edits";
-import { moveItem } from "@/lib/rows/move-item";
 import { formatCount, formatFixed, formatShare } from "@/lib/text/format";
-import type { TermId } from "@/lib/text/glossary";
 import { LabelEditor, TextEditor } from "@/pages/explore/expert/head";
+import { FoundTable } from "@/pages/explore/search/found-table";
 
-interface EntryRowProps {
+/** A ref that takes the focus, for an element that replaces the one that had it. */
+const focusOnce = (element: HTMLElement | null): void => element?.focus();
+
+interface OfList {
   readonly run: string;
   readonly list: number;
-  readonly entry: ListEntry;
-  readonly isFirst: boolean;
-  readonly isLast: boolean;
-  /** Whether it was just added again. */
-  readonly isRestored: boolean;
-  readonly onMove: (offset: -1 | 1) => void;
-  readonly onRemove: () => void;
 }
 
-function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "entry">) {
+function NoteField({ run, list, entry }: OfList & { readonly entry: ListEntry }) {
   const saved = entry.note ?? "";
   const [text, setText] = useState(saved);
   const noteMutation = useSetEntryNote(run, list);
@@ -79,9 +72,9 @@ function NoteField({ run, list, entry }: Pick<EntryRowProps, "run" | "list" | "e
 
 /** Moves the focus to the same button of the next row, or of the previous one, before its own row is removed. */
 function focusNeighbour(button: HTMLButtonElement): void {
-  const row = button.closest("tr");
-  const neighbour = row?.nextElementSibling ?? row?.previousElementSibling;
-  neighbour?.querySelector<HTMLButtonElement>("td:last-child button:last-child")?.focus();
+  const removes = [...document.querySelectorAll<HTMLButtonElement>(".c-acts button:last-child")];
+  const index = removes.indexOf(button);
+  (removes[index + 1] ?? removes[index - 1])?.focus();
 }
 
 /** The label, linked to the expert's page and editable in place. */
@@ -91,6 +84,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   if (editing) return <LabelEditor run={run} row={row} onClose={() => setEditing(false)} />;
   return (
     <>
+      <span className="mono dim found-id">{row.expert}</span>{" "}
       <Link to={links.expert(row.expert)}>
         <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
       </Link>
@@ -110,58 +104,45 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   );
 }
 
-export function EntryRow(props: EntryRowProps) {
-  const { run, list, entry, isFirst, isLast, isRestored, onMove, onRemove } = props;
-  const { row } = entry;
+interface ActionsProps {
+  readonly expert: number;
+  readonly isFirst: boolean;
+  readonly isLast: boolean;
+  /** Whether it was just added again. */
+  readonly isRestored: boolean;
+  readonly onMove: (offset: -1 | 1) => void;
+  readonly onRemove: () => void;
+}
+
+function Actions({ expert, isFirst, isLast, isRestored, onMove, onRemove }: ActionsProps) {
+  const style = { size: "small", variant: "ghost" } as const;
   return (
-    <tr>
-      <td className="c-plus">
-        <PlusButton expert={row.expert} />
-      </td>
-      <td className="num mono">{row.expert}</td>
-      <td className="l-label">
-        <LabelCell run={run} row={row} />
-      </td>
-      <td className="num">{formatShare(row.density)}</td>
-      <td className="num">{formatFixed(row.max_activation)}</td>
-      <td className="l-tokens">
-        {row.top_tokens.slice(0, 4).map((token) => (
-          <TokenChip key={token.id} text={token.text} />
-        ))}
-      </td>
-      <td className="l-entry-note">
-        <NoteField run={run} list={list} entry={entry} />
-      </td>
-      <td className="l-acts">
-        <Button
-          size="small"
-          variant="ghost"
-          icon="arrowUp"
-          aria-label={`Move ${row.expert} up`}
-          disabled={isFirst}
-          onClick={() => onMove(-1)}
-        />
-        <Button
-          size="small"
-          variant="ghost"
-          icon="arrowDown"
-          aria-label={`Move ${row.expert} down`}
-          disabled={isLast}
-          onClick={() => onMove(1)}
-        />
-        <Button
-          ref={isRestored ? focusOnce : undefined}
-          size="small"
-          variant="ghost"
-          icon="close"
-          aria-label={`Remove ${row.expert} from the list`}
-          onClick={({ currentTarget }) => {
-            focusNeighbour(currentTarget);
-            onRemove();
-          }}
-        />
-      </td>
-    </tr>
+    <>
+      <Button
+        {...style}
+        icon="arrowUp"
+        aria-label={`Move ${expert} up`}
+        disabled={isFirst}
+        onClick={() => onMove(-1)}
+      />
+      <Button
+        {...style}
+        icon="arrowDown"
+        aria-label={`Move ${expert} down`}
+        disabled={isLast}
+        onClick={() => onMove(1)}
+      />
+      <Button
+        {...style}
+        ref={isRestored ? focusOnce : undefined}
+        icon="close"
+        aria-label={`Remove ${expert} from the list`}
+        onClick={({ currentTarget }) => {
+          focusNeighbour(currentTarget);
+          onRemove();
+        }}
+      />
+    </>
   );
 }
 
@@ -186,9 +167,7 @@ function useRemoval(run: string, list: number) {
   return { last, restored, remove, error: membership.error, onRestored };
 }
 
-interface RemovedEntryProps extends Removed {
-  readonly run: string;
-  readonly list: number;
+interface RemovedEntryProps extends Removed, OfList {
   /** The experts that are still in the list, in order. */
   readonly experts: readonly number[];
   readonly onRestored: (expert: number) => void;
@@ -357,30 +336,61 @@ function expertCells(row: ExpertRow, columns: readonly Column[]): Readonly<Recor
   );
 }
 
-const COLUMNS: readonly (readonly [string, string, TermId?])[] = [
-  ["", "c-plus"],
-  ["Id", "num", "expert"],
-  ["Label", ""],
-  ["Density, %", "num", "density"],
-  ["Max act.", "num", "max_activation"],
-  ["Top tokens", "l-tokens", "top_tokens"],
-  ["Note", ""],
-];
+interface EntriesProps extends OfList {
+  readonly entries: readonly ListEntry[];
+  /** The expert that was just added again. */
+  readonly restored: number | null;
+  readonly remove: (removed: Removed) => void;
+  /** Receives the experts in their new order. */
+  readonly onMove: (experts: readonly number[]) => void;
+}
 
-function EntriesHead() {
+function Entries({ run, list, entries, restored, remove, onMove }: EntriesProps) {
+  const isNarrow = useIsNarrow();
+  const experts = entries.map(({ row }) => row.expert);
+  const note = (entry: ListEntry) => <NoteField key={entry.row.expert} run={run} list={list} entry={entry} />;
+  const actions = (entry: ListEntry) => {
+    const { expert } = entry.row;
+    const index = experts.indexOf(expert);
+    return (
+      <Actions
+        expert={expert}
+        isFirst={index === 0}
+        isLast={index === experts.length - 1}
+        isRestored={expert === restored}
+        onRemove={() => remove({ entry, index })}
+        onMove={(offset) => onMove(experts.toSpliced(index, 1).toSpliced(index + offset, 0, expert))}
+      />
+    );
+  };
   return (
-    <thead>
-      <tr>
-        {COLUMNS.map(([name, className, term]) => (
-          <th key={name} className={className} scope="col">
-            {name === "" ? <span className="sr">Tray</span> : term === undefined ? name : <Term id={term}>{name}</Term>}
-          </th>
-        ))}
-        <th scope="col">
-          <span className="sr">Order</span>
-        </th>
-      </tr>
-    </thead>
+    <FoundTable
+      label="Experts of the list"
+      rows={entries}
+      found={({ row }) => ({ ...row, topTokens: row.top_tokens })}
+      labelled={({ row }) => <LabelCell run={run} row={row} />}
+      columns={[
+        {
+          key: "density",
+          name: <Term id="density">Density, %</Term>,
+          isNumber: true,
+          from: "laptop",
+          cell: ({ row }) => formatShare(row.density),
+        },
+        {
+          key: "max",
+          name: <Term id="max_activation">Max act.</Term>,
+          isNumber: true,
+          from: "laptop",
+          cell: ({ row }) => formatFixed(row.max_activation),
+        },
+      ]}
+      trail={[
+        { key: "note", name: "Note", from: "tablet", cell: (entry) => !isNarrow && note(entry) },
+        { key: "acts", name: <span className="sr">Order</span>, cell: actions },
+      ]}
+      {...(isNarrow && { below: note })}
+    />
   );
 }
 
@@ -407,24 +417,7 @@ function ListView({ run, id }: { readonly run: RunSummary; readonly id: number }
           Open an expert and choose “Add to list”, or lasso experts on the Experts page and add the selection.
         </EmptyState>
       ) : (
-        <table className="grid plain entries" aria-busy={order.isPending}>
-          <EntriesHead />
-          <tbody>
-            {data.entries.map((entry, index) => (
-              <EntryRow
-                key={entry.row.expert}
-                run={run.name}
-                list={id}
-                entry={entry}
-                isFirst={index === 0}
-                isLast={index === experts.length - 1}
-                isRestored={entry.row.expert === restored}
-                onRemove={() => remove({ entry, index })}
-                onMove={(offset) => order.mutate(moveItem(experts, index, index + offset))}
-              />
-            ))}
-          </tbody>
-        </table>
+        <Entries run={run.name} list={id} entries={data.entries} onMove={order.mutate} {...{ restored, remove }} />
       )}
       {failure !== null && <ErrorState error={failure} />}
     </div>

@@ -7,14 +7,14 @@ import { shownAutomatic } from "@/components/experts/automatic-label";
 import { AddToList } from "@/components/lists/add-to-list";
 import { Term } from "@/components/terms/term";
 import { Concordance } from "@/components/tokens/concordance";
+import { ExportMenu } from "@/components/ui/action-menu";
 import { Button } from "@/components/ui/button";
-import { ExportMenu } from "@/components/ui/export-menu";
 import { SegmentedControl } from "@/components/ui/segmented-control";
 import { EmptyState } from "@/components/ui/states";
 import { formatCount, formatPercent, formatPlural } from "@/lib/text/format";
 
 import { chanceText, contrastCsv, controlFails, ratioText, type Side, singleUnit } from "./contrast-values";
-import { FoundTable, type FoundColumn } from "./found-table";
+import { type FoundColumn, FoundTable } from "./found-table";
 
 const qText = (q: number) => (q < 1e-4 ? "< 0.0001" : q.toFixed(4));
 

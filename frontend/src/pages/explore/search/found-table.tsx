@@ -1,5 +1,7 @@
 /** A table of experts that a search found: label and top tokens at the same places, the search's own columns between. */
 
+import "./found.css";
+
 import { Fragment, type ReactNode } from "react";
 import { Link } from "react-router";
 
@@ -41,6 +43,10 @@ interface FoundTableProps<T> {
   /** The column before the experts' numbers. */
   readonly lead?: FoundColumn<T>;
   readonly columns: readonly FoundColumn<T>[];
+  /** The columns after the tokens. */
+  readonly trail?: readonly FoundColumn<T>[];
+  /** Default: the label, linked to the expert's page. */
+  readonly labelled?: (row: T) => ReactNode;
   /** A row below an expert; null for none. */
   readonly below?: (row: T) => ReactNode;
 }
@@ -63,7 +69,7 @@ const className = <T,>({ key, isNumber, from = "phone" }: FoundColumn<T>) =>
   `c-${key} from-${from}${isNumber === true ? " num" : ""}`;
 
 /** The search's columns among those of every search. */
-function allColumns<T>({ found, lead, columns }: Pick<FoundTableProps<T>, "found" | "lead" | "columns">) {
+function allColumns<T>({ found, lead, columns, trail = [], labelled }: Omit<FoundTableProps<T>, "label" | "rows">) {
   const ofEvery: Readonly<Record<"plus" | "id" | "label" | "tokens", FoundColumn<T>>> = {
     plus: {
       key: "plus",
@@ -71,7 +77,7 @@ function allColumns<T>({ found, lead, columns }: Pick<FoundTableProps<T>, "found
       cell: (row) => <PlusButton expert={found(row).expert} {...(found(row).run && { run: found(row).run })} />,
     },
     id: { key: "id", name: "Id", isNumber: true, from: "tablet", cell: (row) => found(row).expert },
-    label: { key: "label", name: "Label", cell: (row) => <Labelled found={found(row)} /> },
+    label: { key: "label", name: "Label", cell: labelled ?? ((row) => <Labelled found={found(row)} />) },
     tokens: {
       key: "tokens",
       name: <Term id="top_tokens">Top tokens</Term>,
@@ -82,7 +88,15 @@ function allColumns<T>({ found, lead, columns }: Pick<FoundTableProps<T>, "found
           .map(({ text }, i) => <TokenChip key={i} text={text} />),
     },
   };
-  return [ofEvery.plus, ...(lead === undefined ? [] : [lead]), ofEvery.id, ofEvery.label, ...columns, ofEvery.tokens];
+  return [
+    ofEvery.plus,
+    ...(lead === undefined ? [] : [lead]),
+    ofEvery.id,
+    ofEvery.label,
+    ...columns,
+    ofEvery.tokens,
+    ...trail,
+  ];
 }
 
 export function FoundTable<T>({ label, rows, below = () => null, ...props }: FoundTableProps<T>) {

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { matches, pageCommands, steerCommand } from "./commands";
+import { matches, pageCommands, steerCommand } from "./palette";
 
 test("an edit is typed with or without its strength", () => {
   expect(steerCommand("steer 46 +2", 100)).toMatchObject({ expert: 46, mode: "add", strength: 2 });

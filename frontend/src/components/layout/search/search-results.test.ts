@@ -1,6 +1,6 @@
-import { describe, expect, it } from "vitest";
+import { describe, expect, it, test } from "vitest";
 
-import { excerpt } from "./excerpt";
+import { excerpt, noMatchText, typedExpert } from "./search-results";
 
 describe("excerpt", () => {
   it("prefers the whole phrase to single words, ignoring case", () => {
@@ -18,4 +18,16 @@ describe("excerpt", () => {
     expect(excerpt("a b", "z")).toEqual({ before: "", match: "", after: "a b" });
     expect(excerpt("a b", " ")).toEqual({ before: "", match: "", after: "a b" });
   });
+});
+
+test("a number is that of an expert of the run", () => {
+  expect(["46", " #46 ", "Expert 46", "expert46"].map((text) => typedExpert(text, 47))).toEqual([46, 46, 46, 46]);
+  expect(["47", "46 b", "4.6", "-46", "expert", ""].map((text) => typedExpert(text, 47))).toEqual(
+    Array.from({ length: 6 }, () => null),
+  );
+});
+
+test("only a number is said to be that of no expert", () => {
+  expect(noMatchText("99999")).toContain("no expert has this number");
+  expect(noMatchText("zzzz")).not.toContain("number");
 });

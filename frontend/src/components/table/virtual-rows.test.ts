@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { BLOCK_ROWS, blockAt, visibleRows } from "./visible-rows";
+import { BLOCK_ROWS, blockAt, visibleRows } from "@/components/table/virtual-rows";
 
 const HEIGHT = 31;
 const SCREEN = 900;

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 
-import { logHeights, shareAbove, trimHistogram } from "./histogram";
+import { logHeights, shareAbove, trimHistogram } from "@/components/plots/mini-histogram";
 
 describe("histograms", () => {
   it("end with the last non-empty bin", () => {

@@ -1,5 +1,7 @@
 /** Labels of runs: methods, layers, K and statuses. */
 
+import { ListBoxItem } from "react-aria-components";
+
 import type { RunStatus, RunSummary } from "@/api/types";
 
 const METHODS: Readonly<Record<string, string>> = {
@@ -97,4 +99,16 @@ export function shortSource(source: string): string {
 /** The share that decides how far losses compare: the strict routing share where it was measured. */
 export function decisiveShare(run: Pick<RunSummary, "routing_share" | "strict_routing_share">): number | null {
   return run.strict_routing_share ?? run.routing_share;
+}
+
+export function RunOption({ run }: { readonly run: RunSummary }) {
+  return (
+    <ListBoxItem id={run.name} textValue={run.name} className="run-option">
+      <b className="mono">{run.name}</b>
+      <span className="dim">
+        {runSummaryLine(run)}
+        {run.indexed_tokens === null && ", not indexed"}
+      </span>
+    </ListBoxItem>
+  );
 }
