@@ -1,7 +1,5 @@
 /** Saved sessions as a gallery, the form that saves one under a short URL, and the one that is open. */
 
-import "./sessions.css";
-
 import { useQueries, useQuery } from "@tanstack/react-query";
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import { Dialog, DialogTrigger, Popover } from "react-aria-components";
@@ -25,6 +23,8 @@ import { formatPlural } from "@/lib/text/format";
 import { toOneLine } from "@/lib/text/token-text";
 
 import { requestEdits } from "./steering-params";
+
+import "./sessions.css";
 
 const MAX_RUNS = 8;
 /** Lines of a card; further edits are counted. */
