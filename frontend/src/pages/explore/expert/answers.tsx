@@ -139,8 +139,8 @@ function WrittenTokens({ title, tokens, largestChange, side }: WrittenTokensProp
 }
 
 /**
- * Whether the expert writes what follows where it fires. If not, its label, which says where it fires, may seem to
- * contradict its tokens.
+ * Whether the expert writes what follows where it fires. If not, its tokens may seem to contradict its label, which
+ * mostly says where it fires.
  */
 function Continuations({ run, expert, promoted }: ExpertProps & { readonly promoted: readonly TokenEffect[] }) {
   const examples = useTopExamples(run, expert);
@@ -148,7 +148,7 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
   const written = next.filter((id) => promoted.some((token) => token.id === id)).length;
   if (next.length === 0) return null;
   return written === 0
-    ? `No promoted token follows it in ${next.length} examples: its label says where it fires, not what it writes.`
+    ? `No promoted token follows it in its ${next.length} examples: where it fires does not show what it writes.`
     : `A promoted token follows it in ${written} of its ${next.length} strongest examples.`;
 }
 
