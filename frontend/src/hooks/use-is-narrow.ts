@@ -11,6 +11,10 @@ function subscribe(listener: () => void): () => void {
   return () => window.removeEventListener("resize", listener);
 }
 
+/** The largest of these widths that the window has; 0 if it has none. */
+export const useRoom = (widths: readonly number[]): number =>
+  useSyncExternalStore(subscribe, () => Math.max(0, ...widths.filter((it) => window.innerWidth >= it * pageScale())));
+
 export function useIsNarrow(): boolean {
   return useSyncExternalStore(subscribe, () => window.innerWidth <= WIDTH * pageScale());
 }

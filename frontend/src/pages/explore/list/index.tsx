@@ -83,8 +83,8 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
   const links = usePageLinks();
   if (editing) return <LabelEditor run={run} row={row} onClose={() => setEditing(false)} />;
   return (
-    <>
-      <span className="mono dim found-id">{row.expert}</span>{" "}
+    <div className="l-label">
+      <span className="mono dim found-id">{row.expert}</span>
       <Link to={links.expert(row.expert)}>
         <ExpertLabel label={row.label} automatic={row.automatic} expert={row.expert} />
       </Link>
@@ -100,7 +100,7 @@ function LabelCell({ run, row }: { readonly run: string; readonly row: ListEntry
           {tag}
         </span>
       ))}
-    </>
+    </div>
   );
 }
 
@@ -386,7 +386,7 @@ function Entries({ run, list, entries, restored, remove, onMove }: EntriesProps)
         },
       ]}
       trail={[
-        { key: "note", name: "Note", from: "tablet", cell: (entry) => !isNarrow && note(entry) },
+        { key: "note", name: "Note", from: "tablet", cell: note },
         { key: "acts", name: <span className="sr">Order</span>, cell: actions },
       ]}
       {...(isNarrow && { below: note })}

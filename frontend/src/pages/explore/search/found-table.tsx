@@ -14,6 +14,10 @@ import { TokenChip } from "@/components/tokens/token-chip";
 import { PlusButton } from "@/components/tray/plus-button";
 import { Icon } from "@/components/ui/icon";
 import { ScrollBox } from "@/components/ui/scroll-box";
+import { useRoom } from "@/hooks/use-is-narrow";
+
+/** Of windows, in pixels. */
+const WIDTHS = { phone: 0, tablet: 721, laptop: 941, desktop: 1251 };
 
 /** What the table shows of every expert. */
 interface Found {
@@ -32,7 +36,7 @@ export interface FoundColumn<T> {
   readonly isNumber?: boolean;
   readonly isSorted?: boolean;
   /** The narrowest window that has room for it. */
-  readonly from?: "phone" | "tablet" | "laptop" | "desktop";
+  readonly from?: keyof typeof WIDTHS;
   readonly cell: (row: T) => ReactNode;
 }
 
@@ -65,8 +69,7 @@ function Labelled({ found: { run, expert, label, automatic } }: { readonly found
   );
 }
 
-const className = <T,>({ key, isNumber, from = "phone" }: FoundColumn<T>) =>
-  `c-${key} from-${from}${isNumber === true ? " num" : ""}`;
+const className = <T,>({ key, isNumber }: FoundColumn<T>) => `c-${key}${isNumber === true ? " num" : ""}`;
 
 /** The search's columns among those of every search. */
 function allColumns<T>({ found, lead, columns, trail = [], labelled }: Omit<FoundTableProps<T>, "label" | "rows">) {
@@ -100,7 +103,8 @@ function allColumns<T>({ found, lead, columns, trail = [], labelled }: Omit<Foun
 }
 
 export function FoundTable<T>({ label, rows, below = () => null, ...props }: FoundTableProps<T>) {
-  const all = allColumns(props);
+  const room = useRoom(Object.values(WIDTHS));
+  const all = allColumns(props).filter(({ from = "phone" }) => WIDTHS[from] <= room);
   const keyOf = ({ run = "", expert }: Found) => `${run}/${expert}`;
   return (
     <ScrollBox className="found" label={label}>

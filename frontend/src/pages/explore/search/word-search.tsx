@@ -99,7 +99,7 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
           name: (
             <>
               <Described description="Share of the expert’s active tokens that are the matching token or related word.">
-                Of its tokens
+                Share
               </Described>
               , %
             </>
