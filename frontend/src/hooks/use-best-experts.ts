@@ -33,8 +33,10 @@ export function rankExperts(rows: readonly ExpertRow[]): readonly ExpertRow[] {
 const CANDIDATES = 200;
 const STRONGEST_FIRST: ExpertFilters = { sort: "max_activation", order: "desc" };
 
-export function useBestExperts(run: string) {
-  const moderate = useInfiniteQuery(expertsQuery(run, { ...STRONGEST_FIRST, ...MODERATE_DENSITY }, CANDIDATES));
+/** None of a run without an index. */
+export function useBestExperts(run: string, isIndexed = true) {
+  const moderateQuery = expertsQuery(run, { ...STRONGEST_FIRST, ...MODERATE_DENSITY }, CANDIDATES);
+  const moderate = useInfiniteQuery({ ...moderateQuery, enabled: isIndexed });
   const candidates = moderate.data?.pages[0]?.experts;
   // A small index may have no expert of moderate density; then any active one is shown.
   const anyQuery = expertsQuery(run, { ...STRONGEST_FIRST, min_density: 1e-9 }, CANDIDATES);

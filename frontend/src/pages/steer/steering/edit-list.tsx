@@ -237,7 +237,7 @@ function EditPricePane({ run, edits }: { readonly run: string; readonly edits: r
 const MAX_SUGGESTIONS = 8;
 
 function EmptyTray({ run }: { readonly run: RunSummary }) {
-  const { experts } = useBestExperts(run.name);
+  const { experts } = useBestExperts(run.name, run.indexed_tokens !== null);
   const suggested = run.indexed_tokens === null ? [] : experts.slice(0, MAX_SUGGESTIONS);
   return (
     <div className="empty-tray">
