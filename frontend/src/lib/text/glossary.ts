@@ -71,7 +71,7 @@ export const GLOSSARY = {
   },
   automatic_label: {
     name: "Automatic label",
-    text: "A label derived from stored examples. “English:” before a rule limits it to English text. Its score is a balanced accuracy: the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good score does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the score’s 95 % interval, so that few examples do not rank first.",
+    text: "A label derived from stored examples. “English:” before a rule limits it to English text. Beside it stands its F1 on held-out tokens, from precision and recall. Its balanced accuracy is the mean of the shares of held-out examples that it matches and of inactive tokens that it does not. 0.5 is chance, 1 is perfect. The examples are few and mostly strong, so a good accuracy does not cover weak activations: precision and recall do. Sorted by label, user labels come first, then automatic ones by the lower end of the accuracy’s 95 % interval, so that few examples do not rank first.",
   },
   weak_label: {
     name: "Weak label",

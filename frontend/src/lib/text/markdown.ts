@@ -57,7 +57,11 @@ export function markdownPieces(pieces: readonly Piece[]) {
   const drawnPieces = pieces.map((piece) => {
     const start = end;
     end += piece.text.length;
-    return { ...piece, text: characters.slice(start, end).join(""), style: styles.slice(start, end).find(Boolean) ?? "" };
+    return {
+      ...piece,
+      text: characters.slice(start, end).join(""),
+      style: styles.slice(start, end).find(Boolean) ?? "",
+    };
   });
   return { pieces: drawnPieces, styles: drawnPieces.map(({ style }) => style) };
 }
