@@ -132,9 +132,11 @@ function useText(run: string, request: SteeringRequest, edits: readonly Edit[], 
   }, [isStored, request, text, start]);
   return useMemo(() => {
     if (stored !== undefined) {
-      const pieces = stored.tokens.map(
-        ({ delta_log_probability: value, ...token }, index): Piece => ({ ...token, index, value }),
-      );
+      const pieces = stored.tokens.map(({ delta_log_probability: value, ...token }, index): Piece => ({
+        ...token,
+        index,
+        value,
+      }));
       return { pieces, isBusy: false, failure: null, stop };
     }
     const { status, failure } = generation;
@@ -275,7 +277,16 @@ function useHero({ run, request, edits, texts }: HeroProps) {
   const shownEdits = edits.map((edit) => ({ ...edit, strength }));
   const text = useText(run.name, changed, shownEdits, stored);
   const stops = texts.flatMap(({ strength: at }) => (at > 0 ? [at] : []));
-  return { prompt, slider, draft, submit, strength, shownEdits, text, stops: stops[0] ? stops : [initial, NO_TEXTS_END] };
+  return {
+    prompt,
+    slider,
+    draft,
+    submit,
+    strength,
+    shownEdits,
+    text,
+    stops: stops[0] ? stops : [initial, NO_TEXTS_END],
+  };
 }
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */

@@ -283,7 +283,8 @@ function Note({ edit, row, activity, isIndexed, onChange }: EditCardProps & RowP
         ? "Strengths are limited to −1,000 to 1,000."
         : describeStrength(mode, strength, row);
   // Its line while the expert is loading.
-  if (description === "") return isIndexed && row === null && mode !== "scale" ? <p className="card-note">&nbsp;</p> : null;
+  if (description === "")
+    return isIndexed && row === null && mode !== "scale" ? <p className="card-note">&nbsp;</p> : null;
   return <p className={isWarned(mode, strength, row) ? "card-note warn" : "card-note"}>{description}</p>;
 }
 

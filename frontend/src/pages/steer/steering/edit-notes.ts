@@ -14,7 +14,8 @@ export function editScale(mode: StrengthEdit["mode"]) {
   const base = { max: MAX, step: STEP, neutral: NEUTRAL_STRENGTH[mode] };
   const ticks = (...labels: readonly (readonly [number, string])[]): SliderTick[] =>
     labels.map(([at, label]) => ({ at, label }));
-  if (mode === "scale") return { ...base, min: 0, sign: "×", ticks: ticks([0, "0"], [1, "×1"], [4, "×4"], [MAX, "×8"]) };
+  if (mode === "scale")
+    return { ...base, min: 0, sign: "×", ticks: ticks([0, "0"], [1, "×1"], [4, "×4"], [MAX, "×8"]) };
   if (mode === "set") return { ...base, min: 0, sign: "=", ticks: ticks([0, "0"], [MAX, "8"]) };
   return { ...base, min: -MAX, sign: "+", ticks: ticks([-MAX, "−8"], [0, "0"], [MAX, "+8"]) };
 }
@@ -40,7 +41,11 @@ export function isExcessive(mode: EditMode, strength: number, statistics: Compar
 const SMALL_KL = 0.04;
 
 /** The KL that an added strength will cause, if that is little: steerability is the KL at one unit and grows with its square. */
-function smallKl(mode: EditMode, strength: number, row: Partial<Pick<ExpertRow, "steerability">> | null): number | null {
+function smallKl(
+  mode: EditMode,
+  strength: number,
+  row: Partial<Pick<ExpertRow, "steerability">> | null,
+): number | null {
   if (row?.steerability == null || (mode !== "add" && mode !== "set") || strength === 0) return null;
   const kl = row.steerability * strength ** 2;
   return kl < SMALL_KL ? kl : null;
@@ -60,7 +65,9 @@ export function describeStrength(
   const kl = smallKl(mode, strength, row);
   if (kl !== null)
     return `Low steerability: about ${kl < 0.001 ? "0.001 or less" : Number(kl.toPrecision(1))} nats per token, so the text will hardly change. ${sentence}`;
-  return exceedsRange(mode, strength, row) ? `${sentence} Steering usually needs more than the natural range.` : sentence;
+  return exceedsRange(mode, strength, row)
+    ? `${sentence} Steering usually needs more than the natural range.`
+    : sentence;
 }
 
 /** Whether the card's sentence warns. */

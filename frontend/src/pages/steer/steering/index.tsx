@@ -211,7 +211,9 @@ function Steering({ run, view, steeredTextRef }: SteeringProps) {
   const isShown = hasBothTexts(generation);
   useShare(run.name, isShown && !isRunning(generation) ? () => sharedTexts(state.request, generation) : null);
   useEffect(() => {
-    steeredTextRef.current = isShown ? continuationText(generation.steered.continuations[0]).slice(0, SAVED_TEXT) : null;
+    steeredTextRef.current = isShown
+      ? continuationText(generation.steered.continuations[0]).slice(0, SAVED_TEXT)
+      : null;
   }, [steeredTextRef, isShown, generation]);
   return (
     <div className="steering">

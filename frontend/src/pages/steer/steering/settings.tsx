@@ -244,9 +244,7 @@ export function Settings({ run, state: { params, setParams, request }, text, tok
           <KSlider run={run} k={params.k} onChange={(next) => setParams({ k: next })} />
         </CollapsibleSection>
       )}
-      {!isEmptyPrompt(paramsToPrompt(params)) && (
-        <CodeExport run={run.name} request={request} text={text} {...props} />
-      )}
+      {!isEmptyPrompt(paramsToPrompt(params)) && <CodeExport run={run.name} request={request} text={text} {...props} />}
     </div>
   );
 }

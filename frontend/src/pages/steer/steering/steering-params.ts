@@ -198,4 +198,3 @@ export function wantedTexts(typed: string, prompt: string): string[] {
   const isAfterWord = prompt !== "" && !/\s$/u.test(prompt);
   return texts.map((text) => (isAfterWord && !/^[\p{Po}\p{Pe}\p{Pf}]/u.test(text) ? ` ${text}` : text));
 }
-

@@ -120,7 +120,9 @@ function ScoreBar({ score, largest, shown }: ScoreBarProps) {
       <span className="num">{formatShare(score[shown])}</span>
       <span className="sweep-bar" aria-hidden="true">
         <i style={{ width: percent(score[shown]) }} />
-        <s style={{ left: percent(score[shown] - interval), right: `calc(100% - ${percent(score[shown] + interval)})` }} />
+        <s
+          style={{ left: percent(score[shown] - interval), right: `calc(100% - ${percent(score[shown] + interval)})` }}
+        />
         <b style={{ left: percent(score[other]) }} />
       </span>
       <span className="sr">
@@ -142,26 +144,26 @@ const SMALLEST_FULL_BAR = 0.05;
 function SweepHead({ measures, isSteered }: { readonly measures: readonly Measure[]; readonly isSteered: boolean }) {
   const ofSteered = !isSteered && <small className="unit">of steered texts</small>;
   return (
-      <thead>
-        <tr>
-          <th scope="col">Strength</th>
-          <th scope="col">{isSteered ? "Steered text" : "Control text"}</th>
-          {measures.map((measure) => (
-            <th key={measure} scope="col">
-              <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
-              <span className="unit">{MEASURES[measure].unit}</span>
-            </th>
-          ))}
-          <th scope="col" className="num">
-            <Term id="kl">KL</Term> <span className="unit">nats</span>
-            {ofSteered}
+    <thead>
+      <tr>
+        <th scope="col">Strength</th>
+        <th scope="col">{isSteered ? "Steered text" : "Control text"}</th>
+        {measures.map((measure) => (
+          <th key={measure} scope="col">
+            <Term id={MEASURES[measure].term}>{MEASURES[measure].name}</Term>{" "}
+            <span className="unit">{MEASURES[measure].unit}</span>
           </th>
-          <th scope="col" className="num">
-            <Term id="perplexity_ratio">Perplexity</Term>
-            {ofSteered}
-          </th>
-        </tr>
-      </thead>
+        ))}
+        <th scope="col" className="num">
+          <Term id="kl">KL</Term> <span className="unit">nats</span>
+          {ofSteered}
+        </th>
+        <th scope="col" className="num">
+          <Term id="perplexity_ratio">Perplexity</Term>
+          {ofSteered}
+        </th>
+      </tr>
+    </thead>
   );
 }
 
@@ -233,19 +235,19 @@ interface SampleProps extends Pick<SweepResultProps, "run" | "request"> {
 function Sample({ result, run, request, shown }: SampleProps) {
   return (
     <p className="sweep-sample dim">
-          Bars: {shown} texts. Marks: {shown === "steered" ? "control" : "steered"} texts. Whiskers: ± 2 standard errors
-          of the difference, so a whisker clear of its mark is a clear difference. {describeSample(request)} The first
-          text per strength is shown. {shown === "steered" && "Texts that are no longer fluent are greyed. "}
-          Tokens that the expert promotes here:{" "}
-          {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
-            <TokenChip key={i} text={text} />
-          ))}{" "}
-          <Term id="control_expert">Control</Term>:{" "}
-          <Link className="link" to={pageLinks(run).expert(result.control)}>
-            expert {result.control}
-          </Link>
-          , a random expert of similar density.
-        </p>
+      Bars: {shown} texts. Marks: {shown === "steered" ? "control" : "steered"} texts. Whiskers: ± 2 standard errors of
+      the difference, so a whisker clear of its mark is a clear difference. {describeSample(request)} The first text per
+      strength is shown. {shown === "steered" && "Texts that are no longer fluent are greyed. "}
+      Tokens that the expert promotes here:{" "}
+      {result.promoted.slice(0, MAX_PROMOTED).map((text, i) => (
+        <TokenChip key={i} text={text} />
+      ))}{" "}
+      <Term id="control_expert">Control</Term>:{" "}
+      <Link className="link" to={pageLinks(run).expert(result.control)}>
+        expert {result.control}
+      </Link>
+      , a random expert of similar density.
+    </p>
   );
 }
 
@@ -354,7 +356,11 @@ export function StrengthView({ run, state }: StrengthViewProps) {
             {sweepable.length === 1 ? (
               <span className="chip mono">{editKey(edit)}</span>
             ) : (
-              <select aria-label="Edit to measure" value={editKey(edit)} onChange={(event) => setChosen(event.target.value)}>
+              <select
+                aria-label="Edit to measure"
+                value={editKey(edit)}
+                onChange={(event) => setChosen(event.target.value)}
+              >
                 {sweepable.map((one) => (
                   <option key={editKey(one)} value={editKey(one)}>
                     {editKey(one)} {describeEdit(one)}

@@ -22,7 +22,9 @@ const SAMPLES = 4;
 /** The page's request, with one edit at every strength of its mode. */
 export function sweepRequest(request: SteeringRequest, edit: StrengthEdit): StrengthSweepRequest {
   const { sampling = {}, edits = [] } = request;
-  const index = edits.findIndex(({ expert, run }) => editKey(run == null ? { expert } : { expert, run }) === editKey(edit));
+  const index = edits.findIndex(
+    ({ expert, run }) => editKey(run == null ? { expert } : { expert, run }) === editKey(edit),
+  );
   return {
     ...request,
     edits: edits.map((other, i) => (i === index ? { ...other, strength: 1 } : other)),

@@ -179,7 +179,12 @@ function FoundTable({ run, found: { found, experts: infos }, prices }: FoundTabl
               ["Predicted", "nats"],
               ["Measured", "nats"],
               ["Probability", "%"],
-              [<Term key="price" id="edit_price">Price</Term>, "nats"],
+              [
+                <Term key="price" id="edit_price">
+                  Price
+                </Term>,
+                "nats",
+              ],
               ["Random price", "nats"],
             ].map(([name, unit], i) => (
               <th key={i} scope="col" className="num">

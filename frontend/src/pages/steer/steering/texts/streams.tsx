@@ -140,7 +140,9 @@ function StreamPane(props: StreamPaneProps) {
       {history}
       <div
         className="stream-texts"
-        data-room={history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined}
+        data-room={
+          history === undefined ? roomFor(expectedCharacters(generation, shownEnd(prompt), maxTokens)) : undefined
+        }
       >
         {continuations.map((continuation, sample) => (
           <ContinuationText key={sample} {...props} sample={sample} continuation={continuation} />

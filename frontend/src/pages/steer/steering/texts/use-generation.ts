@@ -32,7 +32,12 @@ function createBuffer(update: Update) {
   return { add, flush };
 }
 
-async function consumeStream(run: string, request: SteeringRequest, signal: AbortSignal, update: Update): Promise<void> {
+async function consumeStream(
+  run: string,
+  request: SteeringRequest,
+  signal: AbortSignal,
+  update: Update,
+): Promise<void> {
   const buffer = createBuffer(update);
   try {
     for await (const event of streamSteering(run, request, signal)) buffer.add(event);
