@@ -235,8 +235,8 @@ function HeroHead({ run, edits, title }: Pick<HeroProps, "run" | "title" | "edit
         {title}. Move the slider.
       </h1>
       <p className="ink2">
-        This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: small
-        linear maps called experts, of which {activeK(run)} are active on each token. Run{" "}
+        This layer’s MLP in {run.language_model_name} is replaced by a <Term id="mxd">Mixture of Decoders</Term>: linear
+        maps called experts, of which {activeK(run)} are active on each token. Run{" "}
         <Link className="link mono" to={links.run(run.name)}>
           {run.name}
         </Link>
@@ -285,14 +285,38 @@ function useHero({ run, request, edits, texts }: HeroProps) {
     strength,
     shownEdits,
     text,
+    original: prompt === request.prompt ? texts.find((text) => text.strength === 0) : undefined,
     stops: stops[0] ? stops : [initial, NO_TEXTS_END],
   };
+}
+
+interface HeroTextsProps extends Pick<SteeredTextProps, "prompt" | "text"> {
+  readonly strength: number;
+  readonly original: ShowcaseText | undefined;
+}
+
+/** The steered text, and beside it the stored one without edits. */
+function HeroTexts({ prompt, text, strength, original }: HeroTextsProps) {
+  return (
+    <div className="hero-texts">
+      <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
+      {original !== undefined && strength > 0 && (
+        <aside className="hero-original ink2">
+          <h2>Without the experts</h2>
+          <p>
+            {prompt}
+            {original.tokens.map((token) => token.text).join("")}
+          </p>
+        </aside>
+      )}
+    </div>
+  );
 }
 
 /** A text that experts change, with a slider. Stored texts are shown at once; after a change it is generated. */
 function Hero(props: HeroProps) {
   const { run, edits } = props;
-  const { prompt, slider, draft, submit, strength, shownEdits, text, stops } = useHero(props);
+  const { prompt, slider, draft, submit, strength, shownEdits, text, original, stops } = useHero(props);
   const experts = edits.map(({ expert }) => expert);
   const examples = useDistinctExamples(run.name, experts);
   return (
@@ -342,7 +366,7 @@ function Hero(props: HeroProps) {
           </LinkButton>
           <RampLegend kind="diverging" low="Token less likely" high="more likely than without the experts" />
         </div>
-        <SteeredText prompt={prompt} text={text} shade={strength === 0 ? null : shadeByChange} />
+        <HeroTexts prompt={prompt} text={text} strength={strength} original={original} />
         <Why />
       </div>
     </section>
