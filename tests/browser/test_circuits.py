@@ -59,7 +59,7 @@ def test_an_example_is_traced_on_request(page: Page) -> None:
 
 def test_every_expert_has_a_predicted_and_a_measured_effect(circuits: Page) -> None:
     verdict = circuits.get_by_role("status").filter(has_text="Predicted and measured")
-    claim = r"(20 of \d+ active experts explain .* 20 random ones|Do not rely on this circuit).*effects: r = \d"
+    claim = r"(20 of \d+ active experts explain .* 20 random|Do not rely on this circuit).*effects, 20 experts: r = \d"
     expect(verdict).to_have_text(re.compile(claim))
     expect(checks(circuits)).to_have_text(
         re.compile(r"All \d+ experts[+−]\d.*20 random ones alone.*\d+\s% as predicted.*largest miss \d")
@@ -105,6 +105,7 @@ def test_a_text_that_ends_with_a_full_stop_is_explained_by_its_last_word(page: P
 
 def test_other_targets_and_back(circuits: Page) -> None:
     likely = circuits.get_by_role("group", name="Target").get_by_role("button")
+    expect(circuits.get_by_text("Explain the likeliest, or another")).to_be_visible()
     expect(likely.first).to_have_attribute("aria-pressed", "true")
     likely.nth(1).click()
     expect(circuits).to_have_url(re.compile(r"[?&]target=\d+"))

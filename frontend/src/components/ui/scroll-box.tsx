@@ -10,11 +10,12 @@ interface ScrollBoxProps {
 
 export function ScrollBox({ className, label, children }: ScrollBoxProps) {
   const box = useRef<HTMLDivElement>(null);
-  const [cut, setCut] = useState<"right" | "left" | null>(null);
+  const [cut, setCut] = useState("");
   const update = useCallback(() => {
     if (box.current === null) return;
     const { scrollLeft, clientWidth, scrollWidth } = box.current;
-    setCut(scrollWidth - clientWidth - scrollLeft > 1 ? "right" : scrollLeft > 1 ? "left" : null);
+    const isCut = { left: scrollLeft > 1, right: scrollWidth - clientWidth - scrollLeft > 1 };
+    setCut((["left", "right"] as const).filter((side) => isCut[side]).join(" and "));
   }, []);
   useLayoutEffect(() => {
     if (box.current === null) return undefined;
@@ -34,7 +35,8 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
       <div
         ref={box}
         className={className}
-        data-cut={cut === "right" || undefined}
+        data-cut={cut.endsWith("right") || undefined}
+        data-scrolled={cut.startsWith("left") || undefined}
         // eslint-disable-next-line jsx-a11y/no-noninteractive-tabindex -- scrolling needs keyboard focus
         tabIndex={0}
         role="region"
@@ -43,7 +45,7 @@ export function ScrollBox({ className, label, children }: ScrollBoxProps) {
       >
         {children}
       </div>
-      <p className="scroll-cue dim">{cut !== null && `More columns to the ${cut}: scroll sideways`}</p>
+      <p className="scroll-cue dim">{cut !== "" && `More columns to the ${cut}: scroll sideways`}</p>
     </>
   );
 }

@@ -4,7 +4,7 @@ import type { CircuitCheck, CircuitGraph, CircuitTarget } from "@/api/types";
 
 import { layersParam } from "@/pages/prompt/routing/routing-params";
 
-import { defaultTarget, MOST_PROBABLE, targetParam, verdict } from "./circuit";
+import { defaultTarget, isWholeWord, MOST_PROBABLE, targetParam, verdict } from "./circuit";
 
 const TARGETS: readonly CircuitTarget[] = [
   MOST_PROBABLE,
@@ -31,14 +31,16 @@ test("no other layer differs from the default", () => {
 const texts = (...all: string[]) => all.map((text, id) => ({ id, text, start: id === 0 }));
 
 test.each([
-  [["<s>", "The", " man"], [" was", "."], null],
-  [["<s>", "The", " man"], [".", ",", " was"], { token: 2, position: 2 }],
-  [["<s>", "The", " man", " slept", ".", "\n"], ["\n", " He"], { token: 3, position: 2 }],
-  [["<s>", "Yes", "."], ["\n", " He"], { token: 1, position: 2 }],
-  [["<s>", "a"], [".", "!"], null],
-])("the default target of %s before %s is a word", (tokens, candidates, expected) => {
-  const graph = { tokens: texts(...tokens), candidates: texts(...candidates) };
+  [["<s>", "The", " man"], null],
+  [["<s>", "The", " man", " slept", ".", "\n"], { token: 3, position: 2 }],
+  [["<s>", "Yes", "."], null],
+])("the default target of %s is its last word only before punctuation", (tokens, expected) => {
+  const graph = { tokens: texts(...tokens) };
   expect(defaultTarget(graph as unknown as CircuitGraph)).toEqual(expected);
+});
+
+test("fragments, parts of characters and punctuation are no whole words", () => {
+  expect([" which", " a", "ymour", " l", "\ufffd\ufffd", "!),", ""].filter(isWholeWord)).toEqual([" which", " a"]);
 });
 
 const GRAPH = { value: 10, active: 90, target: MOST_PROBABLE } as CircuitGraph;

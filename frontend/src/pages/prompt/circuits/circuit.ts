@@ -8,7 +8,6 @@ import type {
   CircuitTarget,
   ExpertEffect,
 } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { choiceParam, numberParam, type Param, textParam } from "@/hooks/use-url-state";
 import { formatCount, formatFixed, formatSigned } from "@/lib/text/format";
 import { splitLeadingSpace, visibleText } from "@/lib/text/token-text";
@@ -64,18 +63,11 @@ export const CIRCUIT_PARAMS = {
 
 const isWord = (text: string) => /[\p{L}\p{N}]/u.test(text);
 
-/**
- * What is explained if nothing is chosen and the most probable next token is punctuation or white space: the last word
- * of a text that ends with such a token, else the most probable word. Null if the most probable token is a word.
- */
-export function defaultTarget({ tokens, candidates }: CircuitGraph): { token: number; position: number } | null {
-  const last = tokens.length - 1;
+/** Of a text that ends with punctuation or white space, its last word is explained if nothing is chosen; else null. */
+export function defaultTarget({ tokens }: CircuitGraph): { token: number; position: number } | null {
   const end = tokens.findLastIndex(({ text, start }) => !start && isWord(text));
   const token = tokens[end]?.id;
-  if (end < last && end > 1 && token !== undefined) return { token, position: end - 1 };
-  const [first] = candidates;
-  const word = candidates.find(({ text }) => isWord(text));
-  return word === undefined || word === first ? null : { token: word.id, position: last };
+  return end < tokens.length - 1 && end > 1 && token !== undefined ? { token, position: end - 1 } : null;
 }
 
 export function tokenText(graph: CircuitGraph, position: number): string {
@@ -96,9 +88,18 @@ export function firesOn(response: CircuitResponse, node: CircuitNode): string {
   if (node.kind === "target") return response.graph.label;
   const info = expertInfo(response, node);
   const [token] = info?.top_tokens ?? [];
-  const name = info?.label ?? shownAutomatic(info?.automatic)?.label ?? (token === undefined ? null : quoted(token));
+  const name = info?.label ?? info?.automatic?.label ?? (token === undefined ? null : quoted(token));
   return name ?? `Expert ${node.expert}`;
 }
+
+/** The class of that name: grey italics for a weak automatic label. */
+export function nameClass(response: CircuitResponse, node: CircuitNode): string | undefined {
+  const { label = null, automatic } = expertInfo(response, node) ?? {};
+  return label === null && automatic?.is_clear === false ? "auto-label weak" : undefined;
+}
+
+/** Whether a token is a word by itself, and no part of a word or of a character. */
+export const isWholeWord = (text: string) => /^ (\p{L}{2,}|[AIa])$/u.test(text);
 
 /** What the experts of a circuit write on their tokens; undefined while loading. */
 export type Writes = (node: CircuitNode) => ExpertEffect["promoted"] | undefined;
@@ -164,7 +165,7 @@ export function verdict(graph: CircuitGraph, { experts, between, joint, sufficie
         ? `${shown} explain ${share(mean)} of the ${target}, ${random} ${share(control)}`
         : `${shown} explain no more of the ${target} than ${random}: ${share(mean)}, against ${share(control)}`
       : "Do not rely on this circuit: the model does not do what it predicts",
-    agreement: `Predicted and measured effects: ${correlationText(experts.correlation)}.`,
+    agreement: `Agreement of predicted and measured effects, ${experts.count} experts: ${correlationText(experts.correlation)}.`,
     figures: [
       { name: `All ${formatCount(graph.active)} experts`, value: formatSigned(whole, 2), note: "change of the target" },
       alone(`The ${experts.count} shown alone`, mean),

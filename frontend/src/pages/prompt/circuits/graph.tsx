@@ -10,7 +10,7 @@ import { formatFixed, formatSigned } from "@/lib/text/format";
 import { columnText } from "@/pages/prompt/routing/heat-map/heat-rows";
 
 import { graphLayers, type Layout, layoutCircuit, neighbour, NODE_HEIGHT, type Placed } from "./layout";
-import { effectText, firesOn, nodeName, signClass, tokenText, type Writes } from "./circuit";
+import { effectText, firesOn, isWholeWord, nameClass, nodeName, signClass, tokenText, type Writes } from "./circuit";
 
 const MAX_STROKE = 4.5;
 
@@ -104,12 +104,12 @@ function Node(props: NodeProps) {
       onFocus={({ currentTarget }) => currentTarget.matches(":focus-visible") && onHover(index)}
       onBlur={() => onHover(null)}
     >
-      <span title={firesOn(response, node)}>
+      <span className={nameClass(response, node)} title={firesOn(response, node)}>
         <i className="sr">{isTarget ? "Target: " : `${nodeName(response, node)}, `}</i>
         {firesOn(response, node)}
         {placed === null && !isTarget && <small> on {tokenText(response.graph, node.position)}</small>}
       </span>
-      <span>{written !== undefined && `→ ${columnText(written.text)}`}</span>
+      <span>{written !== undefined && isWholeWord(written.text) && `→ ${columnText(written.text)}`}</span>
       <em className="num">
         {!isTarget && (
           <i className="sr">

@@ -46,11 +46,13 @@ interface TargetBarProps {
   readonly graph: CircuitGraph;
   /** The most probable token after the text, if the text's last word is explained instead. */
   readonly next: CircuitGraph["candidates"][number] | null;
+  /** Whether no target is chosen. */
+  readonly isDefault: boolean;
   /** `at`: the position before the target, null for the last one; by default, it stays. */
   readonly onChange: (target: CircuitTarget, at?: number | null) => void;
 }
 
-function Continuation({ graph, onChange }: Omit<TargetBarProps, "next">) {
+function Continuation({ graph, onChange }: Omit<TargetBarProps, "next" | "isDefault">) {
   const [text, setText] = useState(graph.target.kind === "continuation" ? graph.target.text : "");
   return (
     <form
@@ -71,12 +73,12 @@ function Continuation({ graph, onChange }: Omit<TargetBarProps, "next">) {
 }
 
 /** Choice of the target: a likely next token, its difference from another, or a continuation. */
-function TargetBar({ graph, next, onChange }: TargetBarProps) {
+function TargetBar({ graph, next, isDefault, onChange }: TargetBarProps) {
   const { target, candidates } = graph;
   const token = target.kind === "token" || target.kind === "difference" ? (target.token ?? null) : null;
   return (
     <div className="target-bar" role="group" aria-label="Target">
-      <span className="dim">Explain</span>
+      <span className="dim">{isDefault && next === null ? "Explain the likeliest, or another:" : "Explain"}</span>
       {next !== null && (
         <>
           <b>{graph.label}, the last word</b>
@@ -196,9 +198,9 @@ function GraphToolbar({ response: { graph }, request, check, params, setParams }
   return (
     <div className="circuit-toolbar">
       <p className="dim">
-        A box: what the expert fires on → what it writes, and how much it supports (+) or opposes (−) the target:{" "}
-        <Term id="circuit_effect">measured</Term> without it. Point at a box for its lines.{" "}
-        {formatPercent(graph.retained, 0)} % of all predicted effects are shown.
+        A box: what the expert fires on → the word that it writes most strongly, if that is a whole one, and how much it
+        supports (+) or opposes (−) the target: <Term id="circuit_effect">measured</Term> without it. Point at a box for
+        its lines. {formatPercent(graph.retained, 0)} % of all predicted effects are shown.
       </p>
       <label>
         Experts{" "}
@@ -267,6 +269,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
       <TargetBar
         graph={graph}
         next={next}
+        isDefault={params.target === MOST_PROBABLE}
         onChange={(target, at = request.position ?? null) => setParams({ target, at, node: 1 }, "push")}
       />
       <VerdictLine {...parts} error={error} />
@@ -297,7 +300,7 @@ function CircuitView({ response, request, next, params, setParams }: ViewProps) 
   );
 }
 
-/** The circuit of the target; of a word that is explained instead of the most probable token, if none is chosen. */
+/** The circuit of the target; if none is chosen, of the last word of a text that ends with punctuation. */
 function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
   const { data: first } = useQuery(circuitQuery(request));
   const word = isDefault && first !== undefined ? defaultTarget(first.graph) : null;
@@ -305,8 +308,7 @@ function useCircuit(request: CircuitRequest | null, isDefault: boolean) {
     request === null || word === null
       ? request
       : { ...request, target: { kind: "token" as const, token: word.token }, position: word.position };
-  const isLastWord = word !== null && word.position + 1 < (first?.graph.tokens.length ?? 0);
-  const next = isLastWord ? (first?.graph.candidates[0] ?? null) : null;
+  const next = word === null ? null : (first?.graph.candidates[0] ?? null);
   return { explained, next, ...useQuery(circuitQuery(explained)) };
 }
 

@@ -14,7 +14,7 @@ import { PlusButton } from "@/components/tray/plus-button";
 import { Button, LinkButton } from "@/components/ui/button";
 import { formatFixed, formatSigned } from "@/lib/text/format";
 
-import { effectText, expertInfo, firesOn, nodeName, tokenText, type Writes } from "./circuit";
+import { effectText, expertInfo, firesOn, nameClass, nodeName, tokenText, type Writes } from "./circuit";
 
 const EXAMPLES = 4;
 const WRITTEN = 4;
@@ -65,7 +65,8 @@ function EdgeList({ response, check, index, onSelect, direction }: EdgeListProps
           <tr key={number}>
             <td>
               <button type="button" onClick={() => onSelect(there)}>
-                <span className="mono">{other.expert}</span> {firesOn(response, other)}
+                <span className="mono">{other.expert}</span>{" "}
+                <span className={nameClass(response, other)}>{firesOn(response, other)}</span>
                 <span className="dim">
                   {" "}
                   layer {other.layer}, on {tokenText(response.graph, other.position)}

@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { RunRouting } from "@/api/types";
 import { heatColumns } from "@/pages/prompt/routing/heat-map/heat-rows";
 
-import { CELL, cellWidth, leadCells, readCells, strongestFed, traceLayers } from "./trace-rows";
+import { CELL, cellWidth, fedPercent, leadCells, readCells, strongestFed, traceLayers } from "./trace-rows";
 
 const info = { label: null, automatic: null, density: 0.01, max_activation: 1, top_tokens: [" girl"] };
 
@@ -66,6 +66,13 @@ test("a cell feeds later layers on its own token and after it; small changes are
   expect(strongestFed(cells, early, [0.001, 9])).toEqual([]);
   expect(strongestFed(cells, { ...early, position: 2 }, [-0.5, 9])).toEqual([]);
   expect(strongestFed(cells, { run: "late", position: 1, expert: 2 }, [-0.5, 9])).toEqual([]);
+});
+
+test.each([
+  [0.0762, "+7.6\u202f%"],
+  [-0.25, "−25\u202f%"],
+])("a change of %f is in percent of the activation", (share, text) => {
+  expect(fedPercent({ share })).toBe(text);
 });
 
 test("the cell that feeds most is looked for below the last layer", () => {

@@ -1,6 +1,7 @@
 /** A text through several layers: the strongest experts of each layer on each token. */
 
 import type { RunRouting } from "@/api/types";
+import { formatSigned } from "@/lib/text/format";
 import {
   type Column,
   filterByDensity,
@@ -101,7 +102,11 @@ export interface Fed extends TracedCell {
   readonly share: number;
 }
 
-/** The most cells that lines lead to, and the smallest change, relative to the cell and to the largest one. */
+/** For example `+7.6 %`, of the cell's activation. */
+export const fedPercent = ({ share }: Pick<Fed, "share">) =>
+  `${formatSigned(100 * share, Math.abs(share) < 0.1 ? 1 : 0)}\u202f%`;
+
+/** The most cells that are marked, and the smallest change, relative to the cell and to the largest one. */
 const MAX_FED = 12;
 const MIN_SHARE = 0.001;
 const MIN_OF_LARGEST = 0.2;

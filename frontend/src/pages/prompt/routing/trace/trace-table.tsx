@@ -1,20 +1,10 @@
-/** Layers as rows, the last one on top, and tokens as columns; lines from a chosen cell to the cells that it feeds. */
+/** Layers as rows, the last one on top, and tokens as columns; the cells that a chosen cell feeds are marked. */
 
 import { useQuery } from "@tanstack/react-query";
-import {
-  type CSSProperties,
-  type ReactNode,
-  type RefObject,
-  useEffect,
-  useLayoutEffect,
-  useMemo,
-  useRef,
-  useState,
-} from "react";
+import { type CSSProperties, type ReactNode, type RefObject, useEffect, useMemo, useRef, useState } from "react";
 
 import { directEffectsQuery } from "@/api/queries";
 import type { PredictedToken } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { Term } from "@/components/terms/term";
 import { useTips } from "@/components/tokens/tip-layer";
 import { TokenChip } from "@/components/tokens/token-chip";
@@ -28,7 +18,7 @@ import { heatEvents } from "@/pages/prompt/routing/heat-map/heat-map";
 import type { Column, HeatRow, Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { CellTip, ColumnTip } from "@/pages/prompt/routing/heat-map/heat-map";
 
-import { CELL, cellWidth, type Fed, type TracedCell, type TraceLayer } from "./trace-rows";
+import { CELL, cellWidth, type Fed, fedPercent, type TracedCell, type TraceLayer } from "./trace-rows";
 
 /** Milliseconds on the cell before the effects are requested, so that a passing pointer requests nothing. */
 const REST_MS = 250;
@@ -79,18 +69,13 @@ interface TraceTableProps {
   readonly onChoose: (position: number, cell: TracedCell | null) => void;
 }
 
-/** The label, or the token on which the expert fires most often. */
-function Name({
-  info: {
-    label,
-    automatic,
-    top_tokens: [token],
-  },
-  expert,
-}: Pick<HeatRow, "info" | "expert">) {
-  const name = label ?? shownAutomatic(automatic)?.label;
-  if (name !== undefined) return name;
-  if (token === undefined) return `expert ${expert}`;
+/** The label, in grey italics if it is automatic and weak; else the token on which the expert fires most often. */
+export function Name({ info: { label, automatic, top_tokens } }: Pick<HeatRow, "info">) {
+  if (label !== null) return label;
+  if (automatic != null)
+    return automatic.is_clear ? automatic.label : <i className="auto-label weak">{automatic.label}</i>;
+  const [token] = top_tokens;
+  if (token === undefined) return "expert";
   return (
     <>
       <span className="sr">fires on </span>
@@ -100,8 +85,6 @@ function Name({
     </>
   );
 }
-
-const cellId = (run: string, position: number) => `traced-${run}-${position}`;
 
 interface CellProps extends Pick<TraceTableProps, "chosen" | "fed"> {
   readonly layer: TraceLayer;
@@ -118,7 +101,6 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
   return (
     <button
       type="button"
-      id={cellId(layer.run, position)}
       data-position={position}
       data-run={layer.run}
       data-expert={row.expert}
@@ -127,59 +109,11 @@ function Cell({ layer, position, chosen, fed }: CellProps) {
       style={{ "--fill": `${(100 * cell.activation) / layer.end}%`, "--colour": `var(--seq-${step})` } as CSSProperties}
     >
       <span className="name">
-        <Name info={row.info} expert={row.expert} />
+        <Name info={row.info} />
       </span>
-      <small className="mono" aria-hidden="true">
-        {row.expert}
-      </small>
-      {amount !== undefined && <em className="num">{formatSigned(amount.change, 2)}</em>}
+      <small className="mono">{row.expert}</small>
+      {amount !== undefined && <em className="num">{fedPercent(amount)}</em>}
     </button>
-  );
-}
-
-/** Curves from the chosen cell, measured in the table after each layout. */
-function Lines({ chosen, fed }: Pick<TraceTableProps, "chosen" | "fed">) {
-  const svg = useRef<SVGSVGElement>(null);
-  const [curves, setCurves] = useState<readonly { readonly path: string; readonly fed: Fed }[]>([]);
-  useLayoutEffect(() => {
-    const table = svg.current?.nextElementSibling;
-    if (!(table instanceof HTMLElement) || chosen === null) return undefined;
-    const centre = (run: string, position: number) => {
-      const cell = document.getElementById(cellId(run, position));
-      if (cell === null) return null;
-      // A positioned element's offsets are relative to the table, not to its cell.
-      const { offsetTop: top, offsetLeft: left, offsetWidth: width, offsetHeight: height } = cell;
-      return { x: left + width / 2, top, bottom: top + height };
-    };
-    const draw = () => {
-      const from = centre(chosen.run, chosen.position);
-      setCurves(
-        fed.flatMap((one) => {
-          const to = centre(one.run, one.position);
-          if (from === null || to === null) return [];
-          const [y1, y2] = [from.top, to.bottom];
-          const bend = Math.max(16, (y1 - y2) / 2);
-          return [{ fed: one, path: `M${from.x} ${y1}C${from.x} ${y1 - bend} ${to.x} ${y2 + bend} ${to.x} ${y2}` }];
-        }),
-      );
-    };
-    const observer = new ResizeObserver(draw);
-    observer.observe(table);
-    return () => observer.disconnect();
-  }, [chosen, fed]);
-  const largest = Math.max(...fed.map(({ share }) => Math.abs(share)));
-  return (
-    <svg ref={svg} className="trace-lines" aria-hidden="true">
-      {chosen !== null &&
-        curves.map(({ path, fed: { run, position, change, share } }) => (
-          <path
-            key={cellId(run, position)}
-            d={path}
-            className={change > 0 ? "up" : "down"}
-            strokeWidth={1.5 + 4.5 * (Math.abs(share) / largest)}
-          />
-        ))}
-    </svg>
   );
 }
 
@@ -264,14 +198,7 @@ export function TraceTable(props: TraceTableProps) {
   return (
     <div ref={box}>
       <ScrollBox className="trace-box" label="Layers of the prompt">
-        <Lines chosen={chosen} fed={fed} />
-        <table
-          className="trace"
-          aria-label="Strongest expert, layers by tokens"
-          data-drawn={fed.length > 0}
-          style={{ width }}
-          {...events}
-        >
+        <table className="trace" aria-label="Strongest expert, layers by tokens" style={{ width }} {...events}>
           <thead>
             <tr>
               <td />

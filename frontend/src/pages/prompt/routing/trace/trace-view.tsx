@@ -1,13 +1,12 @@
 /** A text through several layers at once: all tokens in a table, and the path of one token below it. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useCallback, useMemo } from "react";
+import { Fragment, useCallback, useMemo } from "react";
 
 import { circuitEffectsQuery } from "@/api/circuits";
 import { messageOf } from "@/api/http/errors";
 import { predictionsQuery } from "@/api/queries";
 import type { RunRouting, RunSummary } from "@/api/types";
-import { shownAutomatic } from "@/components/experts/automatic-label";
 import { useShare } from "@/components/layout/share";
 import { useCurrentRun } from "@/components/runs/current-run";
 import { effectiveK, KSlider } from "@/components/runs/k-slider";
@@ -16,7 +15,6 @@ import { Term } from "@/components/terms/term";
 import { RampLegend } from "@/components/tokens/ramp-legend";
 import { TokenChip } from "@/components/tokens/token-chip";
 import { useShortcut } from "@/hooks/use-shortcut";
-import { formatPercent } from "@/lib/text/format";
 import { type Column, heatColumns, type Predicted } from "@/pages/prompt/routing/heat-map/heat-rows";
 import { Filters, ReplacedKl } from "@/pages/prompt/routing/foot";
 import type { RoutingState } from "@/pages/prompt/routing/routing-params";
@@ -24,6 +22,7 @@ import { ExpertOfToken, NextToken } from "@/pages/prompt/routing/token/token-pan
 
 import {
   type Fed,
+  fedPercent,
   leadCells,
   readCells,
   sharedLayers,
@@ -33,7 +32,7 @@ import {
   type TraceLayer,
   traceLayers,
 } from "./trace-rows";
-import { TraceTable } from "./trace-table";
+import { Name, TraceTable } from "./trace-table";
 
 import "./trace.css";
 
@@ -155,11 +154,11 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
   const named = ({ run, position, expert }: TracedCell) => {
     const layer = layers.find((one) => one.run === run);
     const text = columns.find((column) => column.position === position)?.token.text ?? "";
-    const info = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert)?.row.info;
-    const name = info?.label ?? shownAutomatic(info?.automatic)?.label;
+    const found = layer?.tokens.get(position)?.find(({ row }) => row.expert === expert);
     return (
       <>
-        {name ?? `expert ${expert}`} in layer {layer?.layer} on <TokenChip text={text} />
+        {found === undefined ? "expert" : <Name info={found.row.info} />} <span className="mono">{expert}</span> in
+        layer {layer?.layer} on <TokenChip text={text} />
       </>
     );
   };
@@ -176,13 +175,26 @@ function Finding({ layers, columns, found: { feeds, error } }: FindingProps) {
       {cell !== null && first !== undefined && (
         <>
           <b>{named(cell)}</b> {first.change > 0 ? "raises" : "lowers"} <b>{named(first)}</b> by{" "}
-          {formatPercent(Math.abs(first.share), Math.abs(first.share) < 0.1 ? 1 : 0)} %.{" "}
-          <span className="dim">Press any cell.</span>
+          {fedPercent(first).slice(1)}. <span className="dim">Press any cell.</span>
         </>
       )}
     </p>
   );
 }
+
+/** Key of the outlines of cells that the chosen one feeds. */
+const FedKey = () => (
+  <span className="ramp">
+    {(["up", "down"] as const).map((side) => (
+      <Fragment key={side}>
+        <i>
+          <b style={{ background: `var(--${side}-4)` }} />
+        </i>
+        {side === "up" ? "raised" : "lowered, in % of the activation"}
+      </Fragment>
+    ))}
+  </span>
+);
 
 export function TraceView({ run, routings, params, setParams }: TraceViewProps) {
   const [first] = routings;
@@ -220,6 +232,7 @@ export function TraceView({ run, routings, params, setParams }: TraceViewProps) 
         <div className="pane-h">
           <Finding layers={layers} columns={columns} found={found} />
           <RampLegend kind="sequential" low="Activation 0" high="the layer’s largest here" />
+          <FedKey />
           <KSlider run={run} k={params.k} onChange={(k) => setParams({ k })} />
         </div>
         <TraceTable
