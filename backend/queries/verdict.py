@@ -144,6 +144,8 @@ def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
     measured = [one for one in compared if metric.key in one.metrics]
     if metric.better is None or len(measured) < 2:
         return None
+    if any(one.metrics[metric.key].get("low") is None for one in measured):
+        return None
     sign = -1 if metric.better == "lower" else 1
     best, *others = sorted(measured, key=lambda one: -sign * _ends(one.metrics[metric.key])[0])
     _, low, high = _ends(best.metrics[metric.key])

@@ -177,7 +177,8 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
   const isCut = !isBusy && /[^.!?”"]\s*$/.test(pieces.at(-1)?.text ?? "");
   return (
     <div className="hero-text" aria-busy={isBusy}>
-      <span className="hero-prompt">{prompt}</span>
+      {failure !== null && <p role="alert">{failure}</p>}
+      {(failure === null || pieces.length > 0) && <span className="hero-prompt">{prompt}</span>}
       <TokenStrip
         className="hero-tokens"
         label={shade === null ? "Original text" : "Steered text"}
@@ -207,7 +208,6 @@ function SteeredText({ prompt, text: { pieces, isBusy, failure, stop }, shade }:
           </Button>
         </span>
       )}
-      {failure !== null && <p role="alert">{failure}</p>}
     </div>
   );
 }

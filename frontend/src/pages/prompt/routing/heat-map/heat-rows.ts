@@ -91,7 +91,7 @@ export const RANKINGS = {
     header: "Score",
     text: ({ largest, rarity: rare }) => formatFixed(largest * rare, 1),
     size: ({ largest, rarity: rare }) => largest * rare,
-    note: "by score: max activation × log₂(1 / density)",
+    note: "each token’s first, then its second, …, by score: max activation × log₂(1 / density)",
   },
   summed: {
     name: "Sum",
@@ -125,6 +125,21 @@ export const RANKINGS = {
 
 export type Ranking = keyof typeof RANKINGS;
 
+/**
+ * The rows with the largest score on each token, then the second on each, and so on, so that one token with large
+ * activations does not fill the view. A row counts for the token of its largest activation.
+ */
+function inTurn(rows: readonly HeatRow[]): readonly HeatRow[] {
+  const counts = new Map<number, number>();
+  const turns = rows.map((row) => {
+    const [peak] = [...row.cells].find(([, { activation }]) => activation === row.largest) ?? [-1];
+    const turn = counts.get(peak) ?? 0;
+    counts.set(peak, turn + 1);
+    return { row, turn };
+  });
+  return turns.sort((a, b) => a.turn - b.turn).map(({ row }) => row);
+}
+
 /** One row per expert that is active on any column, in ranking order; ties by sum, then id. */
 export function heatRows(
   columns: readonly Column[],
@@ -145,7 +160,8 @@ export function heatRows(
   });
   const { size } = RANKINGS[ranking];
   const compare = (a: HeatRow, b: HeatRow) => (size(a) === size(b) ? 0 : size(b) - size(a));
-  return rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
+  rows.sort((a, b) => compare(a, b) || b.sum - a.sum || a.expert - b.expert);
+  return ranking === "specific" ? inTurn(rows) : rows;
 }
 
 /** Rows of experts whose density is at most `usage` percent or unknown. */
