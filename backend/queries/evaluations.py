@@ -191,7 +191,9 @@ def _facts(run: RunRecord, records: Sequence[EvaluationRecord], bits: int | None
                 term=metric.term,
                 group=in_units(metric.group, run.method),
                 is_baseline=metric.is_baseline,
-                cells=tuple(cell(metric.measured(result), in_unit(metric.unit)) for result in results),
+                cells=tuple(
+                    cell(measured, in_unit(metric.unit, measured)) for measured in map(metric.measured, results)
+                ),
             )
             for metric, _ in measured_in(results[0])
             if metric.section == part

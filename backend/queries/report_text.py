@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlencode
@@ -27,8 +28,10 @@ def signed(value: float, digits: int) -> str:
     return f"+{text}" if value > 0 and float(text) else text
 
 
-def in_unit(unit: MetricUnit) -> Format:
-    """Return the format of values in a unit."""
+def in_unit(unit: MetricUnit, measured: Mapping[str, float | None] | None = None) -> Format:
+    """Return the format of values in a unit: one digit of half the interval's width, or four of the value."""
+    low, high = (measured or {}).get("low"), (measured or {}).get("high")
+    width = 0.0 if low is None or high is None else high - low
 
     def form(value: float) -> str:
         if unit == "share":
@@ -36,9 +39,10 @@ def in_unit(unit: MetricUnit) -> Format:
         if unit == "count":
             return f"{value:,.1f}".removesuffix(".0").replace("-", "−")
         if value != 0 and abs(value) < SMALL:
-            digits, power = f"{value:.1e}".split("e")
-            return f"{digits}e{int(power)}".replace("-", "−")
-        return fixed(value, 4) if value else "0"
+            mantissa, power = f"{value:.1e}".split("e")
+            return f"{mantissa}e{int(power)}".replace("-", "−")
+        digits = math.ceil(-math.log10(width / 2)) if width else 3 - math.floor(math.log10(abs(value) or 1))
+        return fixed(value, min(max(digits, 0), 4)) if value else "0"
 
     return form
 

@@ -214,7 +214,7 @@ def related_hits(
     for expert, label in browsed.labels.items():
         score = LABEL_SHARE * max((related.get(fold(word), 0.0) for word in words_of(label)), default=0.0)
         if score > found.get(expert, (MIN_RELATED_SCORE, None))[0]:
-            found[expert] = score, _hit(browsed, expert, "label", None, None)
+            found[expert] = score, _hit(browsed, expert, "label", None, None, score)
     best = sorted(found.items(), key=lambda entry: (-entry[1][0], entry[0]))
     return RunHits(run=browsed.record.name, words=tuple(known), hits=tuple(hit for _, (_, hit) in best[:limit]))
 

@@ -6,7 +6,7 @@ All thresholds and sentences of the verdict are here; pages and reports show the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -87,7 +87,7 @@ def verdict_chapter(session: Session, run: RunRecord) -> Chapter:
         key="verdict",
         title="",
         verdict=sentence,
-        intro=(*details, *_conditions(compared), *(_other_layers(session, run) if len(compared) == 1 else ())),
+        intro=(*(_other_layers(session, run) if len(compared) == 1 else ()), *details, *_conditions(compared)),
         tables=(_table(compared),) if compared else (),
         notes=notes,
         commands=() if is_evaluated else (evaluate_command(run),),
@@ -127,16 +127,13 @@ def _table(compared: Sequence[Compared]) -> Table:
             title=metric.title,
             detail=str(metric.description) + (f"\n{ARROWS[metric.better]}" if metric.better else ""),
             term=metric.term,
-            cells=tuple(
-                cell(one.metrics.get(metric.key), in_unit(metric.unit), is_best=one is best) for one in compared
-            ),
+            cells=tuple(cell(one.metrics.get(metric.key), form, is_best=one is best) for one in compared),
         )
         for metric in (*EVALUATED, *MEANS_OVER_EXPERTS, DEAD_IN_INDEX)
         if any(metric.key in one.metrics for one in compared)
-        for best in [_best(compared, metric)]
+        for best, form in [(_best(compared, metric), in_unit(metric.unit, compared[0].metrics.get(metric.key)))]
     )
-    axis: Literal["row"] | None = "row" if len(compared) > 1 else None  # a single value has nothing beside it
-    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis=axis)
+    return Table(key="verdict", title="Metrics by run", corner="Metric", columns=columns, rows=rows, axis="row")
 
 
 def _best(compared: Sequence[Compared], metric: Metric) -> Compared | None:
@@ -172,7 +169,10 @@ def _sentence(session: Session, compared: Sequence[Compared]) -> tuple[str, tupl
         interval = f" ({share.interval})" if share.interval else ""
         recovered = f"{own.name} recovers {share.text}{interval} of the loss that removing the MLP costs. "
     if not others:
-        return f"{recovered}{own.name} is the only evaluated run of this layer.", ()
+        low, high = _ends(compared[0].metrics[RECOVERED])[1:] if recovered else (0.0, 1.0)
+        part = "most" if low > 0.5 else "less than half" if high < 0.5 else "about half"
+        judged = recovered.replace(" recovers", f" replaces {part} of what the MLP does: it recovers", 1)
+        return f"{judged}No other run of this layer is evaluated.", ()
     paired = [(other, loss_difference(session, own, other)) for other in others]
     known = [(other, difference) for other, difference in paired if difference is not None]
     if not known:
@@ -218,9 +218,13 @@ def _other_layers(session: Session, run: RunRecord) -> tuple[str, ...]:
     """Links to other layers of which several runs were evaluated."""
     own_k = EvaluationRecord.subject == RunRecord.name
     evaluated = select(RunRecord).where(select(EvaluationRecord.id).where(own_k).exists())
-    layers: dict[tuple[str, int], list[str]] = {}
+    layers: dict[tuple[str, int], list[RunRecord]] = {}
     for record in session.scalars(evaluated.order_by(RunRecord.started_at.desc(), RunRecord.id.desc())):
-        layers.setdefault((record.language_model, record.layer), []).append(record.name)
+        layers.setdefault((record.language_model, record.layer), []).append(record)
     layers.pop((run.language_model, run.layer), None)
-    links = [f"[layer {layer}]({page('evaluate', runs[0])})" for (_, layer), runs in layers.items() if len(runs) > 1]
-    return (f"Runs side by side: {', '.join(links)}",) if links else ()
+    links = []
+    for (_, layer), runs in layers.items():
+        with_transcoders = " with transcoders" * any("transcoder" in each.method for each in runs)
+        if len(runs) > 1:
+            links.append(f"[Side by side{with_transcoders}: layer {layer}]({page('evaluate', runs[0].name)})")
+    return (" ".join(links),) if links else ()

@@ -22,7 +22,9 @@ from mxd.backend.database.engine import open_database, reading
 from mxd.backend.plots.report import report
 from mxd.backend.queries.evaluations import loss_difference
 from mxd.backend.queries.probes import roc_auc_interval, stored_benchmark
+from mxd.backend.queries.report_text import in_unit
 from mxd.backend.queries.runs import find_run, mixing_of
+from mxd.backend.queries.verdict import RECOVERED, Compared, _sentence, _table
 from mxd.backend.settings import Settings
 from mxd.trainer.config import EvaluateConfig, TextConfig
 from mxd.trainer.config.analysis import ProbeConfig
@@ -179,6 +181,22 @@ def test_the_verdict_has_every_evaluated_run_of_the_mlp(seen: TestClient) -> Non
             below = all(leader["high"] < cell["low"] for cell in others)
             above = all(leader["low"] > cell["high"] for cell in others)
             assert below if "lower is better" in metric["detail"] else above
+
+
+@pytest.mark.parametrize(("low", "part"), [(0.7, "most"), (0.4, "about half"), (0.1, "less than half")])
+def test_the_only_run_of_a_layer_is_judged_and_drawn(low: float, part: str) -> None:
+    record = RunRecord(name="alone", method="mxd", k=4, parameters=10, trained_tokens=10)
+    alone = [Compared(record, {}, {RECOVERED: {"value": low + 0.1, "low": low, "high": low + 0.2}})]
+    assert _sentence(cast("Any", None), alone)[0].startswith(f"alone replaces {part} of what the MLP does: it recovers")
+    assert _table(alone).axis == "row"
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "text"),
+    [(4.78213, 4.70523, 4.85903, "4.78"), (0.76249, 0.7581, 0.76688, "0.762"), (10.66133, None, None, "10.66")],
+)
+def test_the_interval_decides_on_the_digits(value: float, low: float | None, high: float | None, text: str) -> None:
+    assert in_unit("plain", {"value": value, "low": low, "high": high})(value) == text
 
 
 def test_a_run_states_its_mixing_and_its_newest_routing_share(seen: TestClient) -> None:

@@ -167,7 +167,7 @@ def test_related_words_find_the_labels_of_users(labelled: TestClient) -> None:
     with reading(services.database) as session:
         tokens = services.run_cache.tokens(session, browsed)
         found = related_hits(browsed, tokens, "pets", {"hound": 0.9, "foxes": 0.6, "lion": 0.1}, 20, vocabulary)
-    assert [(hit.expert, hit.matched) for hit in found.hits] == [(151, "label"), (3, "label")]
+    assert [(hit.expert, hit.matched, hit.relation) for hit in found.hits] == [(151, "label", 0.45), (3, "label", 0.3)]
 
 
 def test_related_words_find_the_experts_that_fire_on_them(client: TestClient) -> None:

@@ -13,10 +13,14 @@ import type { TermId } from "@/lib/text/glossary";
 type Cells = readonly (Value | null | undefined)[];
 type Axis = readonly [number, number];
 
-/** Ends of an axis: those of all intervals. */
+/** Ends of an axis: those of all intervals, or of a single value zero and the next 1, 2 or 5 of its power of ten. */
 function axisOf(cells: Cells): Axis {
   const ends = cells.flatMap((cell) => (cell ? [cell.value, cell.low ?? cell.value, cell.high ?? cell.value] : []));
   const [low, high] = [Math.min(...ends), Math.max(...ends)];
+  if (cells.length === 1 && high > 0) {
+    const power = 10 ** Math.floor(Math.log10(high));
+    return [Math.min(0, low), power * ([1, 2, 5].find((end) => end * power >= high) ?? 10)];
+  }
   const margin = high > low ? 0 : Math.abs(high) || 1;
   return [low - margin, high + margin];
 }
@@ -26,7 +30,9 @@ function axisText(cells: Cells): string {
   const text = cells.find((cell) => cell)?.text ?? "";
   const digits = /\.(\d+)/.exec(text)?.[1]?.length ?? 0;
   const isPercent = text.endsWith("%");
-  const [low, high] = axisOf(cells).map((end) => formatFixed(isPercent ? 100 * end : end, digits));
+  const [low, high] = axisOf(cells)
+    .map((end) => formatFixed(isPercent ? 100 * end : end, digits))
+    .map((end) => (cells.length === 1 ? end.replace(/\.0+$|(?<=\.\d*[1-9])0+$/, "") : end));
   return `axis ${low} to ${high}${isPercent ? " %" : ""}`;
 }
 
@@ -55,13 +61,18 @@ function Title({ head: { title, term, href } }: { readonly head: Head }) {
   return term === null ? title : <Term id={term as TermId}>{title}</Term>;
 }
 
-/** A description, which the glossary has if there is an entry, and on a line of its own which direction is better. */
-function Detail({ head: { detail, term } }: { readonly head: Head }) {
-  const [description, better] = detail.split("\n");
+/** The title of a metric and an arrow in the direction that is better, which the second line of the detail names. */
+function MetricTitle({ head }: { readonly head: Head }) {
+  const [, better] = head.detail.split("\n");
   return (
     <>
-      <span className={term === null ? "" : "defined"}>{description}</span>
-      {better !== undefined && <span>{better}</span>}
+      <Title head={head} />
+      {better !== undefined && (
+        <span className="dim" title={better}>
+          {` ${better[0] ?? ""}`}
+          <span className="sr">{better.slice(1)}</span>
+        </span>
+      )}
     </>
   );
 }
@@ -146,9 +157,9 @@ function Tracks({ table }: { readonly table: Table }) {
               <tr key={lane.key}>
                 {i === 0 && (
                   <th scope="rowgroup" rowSpan={lanes.length}>
-                    <Title head={head} />
+                    <MetricTitle head={head} />
                     <span className="dim">
-                      <Detail head={head} />
+                      {head.term === null && <span>{head.detail.split("\n")[0]}</span>}
                       <span>{axisText(all ?? cells)}</span>
                     </span>
                   </th>
@@ -226,9 +237,7 @@ function Numbers({ table: { corner, columns, rows } }: { readonly table: Table }
                   )}
                 </td>
               ))}
-              <td className="ink2">
-                <Detail head={row} />
-              </td>
+              <td className="ink2">{row.detail}</td>
             </tr>
           </Fragment>
         ))}

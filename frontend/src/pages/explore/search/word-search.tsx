@@ -39,9 +39,11 @@ export interface RankedHit extends Omit<LayerHits, "hits"> {
 /** Below this share of an expert's tokens, a top token says little about it. */
 const LARGE_SHARE = 0.05;
 
-/** Numbers and clear labels first, then frequent tokens, related words, weak labels, and last what is near an example. */
-function rank({ matched, label, automatic, token_share: share }: SearchHit): number {
+/** Numbers and clear labels first, then frequent tokens, related words, weak labels and those with only a related word,
+ *  and last what is near an example. */
+function rank({ matched, label, automatic, token_share: share, relation }: SearchHit): number {
   if (matched === "id") return 0;
+  if (matched === "label" && relation !== null) return 5;
   if (matched === "label") return label !== null ? 1 : automatic?.is_clear === true ? 2 : 5;
   if (matched === "example") return 6;
   return matched === "token" && (share ?? 0) >= LARGE_SHARE ? 3 : 4;
@@ -51,7 +53,7 @@ function rank({ matched, label, automatic, token_share: share }: SearchHit): num
 export const isFirst = (hit: SearchHit) => rank(hit) < 4;
 
 const quality = ({ matched, token_share: share, relation, automatic }: SearchHit) =>
-  (matched === "label" ? automatic && labelScore(automatic) : (relation ?? share)) ?? 0;
+  (matched === "label" && relation === null ? automatic && labelScore(automatic) : (relation ?? share)) ?? 0;
 
 /** Of equal rank, the closer relation, larger share of tokens or better label comes first, else the layer's own order. */
 export function mergeHits(layers: readonly LayerHits[]): readonly RankedHit[] {
@@ -97,12 +99,9 @@ function WordHits({ text, hits }: { readonly text: string; readonly hits: readon
         {
           key: "share",
           name: (
-            <>
-              <Described description="Share of the expert’s active tokens that are the matching token or related word.">
-                Share
-              </Described>
-              , %
-            </>
+            <Described description="Share of the expert’s active tokens that are the matching token or related word.">
+              Share, %
+            </Described>
           ),
           isNumber: true,
           from: "tablet",
@@ -277,7 +276,6 @@ export function WordSearch({ run, text, onText }: WordSearchProps) {
           labels first, then the tokens on which each expert fires most often, words that the language model relates to
           the text, and top examples.
           <p className="example-words">
-            For example:{" "}
             {EXAMPLES.map((words) => (
               <Button key={words} size="small" onClick={() => onText(words)}>
                 {words}

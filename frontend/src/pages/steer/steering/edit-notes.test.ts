@@ -24,6 +24,7 @@ describe("the slider of an edit", () => {
     expect(describeStrength("set", 0.5, STATISTICS)).toBe(
       "Sets its activation to 2.0 (0.5 × its 99th percentile) on each edited token. The largest in the index is 5.0.",
     );
+    expect(describeStrength("add", 1.75, STATISTICS)).toContain("Adds 7.0 (1.75 × ");
     expect(describeStrength("scale", 4, STATISTICS)).toBe("");
     expect(describeStrength("add", 4, null)).toBe("");
   });

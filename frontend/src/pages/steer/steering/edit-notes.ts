@@ -2,7 +2,7 @@
 
 import type { ExpertRow, RoutingResponse } from "@/api/types";
 import type { SliderTick } from "@/components/ui/slider";
-import { type Edit, type EditMode, NEUTRAL_STRENGTH, type StrengthEdit } from "@/lib/edits/edits";
+import { type Edit, type EditMode, NEUTRAL_STRENGTH, type StrengthEdit, strengthDigits } from "@/lib/edits/edits";
 import { formatFixed } from "@/lib/text/format";
 import type { VariantText } from "./texts/generation";
 
@@ -58,7 +58,7 @@ export function describeStrength(
   row: (Compared & Partial<Pick<ExpertRow, "steerability">>) | null,
 ): string {
   if (row === null || mode === "ablate" || mode === "scale" || !(row.p99 > 0)) return "";
-  const activation = `${formatFixed(Math.abs(strength) * row.p99, 1)} (${formatFixed(Math.abs(strength), 1)} × its 99th percentile)`;
+  const activation = `${formatFixed(Math.abs(strength) * row.p99, 1)} (${formatFixed(Math.abs(strength), strengthDigits(strength))} × its 99th percentile)`;
   const change = mode === "set" ? "Sets its activation to" : strength < 0 ? "Subtracts" : "Adds";
   const sentence = `${change} ${activation} on each edited token. The largest in the index is ${formatFixed(row.max_activation, 1)}.`;
   if (isExcessive(mode, strength, row)) return `${sentence} So strong an edit may break the text.`;

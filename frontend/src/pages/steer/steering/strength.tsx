@@ -328,7 +328,6 @@ export function StrengthView({ run, state }: StrengthViewProps) {
   const sweepable = edits.filter(hasStrength);
   const edit = hasPrompt ? (sweepable.find((one) => editKey(one) === chosen) ?? sweepable[0]) : undefined;
   const sweep = useSweep(run.name, request, edit);
-  const isMeasuring = sweep.status === "working";
   const { tokens = 0, total = 0 } = sweep.progress ?? {};
   /** The address of the texts, which have the edit at another strength. */
   const textsUrl = (changed: Edit) => {
@@ -342,7 +341,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
         state={state}
         action="Measure"
         onSubmit={draft.text === params.prompt ? sweep.measure : draft.commit}
-        onStop={isMeasuring ? sweep.stop : null}
+        onStop={sweep.status === "working" ? sweep.stop : null}
       />
       {edit === undefined ? (
         <NoSweep edits={edits.length} hasPrompt={hasPrompt} />
@@ -368,7 +367,7 @@ export function StrengthView({ run, state }: StrengthViewProps) {
                 ))}
               </select>
             )}
-            {isMeasuring && (
+            {sweep.status === "working" && (
               <label className="dim sweep-progress">
                 {describeProgress(sweep.progress, SWEEP_STRENGTHS[edit.mode].length)}{" "}
                 <progress {...(tokens > 0 && { value: tokens / total })} />
