@@ -311,7 +311,7 @@ class SearchHit(Schema):
     token_share: float | None
     """Its share of the expert's active tokens."""
     relation: float | None
-    """Sum over related words of relation to the text, from 0 to 1, times share of the active tokens; half in a label."""
+    """Sum over related words of relation to the text, from 0 to 1, times share of active tokens, half in a label."""
     example: Example | None
     """Best matching example, if the text was found in one."""
 
