@@ -148,7 +148,7 @@ function Continuations({ run, expert, promoted }: ExpertProps & { readonly promo
   const written = next.filter((id) => promoted.some((token) => token.id === id)).length;
   if (next.length === 0) return null;
   return written === 0
-    ? `No promoted token comes next in its ${next.length} strongest examples. An expert can write other words than it fires on.`
+    ? `No promoted token follows it in its ${next.length} strongest examples.`
     : `A promoted token follows it in ${written} of its ${next.length} strongest examples.`;
 }
 
