@@ -28,6 +28,11 @@ STARTS = {
     "h0": "hidden-side MxD from examples",
     "h1": "the same, penalty 1",
     "h3": "the same, penalty 3",
+    "h10": "the same, penalty 10",
+    "h15": "the same, penalty 15",
+    "h20": "the same, penalty 20",
+    "h30": "the same, penalty 30",
+    "hp": "the same with a linear path (paper's mixing)",
 }
 """Beginning of a run's name -> replacement, in the comparison of a start at examples."""
 RAW_STARTS = "hidden-start.json"
