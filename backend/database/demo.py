@@ -137,7 +137,7 @@ def _fill_steerability(url: str, folder: Path) -> None:
 
 
 def _fill_session_texts(url: str, folder: Path) -> None:
-    """Fill another such column from a file that ``scripts/session_texts.py`` writes."""
+    """Fill in the texts of shipped sessions, by ``scripts/session_texts.py``: the packed database lacks them."""
     file = folder / "session_texts.json"
     if not file.is_file():
         return

@@ -15,17 +15,22 @@ export function describeAutomaticLabel(automatic: AutomaticLabel): string {
   const { label, labeller, balanced_accuracy: accuracy, precision, recall, test_examples, weaknesses } = automatic;
   const score = labelScore(automatic);
   const limit = LANGUAGE.exec(label)?.[1];
-  const share = (value: number | null) => (value === null ? "unknown" : `${formatPercent(value, 0)} %`);
   return [
     `Automatic label ${labeller === "features" ? "from its top examples" : `by ${labeller}`}`,
     ...(score === null
       ? []
-      : [`on held-out tokens F1 = ${formatFixed(score)}, precision ${share(precision)}, recall ${share(recall)}`]),
+      : [
+          `on held-out tokens F1 = ${formatFixed(score)}, precision ${labelShare(precision)}, recall ${labelShare(recall)}`,
+        ]),
     accuracy === null ? "not tested" : `balanced accuracy ${formatFixed(accuracy)} on ${test_examples} examples`,
     ...(weaknesses.length === 0 ? [] : [`weak: ${weaknesses.join(", ")}`]),
     ...(limit === undefined ? [] : [`“${limit}:” means only in ${limit} text`]),
   ].join("; ");
 }
+
+/** Precision or recall, as text. */
+export const labelShare = (value: number | null): string =>
+  value === null ? "unknown" : `${formatPercent(value, 0)} %`;
 
 /**
  * The one score of a label: F1 on held-out tokens, which is low if precision or recall is. Null if it was not measured.

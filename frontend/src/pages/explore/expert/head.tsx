@@ -14,6 +14,7 @@ import {
   automaticLabelScore,
   describeAutomaticLabel,
   labelScore,
+  labelShare,
   shownAutomatic,
 } from "@/components/experts/automatic-label";
 import { AddToList } from "@/components/lists/add-to-list";
@@ -26,7 +27,6 @@ import { Button } from "@/components/ui/button";
 import { Failure } from "@/components/ui/states";
 import { useShortcut } from "@/hooks/use-shortcut";
 import { useUrlState } from "@/hooks/use-url-state";
-import { formatPercent } from "@/lib/text/format";
 
 import { EXPERT_PARAMS } from "./expert-params";
 import { EXAMPLES_PER_PAGE } from "./shown-examples";
@@ -239,7 +239,6 @@ function LabelScore({ row: { label, automatic } }: ExpertDetail) {
   if (label !== null) return <span className="auto-mark">user label</span>;
   if (automatic === null) return null;
   const { precision, recall } = automatic;
-  const share = (value: number | null) => (value === null ? "unknown" : `${formatPercent(value, 0)} %`);
   return (
     <>
       <span className="auto-mark" title={describeAutomaticLabel(automatic)}>
@@ -247,7 +246,8 @@ function LabelScore({ row: { label, automatic } }: ExpertDetail) {
       </span>{" "}
       {labelScore(automatic) !== null && (
         <>
-          <Term id="precision">precision</Term> {share(precision)}, <Term id="recall">recall</Term> {share(recall)}
+          <Term id="precision">precision</Term> {labelShare(precision)}, <Term id="recall">recall</Term>{" "}
+          {labelShare(recall)}
         </>
       )}
     </>

@@ -224,7 +224,7 @@ function Results({ run, text }: Omit<WordSearchProps, "onText">) {
       <RelatedWords words={related.data?.find((one) => one.run === run.name)?.words} failure={related.error} />
       <div role="region" aria-label="Matching experts">
         <div className="pane-h wrap">
-          <h2>{formatPlural(hits.length, "expert")}</h2>
+          <h2>{isWaiting && hits.length === 0 ? "Experts" : formatPlural(hits.length, "expert")}</h2>
           <span className="note">in {layers.length === 1 ? run.name : `${layers.length} layers`}</span>
           <span className="grow" />
           <CurrentActions run={run} text={text} experts={ofRun} />
